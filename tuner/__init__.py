@@ -1,0 +1,39 @@
+"""hptune: hyperparameter search for Keras models on Dask workers, from a laptop to a cluster.
+
+`Tuner` is the door for Python, the command `hptune` the one for the shell.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .core.resources import Resources
+    from .errors import HptuneError, StudyError, UsageError
+    from .study import Study
+    from .tuner import Tuner
+
+__all__ = ["HptuneError", "Resources", "Study", "StudyError", "Tuner", "UsageError"]
+
+_HOMES = {
+    "HptuneError": ".errors",
+    "Resources": ".core.resources",
+    "Study": ".study",
+    "StudyError": ".errors",
+    "Tuner": ".tuner",
+    "UsageError": ".errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use, so that `import tuner` in a user's model file costs nothing.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

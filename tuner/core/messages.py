@@ -1,0 +1,211 @@
+"""The engine's events (what happened) and commands (what is to be done), all frozen.
+
+Events are the ledger's contents: every one of them is plain data, is stamped with the time at
+which the master learned of it, and is written down before its commands are carried out.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .resources import Capacity, Placement, Resources
+from .trial import AttemptId, Ending, Goal, Params, Report, Suggestion, Trial
+
+# --- events ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOpened:
+    """A master took the study up: the first one, or after a stop or a death.
+
+    Attempts that were running belong to a master that is gone, so they are lost.
+    `trials` is the total number of trials to suggest; None means until the space is exhausted.
+    """
+
+    at: float
+    trials: int | None
+    goal: Goal
+    seed: int
+    resources: Resources
+    max_failures: int | None
+    same_failure_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    """A worker can take attempts from now on."""
+
+    at: float
+    worker: str
+    node: str
+    capacity: Capacity
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeft:
+    """A worker is gone, and every attempt on it with it."""
+
+    at: float
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """The sampler's answer to `Ask`; fewer than asked for means that the space is exhausted."""
+
+    at: float
+    first_number: int
+    suggestions: tuple[Suggestion, ...]
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted:
+    """The attempt's process is running."""
+
+    at: float
+    attempt: AttemptId
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParametersUsed:
+    """What the objective really drew: it declared hyperparameters that the suggestion lacks.
+
+    `declared` holds their declarations in the space's JSON form, `values` the values drawn.
+    """
+
+    at: float
+    attempt: AttemptId
+    declared: tuple[Mapping[str, object], ...]
+    values: Params
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An attempt measured something."""
+
+    at: float
+    attempt: AttemptId
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """An attempt's process is gone."""
+
+    at: float
+    attempt: AttemptId
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Somebody asked the study to let go: Ctrl-C, `hptune stop`, the time-out."""
+
+    at: float
+    reason: str
+
+
+Event = (
+    StudyOpened
+    | WorkerJoined
+    | WorkerLeft
+    | Suggested
+    | AttemptStarted
+    | ParametersUsed
+    | Reported
+    | AttemptEnded
+    | StopRequested
+)
+
+# --- commands -------------------------------------------------------------------------------
+
+
+class StopOrder(enum.StrEnum):
+    """Why a running attempt is told to stop."""
+
+    RELEASE = "release"
+    """Let go: the trial will run again, here or elsewhere."""
+    CANCEL = "cancel"
+    """Nobody wants its result any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the sampler for one suggestion for each of these trial numbers, in order."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the sampler where a trial stands."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class GrowSpace:
+    """Add newly found parameters (in the space's JSON form) to the search space."""
+
+    declared: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start an attempt on a placement."""
+
+    attempt: AttemptId
+    params: Params
+    placement: Placement
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop a running attempt."""
+
+    attempt: AttemptId
+    order: StopOrder
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBest:
+    """This trial is the best so far: keep its model as the study's."""
+
+    trial: Trial
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The trial's model and working files are no longer needed."""
+
+    trial: int
+
+
+class Verdict(enum.StrEnum):
+    """How a study's run ended."""
+
+    DONE = "done"
+    EXHAUSTED = "exhausted"
+    INTERRUPTED = "interrupted"
+    TOO_MANY_FAILURES = "too many failures"
+    SAME_FAILURE = "same failure"
+    UNKNOWN_METRIC = "unknown metric"
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Nothing is left to do, and nothing is running."""
+
+    verdict: Verdict
+    reason: str
+    detail: str = ""
+
+
+Command = Ask | Tell | GrowSpace | Start | Stop | KeepBest | Discard | Finish

@@ -1,0 +1,210 @@
+"""What is tried: suggestions, trials, their attempts, and what an attempt reports.
+
+A *trial* is one configuration. An *attempt* is one execution of it on a placement: a trial whose
+worker was lost gets another attempt, and the sampler never hears of the first.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .resources import Placement
+
+ParamValue = bool | int | float | str | None
+Params = Mapping[str, ParamValue]
+
+
+class TrialState(enum.StrEnum):
+    """Where a trial stands; the last three are final."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
+    FAILED = "FAILED"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial will never run again."""
+        return self in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+
+
+class Outcome(enum.StrEnum):
+    """How an attempt ended."""
+
+    FINISHED = "FINISHED"
+    PRUNED = "PRUNED"
+    RELEASED = "RELEASED"
+    """Given up on purpose (the study was let go, a pause, the walltime); not charged."""
+    ERRORED = "ERRORED"
+    """The objective's fault; the sampler is told."""
+    LOST = "LOST"
+    """The infrastructure's fault; retried, and hidden from the sampler."""
+
+
+class Cause(enum.StrEnum):
+    """Why an attempt ended, as far as could be seen; the engine maps it to an outcome."""
+
+    RETURNED = "returned"
+    STOPPED = "stopped"
+    EXCEPTION = "exception"
+    NON_FINITE = "non-finite metric"
+    UNKNOWN_METRIC = "unknown metric"
+    EXITED = "process exited"
+    """`os._exit` or a crash such as a segmentation fault: the process ended by its own doing."""
+    KILLED = "process killed"
+    """SIGKILL or SIGTERM from outside, such as the kernel's out-of-memory killer."""
+    TIMED_OUT = "timed out"
+    WORKER_LOST = "worker lost"
+    MASTER_LOST = "master lost"
+
+
+class AttemptId(NamedTuple):
+    """Names an attempt: the trial's number and the attempt's number within it, both from 0."""
+
+    trial: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.trial}.{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A sampler's immutable answer to one question.
+
+    Attributes:
+        params: Value of every active hyperparameter.
+        origin: Who proposed it, in the sampler's own words ("random", "grid", "tpe", …).
+    """
+
+    params: Params
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an attempt measured up to a step.
+
+    Attributes:
+        step: Epochs done (or whatever the objective counts), from 1.
+        metrics: Metric name to value.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt's process ended, told by the process itself or by who watched it.
+
+    Attributes:
+        cause: The kind of end.
+        metrics: Metrics of the result, for `Cause.RETURNED`.
+        step: The step that the metrics were taken at (the best epoch), if there is one.
+        reason: One line for people.
+        detail: The traceback, trimmed to the user's own files, if there is one.
+    """
+
+    cause: Cause
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    step: int | None = None
+    reason: str = ""
+    detail: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for two failures of the same kind at the same place."""
+        return f"{self.cause}: {self.detail or self.reason}"
+
+
+class Direction(enum.StrEnum):
+    """Which values of a metric are better."""
+
+    MIN = "min"
+    MAX = "max"
+
+    def better(self, value: float, than: float | None) -> bool:
+        """Whether `value` beats `than`; nothing beats a value with NaN, any number beats None.
+
+        >>> Direction.MAX.better(0.9, 0.8), Direction.MIN.better(0.9, 0.8)
+        (True, False)
+        >>> Direction.MAX.better(float("nan"), None), Direction.MIN.better(1.0, None)
+        (False, True)
+        """
+        if math.isnan(value):
+            return False
+        if than is None or math.isnan(than):
+            return True
+        return value > than if self is Direction.MAX else value < than
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a study optimises: a metric and a direction."""
+
+    metric: str
+    direction: Direction
+
+    def __str__(self) -> str:
+        return f"{self.metric} ({self.direction})"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial as others see it: a frozen picture, made by the engine.
+
+    Attributes:
+        number: From 0, in the order of suggestion.
+        params: The configuration.
+        origin: Who proposed it.
+        state: Where it stands.
+        value: The objective's value; None until the trial is COMPLETE (or PRUNED with a report).
+        step: The step at which `value` was reached, if steps were reported.
+        metrics: All metrics at that step.
+        attempts: How many attempts there were so far.
+        reason: Why it failed, in one line.
+        detail: The failure's traceback.
+    """
+
+    number: int
+    params: Params
+    origin: str
+    state: TrialState
+    value: float | None = None
+    step: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    attempts: int = 0
+    reason: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt as others see it: a frozen picture, made by the engine.
+
+    Attributes:
+        id: Which trial, and the how-manieth of its attempts.
+        placement: What it holds (or held).
+        node: The machine it runs on.
+        placed_at: When it was given its placement, in seconds since the epoch.
+        started_at: When its process was seen running; None before.
+        ended_at: When it was seen to have ended; None while it runs.
+        outcome: How it ended; None while it runs.
+        reason: One line saying why it ended.
+    """
+
+    id: AttemptId
+    placement: Placement
+    node: str
+    placed_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    reason: str = ""

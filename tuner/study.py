@@ -1,0 +1,5 @@
+"""The loop that joins engine, ledger, sampler and executor; it makes no decisions."""
+
+
+class Study:
+    """A study."""

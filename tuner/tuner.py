@@ -1,0 +1,5 @@
+"""Tuner: the Keras-like face."""
+
+
+class Tuner:
+    """A tuner."""
