@@ -102,11 +102,24 @@ class AttemptEnded:
     ending: Ending
 
 
+class Verdict(enum.StrEnum):
+    """How a study's run ended."""
+
+    DONE = "done"
+    EXHAUSTED = "exhausted"
+    TIME_UP = "time up"
+    INTERRUPTED = "interrupted"
+    TOO_MANY_FAILURES = "too many failures"
+    SAME_FAILURE = "same failure"
+    UNKNOWN_METRIC = "unknown metric"
+
+
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody asked the study to let go: Ctrl-C, `hptune stop`, the time-out."""
+    """The study is to let go: Ctrl-C and `hptune stop` (INTERRUPTED), or the time is up."""
 
     at: float
+    verdict: Verdict
     reason: str
 
 
@@ -123,15 +136,6 @@ Event = (
 )
 
 # --- commands -------------------------------------------------------------------------------
-
-
-class StopOrder(enum.StrEnum):
-    """Why a running attempt is told to stop."""
-
-    RELEASE = "release"
-    """Let go: the trial will run again, here or elsewhere."""
-    CANCEL = "cancel"
-    """Nobody wants its result any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,20 +161,23 @@ class GrowSpace:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start an attempt on a placement."""
+    """Start an attempt on a placement.
+
+    `incumbent` is the best value so far: an attempt that does not beat it need not keep its model.
+    """
 
     attempt: AttemptId
     params: Params
     placement: Placement
     seed: int
+    incumbent: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop a running attempt."""
+    """Tell a running attempt to let go; it will end as STOPPED, or with its result."""
 
     attempt: AttemptId
-    order: StopOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +185,6 @@ class KeepBest:
     """This trial is the best so far: keep its model as the study's."""
 
     trial: Trial
-    attempt: AttemptId
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +192,6 @@ class Discard:
     """The trial's model and working files are no longer needed."""
 
     trial: int
-
-
-class Verdict(enum.StrEnum):
-    """How a study's run ended."""
-
-    DONE = "done"
-    EXHAUSTED = "exhausted"
-    INTERRUPTED = "interrupted"
-    TOO_MANY_FAILURES = "too many failures"
-    SAME_FAILURE = "same failure"
-    UNKNOWN_METRIC = "unknown metric"
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,17 @@ class Ending:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two failures of the same kind at the same place."""
-        return f"{self.cause}: {self.detail or self.reason}"
+        """Equal for two failures of the same kind at the same place.
+
+        >>> where = 'Traceback…\\n  File "model.py", line 3, in build\\nValueError: '
+        >>> one = Ending(Cause.EXCEPTION, reason="ValueError: got 3", detail=where + "got 3")
+        >>> two = Ending(Cause.EXCEPTION, reason="ValueError: got 4", detail=where + "got 4")
+        >>> one.fingerprint == two.fingerprint
+        True
+        """
+        places = [line.strip() for line in self.detail.splitlines() if line.startswith('  File "')]
+        kind = self.reason.partition(":")[0] if places else self.reason
+        return "; ".join((str(self.cause), kind, *places[-1:]))
 
 
 class Direction(enum.StrEnum):

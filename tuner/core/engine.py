@@ -1,0 +1,515 @@
+"""The study's state machine: events in, commands out.
+
+The engine knows no clock, network, file or thread. Whatever happens outside reaches it as an
+event of `core.messages`; whatever is to be done leaves it as a command. A study is therefore
+exactly its list of events: feed them again, in order, and the engine stands where it stood.
+
+The way of one trial::
+
+    WorkerJoined              -> [Ask(numbers=(0,))]
+    Suggested(0, [params])    -> [Tell(WAITING), Start(attempt 0.0, placement, seed)]
+    AttemptStarted, Reported  -> []
+    AttemptEnded(returned)    -> [Tell(COMPLETE), KeepBest(0), Ask(numbers=(1,))]
+    WorkerLeft (instead)      -> []          # the trial waits for a place, as attempt 0.1
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from ..errors import InvalidTransition
+from .messages import (
+    Ask,
+    AttemptEnded,
+    AttemptStarted,
+    Command,
+    Discard,
+    Event,
+    Finish,
+    GrowSpace,
+    KeepBest,
+    ParametersUsed,
+    Reported,
+    Start,
+    Stop,
+    StopRequested,
+    StudyOpened,
+    Suggested,
+    Tell,
+    Verdict,
+    WorkerJoined,
+    WorkerLeft,
+)
+from .picture import RunningAttempt, StudyPicture
+from .placement import Places
+from .resources import Placement
+from .seeds import training_seed
+from .trial import (
+    Attempt,
+    AttemptId,
+    Cause,
+    Ending,
+    Outcome,
+    Report,
+    Suggestion,
+    Trial,
+    TrialState,
+)
+
+MAX_LOSSES = {Cause.KILLED: 3, Cause.WORKER_LOST: 5}
+"""So often may a trial end this way before it is held to be the trial's own fault."""
+
+
+@dataclass(slots=True)
+class _TrialRecord:
+    trial: Trial
+    retries: int = 0
+    losses: dict[Cause, int] = field(default_factory=dict)
+    running: AttemptId | None = None
+
+
+@dataclass(slots=True)
+class _AttemptRecord:
+    attempt: Attempt
+    latest: Report | None = None
+
+
+class Engine:
+    """Decides, from what happened, what is to be done.
+
+    `handle` is called by one thread, with events in the order in which they are written to the
+    ledger. Late and repeated messages about attempts that are over (a worker thought dead that
+    answers after all) are ignored.
+    """
+
+    def __init__(self) -> None:
+        self._trials: list[_TrialRecord] = []
+        self._waiting: list[int] = []
+        self._running: dict[AttemptId, _AttemptRecord] = {}
+        self._places = Places()
+        self._counts = dict.fromkeys(TrialState, 0)
+        self._best: int | None = None
+        self._opened: StudyOpened | None = None
+        self._asked = 0
+        self._exhausted = False
+        self._ending: tuple[Verdict, str, str] | None = None
+        self._finished = False
+        self._failures_in_a_row: list[str] = []
+        self._any_success = False
+        self._latest_at = 0.0
+        self._active_seconds = 0.0
+        self._changed_trials: set[int] = set()
+        self._changed_attempts: dict[AttemptId, Attempt] = {}
+
+    # --- the door in ------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take in what happened and answer with what is to be done, in that order.
+
+        Raises:
+            InvalidTransition: The event cannot happen in this state; a bug in hptune.
+        """
+        if self._opened is None and not isinstance(event, StudyOpened):
+            raise InvalidTransition(f"{type(event).__name__} before the study was opened")
+        commands: list[Command] = []
+        match event:
+            case StudyOpened():
+                self._open(event, commands)
+            case WorkerJoined(worker=worker, node=node, capacity=capacity):
+                if worker in self._places:
+                    raise InvalidTransition(f"worker {worker} joined twice")
+                self._places.add(worker, node, capacity)
+            case WorkerLeft():
+                self._worker_left(event, commands)
+            case Suggested():
+                self._suggested(event, commands)
+            case AttemptStarted(at=at, attempt=name):
+                if record := self._running.get(name):
+                    self._put_attempt(record, replace(record.attempt, started_at=at))
+            case Reported(attempt=name, report=report):
+                if record := self._running.get(name):
+                    record.latest = report
+            case ParametersUsed():
+                self._parameters_used(event, commands)
+            case AttemptEnded(at=at, attempt=name, ending=ending):
+                if name in self._running:
+                    self._end_attempt(at, name, ending, commands)
+            case StopRequested(verdict=verdict, reason=reason):
+                self._let_go(verdict, reason, "", commands)
+            case _:
+                assert_never(event)
+        if not isinstance(event, StudyOpened):
+            self._active_seconds += max(0.0, event.at - self._latest_at)
+        self._latest_at = event.at
+        self._advance(event.at, commands)
+        return commands
+
+    # --- events -----------------------------------------------------------------------------
+
+    def _open(self, event: StudyOpened, commands: list[Command]) -> None:
+        for name in list(self._running):
+            ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
+            self._end_attempt(event.at, name, ending, commands)
+        self._opened = event
+        self._places = Places()
+        self._asked = 0
+        self._exhausted = False
+        self._ending = None
+        self._finished = False
+        self._failures_in_a_row = []
+        self._any_success = False
+        if self._best is not None:
+            commands.append(KeepBest(self._trials[self._best].trial))
+
+    def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
+        if event.worker not in self._places:
+            return
+        for name, record in list(self._running.items()):
+            if record.attempt.placement.worker == event.worker:
+                self._end_attempt(
+                    event.at, name, Ending(Cause.WORKER_LOST, reason=event.reason), commands
+                )
+        self._places.remove(event.worker)
+
+    def _suggested(self, event: Suggested, commands: list[Command]) -> None:
+        if event.first_number != len(self._trials):
+            raise InvalidTransition(
+                f"suggestions from trial {event.first_number} on, expected {len(self._trials)}"
+            )
+        self._asked = 0
+        self._exhausted = self._exhausted or event.exhausted
+        for suggestion in event.suggestions:
+            self._add_trial(suggestion, commands)
+
+    def _add_trial(self, suggestion: Suggestion, commands: list[Command]) -> None:
+        number = len(self._trials)
+        trial = Trial(number, suggestion.params, suggestion.origin, TrialState.WAITING)
+        self._trials.append(_TrialRecord(trial))
+        self._counts[TrialState.WAITING] += 1
+        self._changed_trials.add(number)
+        heapq.heappush(self._waiting, number)
+        commands.append(Tell(trial))
+
+    def _parameters_used(self, event: ParametersUsed, commands: list[Command]) -> None:
+        if event.attempt not in self._running:
+            return
+        record = self._trials[event.attempt.trial]
+        self._put_trial(record, replace(record.trial, params=dict(event.values)))
+        if event.declared:
+            self._exhausted = False
+            commands.append(GrowSpace(event.declared))
+        commands.append(Tell(record.trial))
+
+    # --- endings ----------------------------------------------------------------------------
+
+    def _end_attempt(
+        self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
+    ) -> None:
+        record = self._running.pop(name)
+        trial = self._trials[name.trial]
+        trial.running = None
+        self._places.give_back(record.attempt.placement)
+        ending = self._checked(ending)
+        outcome = self._outcome(trial, ending)
+        ended = replace(
+            record.attempt, ended_at=at, outcome=outcome, reason=ending.reason or str(ending.cause)
+        )
+        self._put_attempt(record, ended)
+        match outcome:
+            case Outcome.FINISHED:
+                self._complete(trial, ending, commands)
+            case Outcome.ERRORED:
+                self._fail(trial, ending, commands)
+            case Outcome.RELEASED | Outcome.LOST:
+                self._set_state(trial, TrialState.WAITING)
+                heapq.heappush(self._waiting, name.trial)
+            case Outcome.PRUNED:
+                raise InvalidTransition(f"attempt {name} was pruned, but nothing prunes")
+
+    def _checked(self, ending: Ending) -> Ending:
+        """A result without a finite value of the goal's metric is no result."""
+        if ending.cause is not Cause.RETURNED:
+            return ending
+        metric = self._config.goal.metric
+        value = ending.metrics.get(metric)
+        if value is None:
+            return replace(
+                ending,
+                cause=Cause.UNKNOWN_METRIC,
+                reason=f"the result has no metric {metric!r}; "
+                f"it has: {', '.join(sorted(ending.metrics)) or 'none'}",
+            )
+        if not math.isfinite(value):
+            return replace(ending, cause=Cause.NON_FINITE, reason=f"{metric} is {value}")
+        return ending
+
+    def _outcome(self, trial: _TrialRecord, ending: Ending) -> Outcome:
+        match ending.cause:
+            case Cause.RETURNED:
+                return Outcome.FINISHED
+            case Cause.STOPPED:
+                return Outcome.RELEASED
+            case Cause.MASTER_LOST:
+                return Outcome.LOST
+            case Cause.KILLED | Cause.WORKER_LOST:
+                losses = trial.losses.get(ending.cause, 0) + 1
+                trial.losses[ending.cause] = losses
+                return Outcome.LOST if losses < MAX_LOSSES[ending.cause] else Outcome.ERRORED
+            case (
+                Cause.EXCEPTION
+                | Cause.NON_FINITE
+                | Cause.UNKNOWN_METRIC
+                | Cause.EXITED
+                | Cause.TIMED_OUT
+            ):
+                return Outcome.ERRORED
+        assert_never(ending.cause)
+
+    def _complete(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
+        goal = self._config.goal
+        value = ending.metrics[goal.metric]
+        self._any_success = True
+        self._put_trial(
+            trial,
+            replace(trial.trial, value=value, step=ending.step, metrics=dict(ending.metrics)),
+        )
+        self._set_state(trial, TrialState.COMPLETE)
+        commands.append(Tell(trial.trial))
+        best = None if self._best is None else self._trials[self._best].trial
+        if goal.direction.better(value, best.value if best else None):
+            self._best = trial.trial.number
+            commands.append(KeepBest(trial.trial))
+            if best:
+                commands.append(Discard(best.number))
+        else:
+            commands.append(Discard(trial.trial.number))
+
+    def _fail(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
+        reason = ending.reason or str(ending.cause)
+        self._put_trial(trial, replace(trial.trial, reason=reason, detail=ending.detail))
+        self._set_state(trial, TrialState.FAILED)
+        commands.extend((Tell(trial.trial), Discard(trial.trial.number)))
+        config = self._config
+        if ending.cause is Cause.UNKNOWN_METRIC:
+            self._let_go(Verdict.UNKNOWN_METRIC, reason, "", commands)
+        self._failures_in_a_row.append(ending.fingerprint)
+        limit = config.same_failure_limit
+        first = self._failures_in_a_row[:limit]
+        if limit and not self._any_success and len(first) == limit and len(set(first)) == 1:
+            count = "trial" if limit == 1 else f"{limit} trials"
+            self._let_go(
+                Verdict.SAME_FAILURE,
+                f"the first {count} all failed the same way: {reason}",
+                ending.detail,
+                commands,
+            )
+        if config.max_failures is not None and len(self._failures_in_a_row) > config.max_failures:
+            self._let_go(
+                Verdict.TOO_MANY_FAILURES,
+                f"{len(self._failures_in_a_row)} trials failed, "
+                f"allowed are {config.max_failures}; the last one: {reason}",
+                ending.detail,
+                commands,
+            )
+
+    def _let_go(self, verdict: Verdict, reason: str, detail: str, commands: list[Command]) -> None:
+        if self._ending is not None:
+            return
+        self._ending = (verdict, reason, detail)
+        commands.extend(Stop(name) for name in self._running)
+
+    # --- what follows -----------------------------------------------------------------------
+
+    def _advance(self, at: float, commands: list[Command]) -> None:
+        if self._ending is None:
+            self._place_waiting(at, commands)
+            self._ask_for_more(commands)
+        if self._finished or self._running:
+            return
+        if self._ending is not None:
+            self._finished = True
+            commands.append(Finish(*self._ending))
+        elif not self._waiting and not self._asked and not self._left_to_ask(1):
+            self._finished = True
+            if self._exhausted and (self._budget is None or len(self._trials) < self._budget):
+                count = len(self._trials)
+                reason = f"all {count} configurations of the search space were tried"
+                commands.append(Finish(Verdict.EXHAUSTED, reason))
+            else:
+                commands.append(Finish(Verdict.DONE, f"{len(self._trials)} trials are over"))
+
+    def _place_waiting(self, at: float, commands: list[Command]) -> None:
+        while self._waiting:
+            placement = self._places.take(self._config.resources)
+            if placement is None:
+                return
+            commands.append(self._start(at, heapq.heappop(self._waiting), placement))
+
+    def _start(self, at: float, number: int, placement: Placement) -> Start:
+        record = self._trials[number]
+        name = AttemptId(number, record.trial.attempts)
+        attempt = Attempt(name, placement, self._places.node(placement.worker), placed_at=at)
+        self._running[name] = _AttemptRecord(attempt)
+        self._changed_attempts[name] = attempt
+        record.running = name
+        self._put_trial(record, replace(record.trial, attempts=record.trial.attempts + 1))
+        self._set_state(record, TrialState.RUNNING)
+        return Start(
+            attempt=name,
+            params=record.trial.params,
+            placement=placement,
+            seed=training_seed(self._config.seed, number, record.retries),
+            incumbent=None if self._best is None else self._trials[self._best].trial.value,
+        )
+
+    def _ask_for_more(self, commands: list[Command]) -> None:
+        if self._asked or self._waiting:
+            return
+        left = self._left_to_ask(len(self._places) * 1_000_000)
+        if not left:
+            return
+        self._asked = self._places.rooms(self._config.resources, at_most=left)
+        if self._asked:
+            first = len(self._trials)
+            commands.append(Ask(tuple(range(first, first + self._asked))))
+
+    def _left_to_ask(self, at_most: int) -> int:
+        if self._exhausted:
+            return 0
+        return at_most if self._budget is None else max(0, self._budget - len(self._trials))
+
+    # --- books ------------------------------------------------------------------------------
+
+    @property
+    def _config(self) -> StudyOpened:
+        if self._opened is None:
+            raise InvalidTransition("the study was not opened")
+        return self._opened
+
+    @property
+    def _budget(self) -> int | None:
+        return self._config.trials
+
+    def _put_trial(self, record: _TrialRecord, trial: Trial) -> None:
+        record.trial = trial
+        self._changed_trials.add(trial.number)
+
+    def _set_state(self, record: _TrialRecord, state: TrialState) -> None:
+        before = record.trial.state
+        if before.is_final:
+            raise InvalidTransition(
+                f"trial {record.trial.number}: {before} -> {state}", (repr(record.trial),)
+            )
+        self._counts[before] -= 1
+        self._counts[state] += 1
+        self._put_trial(record, replace(record.trial, state=state))
+
+    def _put_attempt(self, record: _AttemptRecord, attempt: Attempt) -> None:
+        record.attempt = attempt
+        self._changed_attempts[attempt.id] = attempt
+
+    # --- the doors out ----------------------------------------------------------------------
+
+    def take_changes(self) -> tuple[list[Trial], list[Attempt]]:
+        """The trials and attempts that changed since the last call."""
+        trials = [self._trials[number].trial for number in sorted(self._changed_trials)]
+        attempts = list(self._changed_attempts.values())
+        self._changed_trials.clear()
+        self._changed_attempts.clear()
+        return trials, attempts
+
+    @property
+    def trials(self) -> Iterable[Trial]:
+        """All trials, by number."""
+        return (record.trial for record in self._trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far."""
+        return None if self._best is None else self._trials[self._best].trial
+
+    @property
+    def active_seconds(self) -> float:
+        """How long masters have worked on this study; the time between them does not count."""
+        return self._active_seconds
+
+    @property
+    def picture(self) -> StudyPicture:
+        """The study as it stands, for those who show it."""
+        config = self._config
+        return StudyPicture(
+            goal=config.goal,
+            budget_trials=config.trials,
+            counts={state: count for state, count in self._counts.items() if count},
+            best=self.best,
+            running=tuple(
+                RunningAttempt(self._trials[name.trial].trial, record.attempt, record.latest)
+                for name, record in self._running.items()
+            ),
+            workers=len(self._places),
+            cpus=self._places.cpus,
+            cpus_held=self._places.cpus_held,
+            gpus=self._places.gpus,
+            gpus_held=self._places.gpus_held,
+            notice=self._notice(),
+            stopping="" if self._ending is None else self._ending[1],
+        )
+
+    def _notice(self) -> str:
+        if self._running or self._finished:
+            return ""
+        if not len(self._places):
+            return "waiting for the first worker"
+        wanted = self._config.resources
+        if not self._places.could_ever_hold(wanted):
+            gpus = f" and {wanted.gpus} GPUs" if wanted.gpus else ""
+            memory = f", {wanted.memory_bytes / 1e9:.3g} GB" if wanted.memory_bytes else ""
+            return (
+                f"no worker can hold a trial of {wanted.cpus} cores{gpus}{memory}: "
+                "waiting for a larger one (or ask for less)"
+            )
+        return ""
+
+    def validate(self) -> None:
+        """Check every invariant; for tests and for the doubtful.
+
+        Raises:
+            AssertionError: One of them does not hold.
+        """
+        states = [record.trial.state for record in self._trials]
+        for state in TrialState:
+            if self._counts[state] != states.count(state):
+                raise AssertionError(f"{state}: counted {self._counts[state]}")
+        waiting = [n for n, state in enumerate(states) if state is TrialState.WAITING]
+        if sorted(self._waiting) != waiting:
+            raise AssertionError(f"waiting {sorted(self._waiting)}, states say {waiting}")
+        running = {record.running for record in self._trials if record.running is not None}
+        if running != set(self._running):
+            raise AssertionError(f"running {set(self._running)}, trials say {running}")
+        for number, record in enumerate(self._trials):
+            trial = record.trial
+            if trial.number != number:
+                raise AssertionError(f"trial {trial.number} stands at {number}")
+            if (trial.state is TrialState.RUNNING) != (record.running is not None):
+                raise AssertionError(f"trial {number} is {trial.state}, runs {record.running}")
+            if (trial.state is TrialState.COMPLETE) != (trial.value is not None):
+                raise AssertionError(f"trial {number} is {trial.state} with {trial.value}")
+        self._places.validate([record.attempt.placement for record in self._running.values()])
+        complete = [r.trial for r in self._trials if r.trial.state is TrialState.COMPLETE]
+        for trial in complete:
+            best = self.best
+            if best is None or self._config.goal.direction.better(trial.value or 0.0, best.value):
+                raise AssertionError(f"trial {trial.number} is better than the best, {best}")
+        if self._finished and self._running:
+            raise AssertionError("finished with attempts running")
+        budget = self._budget
+        if (
+            budget is not None
+            and self._opened
+            and len(self._trials) > max(budget, self._opened.trials or 0)
+        ):
+            raise AssertionError(f"{len(self._trials)} trials of {budget}")
