@@ -98,7 +98,9 @@ class Engine:
         self._exhausted = False
         self._ending: tuple[Verdict, str, str] | None = None
         self._finished = False
-        self._failures_in_a_row: list[str] = []
+        self._trials_at_opening = 0
+        self._failed = 0
+        self._first_failures: list[str] = []
         self._any_success = False
         self._latest_at = 0.0
         self._active_seconds = 0.0
@@ -160,7 +162,9 @@ class Engine:
         self._exhausted = False
         self._ending = None
         self._finished = False
-        self._failures_in_a_row = []
+        self._trials_at_opening = len(self._trials)
+        self._failed = 0
+        self._first_failures = []
         self._any_success = False
         if self._best is not None:
             commands.append(KeepBest(self._trials[self._best].trial))
@@ -296,9 +300,11 @@ class Engine:
         config = self._config
         if ending.cause is Cause.UNKNOWN_METRIC:
             self._let_go(Verdict.UNKNOWN_METRIC, reason, "", commands)
-        self._failures_in_a_row.append(ending.fingerprint)
+        self._failed += 1
         limit = config.same_failure_limit
-        first = self._failures_in_a_row[:limit]
+        first = self._first_failures
+        if len(first) < limit:
+            first.append(ending.fingerprint)
         if limit and not self._any_success and len(first) == limit and len(set(first)) == 1:
             count = "trial" if limit == 1 else f"{limit} trials"
             self._let_go(
@@ -307,11 +313,11 @@ class Engine:
                 ending.detail,
                 commands,
             )
-        if config.max_failures is not None and len(self._failures_in_a_row) > config.max_failures:
+        if config.max_failures is not None and self._failed > config.max_failures:
             self._let_go(
                 Verdict.TOO_MANY_FAILURES,
-                f"{len(self._failures_in_a_row)} trials failed, "
-                f"allowed are {config.max_failures}; the last one: {reason}",
+                f"{self._failed} trials failed, allowed are {config.max_failures}; "
+                f"the last one: {reason}",
                 ending.detail,
                 commands,
             )
@@ -507,9 +513,5 @@ class Engine:
         if self._finished and self._running:
             raise AssertionError("finished with attempts running")
         budget = self._budget
-        if (
-            budget is not None
-            and self._opened
-            and len(self._trials) > max(budget, self._opened.trials or 0)
-        ):
+        if budget is not None and len(self._trials) > max(budget, self._trials_at_opening):
             raise AssertionError(f"{len(self._trials)} trials of {budget}")

@@ -120,9 +120,9 @@ class Ending:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two failures of the same kind at the same place.
+        r"""Equal for two failures of the same kind at the same place.
 
-        >>> where = 'Traceback…\\n  File "model.py", line 3, in build\\nValueError: '
+        >>> where = 'Traceback…\n  File "model.py", line 3, in build\nValueError: '
         >>> one = Ending(Cause.EXCEPTION, reason="ValueError: got 3", detail=where + "got 3")
         >>> two = Ending(Cause.EXCEPTION, reason="ValueError: got 4", detail=where + "got 4")
         >>> one.fingerprint == two.fingerprint
