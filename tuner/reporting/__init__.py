@@ -1,0 +1,1 @@
+"""What people see of a study: the live progress display, status and best texts, exports."""

@@ -1,0 +1,338 @@
+"""The live display on a terminal: a few lines that are redrawn in place.
+
+Loaded only when a terminal is there, because it loads rich.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType
+from rich.text import Text
+
+from ..core.picture import StudyPicture
+from ..core.trial import Trial, TrialState
+from . import text
+from .progress import EndedTrial, Pace, RunHeader, latest_value, step_of
+
+REFRESH_SECONDS = 0.25
+"""The shortest time between two redraws."""
+
+_GUTTER = 9
+_BAR_CELLS = 36
+_RUNNING_ROWS = 12
+_ENDED_ROWS = 4
+_METRIC_CELLS = 16
+_CONFIGURATION_LINES = 2
+
+_LABEL = "dim"
+_GOOD = "bold green"
+_BAD = "red"
+_WARN = "yellow"
+_BAR = "cyan"
+
+
+class _TerminalConsole(Console):
+    """A console whose terminal may vanish: rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError("the terminal is gone")
+
+
+class LiveProgress:
+    """Progress for a terminal: at most four redraws a second, and a short summary at the end.
+
+    Args:
+        stream: The terminal.
+        console: Draw here instead, such as on a recording console.
+    """
+
+    def __init__(self, stream: TextIO, *, console: Console | None = None) -> None:
+        self._console = console or _TerminalConsole(
+            file=stream, highlight=False, markup=False, emoji=False
+        )
+        self._live: Live | None = None
+        self._pace = Pace()
+        self._epochs: int | None = None
+        self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
+        self._picture: StudyPicture | None = None
+        self._drawn_at: float | None = None
+        self._drawn: list[Text] = []
+        self._drawn_width = 0
+
+    def start(self, header: RunHeader) -> None:
+        """Write the header, which scrolls away, and begin to draw below it."""
+        self._epochs = header.epochs
+        try:
+            for line in header.lines():
+                # Soft wrap leaves long paths and addresses whole for copying.
+                self._console.print(_labelled(line), soft_wrap=True)
+            self._console.print()
+            self._live = Live(
+                Text(),
+                console=self._console,
+                auto_refresh=False,
+                vertical_overflow="crop",
+            )
+            self._live.start()
+        except OSError:
+            self._give_up()
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        """Take note, and redraw unless it was done just before."""
+        self._recent.extend(self._pace.update(picture, ended, now))
+        self._picture = picture
+        if self._drawn_at is None or not 0 <= now - self._drawn_at < REFRESH_SECONDS:
+            self._drawn_at = now
+            width, height = self._console.size
+            self._draw(
+                frame(
+                    picture,
+                    tuple(self._recent),
+                    self._pace,
+                    epochs=self._epochs,
+                    width=width,
+                    height=height,
+                )
+            )
+
+    def note(self, line: str) -> None:
+        """Show one line above what is redrawn."""
+        try:
+            self._console.print(Text(text.clean(line)), soft_wrap=True)
+        except OSError:
+            self._give_up()
+
+    def stop(self) -> None:
+        """Replace what is redrawn by a short summary, and give the cursor back."""
+        if self._live is None:
+            return
+        if self._picture is not None:
+            width = self._console.size.width
+            self._draw(
+                summary(self._picture, self._pace, epochs=self._epochs, width=width), refresh=False
+            )
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Draw no more, and give the cursor and the standard streams back."""
+        live, self._live = self._live, None
+        if live is not None:
+            with contextlib.suppress(OSError):
+                live.stop()
+
+    def _draw(self, lines: list[Text], *, refresh: bool = True) -> None:
+        if self._live is None:
+            return
+        try:
+            self._erase_rewrapped()
+            self._live.update(Group(*lines), refresh=refresh)
+        except OSError:  # the terminal is gone; the study goes on without it
+            self._give_up()
+        self._drawn = lines
+        self._drawn_width = self._console.size.width
+
+    def _erase_rewrapped(self) -> None:
+        # A terminal made narrower wraps the lines already drawn into more rows than rich
+        # believes there are, and would leave the surplus behind.
+        width = self._console.size.width
+        if width >= self._drawn_width:
+            return
+        surplus = sum((max(1, line.cell_len) - 1) // width for line in self._drawn)
+        erase = (ControlType.ERASE_IN_LINE, 2)
+        up = [(ControlType.CURSOR_UP, 1), erase] * surplus
+        self._console.control(Control(ControlType.CARRIAGE_RETURN, erase, *up))
+
+
+def frame(
+    picture: StudyPicture,
+    recent: Sequence[EndedTrial],
+    pace: Pace,
+    *,
+    epochs: int | None,
+    width: int,
+    height: int,
+) -> list[Text]:
+    """The lines of one redraw, none wider than `width` and no more than `height` of them."""
+    head = [*_progress_lines(picture, pace, width, over=False)]
+    best = _best_lines(picture, epochs, width)
+    foot = _foot_lines(picture)
+    airy = height >= 20
+    fixed = len(head) + len(best) + len(foot) + 1 + (4 if airy else 0)
+    room = max(1, height - 1 - fixed)
+    ended_rows = min(len(recent), max(0, room - 2)) if picture.running else len(recent)
+    running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
+    table = _trial_lines(
+        picture, recent[len(recent) - ended_rows :], pace, epochs, rows=running_rows, airy=airy
+    )
+    lines: list[Text] = []
+    for block in (head, best, table, foot):
+        if lines and block and airy:
+            lines.append(Text())
+        lines += block
+    return [_fit(line, width) for line in lines[: max(1, height - 1)]]
+
+
+def summary(picture: StudyPicture, pace: Pace, *, epochs: int | None, width: int) -> list[Text]:
+    """What stays on the screen after the end."""
+    lines = [
+        *_progress_lines(picture, pace, width, over=True),
+        *_best_lines(picture, epochs, width)[:1],
+    ]
+    return [_fit(line, width) for line in lines]
+
+
+def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool) -> list[Text]:
+    told = text.progress(picture.ended, picture.budget_trials)
+    times = f"{'took ' if over else ''}{text.duration(pace.elapsed_seconds)}"
+    if not over:
+        left = pace.seconds_left(picture)
+        times += f"   ETA {text.NOTHING if left is None else text.duration(left)}"
+    line = _gutter("trials")
+    if picture.budget_trials:
+        cells = max(6, min(_BAR_CELLS, width - _GUTTER - len(told) - len(times) - 7))
+        filled = min(cells, cells * picture.ended // picture.budget_trials)
+        line.append("━" * filled, _BAR).append("─" * (cells - filled), _LABEL).append("  ")
+    line.append(told, "bold").append(f"   {times}")
+    counts = _gutter("")
+    # The running ones are listed below; in the end none is.
+    shown = {s: n for s, n in picture.counts.items() if over or s is not TrialState.RUNNING}
+    for i, part in enumerate(text.counts(shown).split(", ") if any(shown.values()) else ()):
+        counts.append(", " if i else "", _LABEL)
+        counts.append(part, _BAD if part.endswith("failed") else "")
+    return [line, counts] if counts.cell_len > _GUTTER else [line]
+
+
+def _best_lines(picture: StudyPicture, epochs: int | None, width: int) -> list[Text]:
+    if picture.best is None:
+        return [_gutter("best").append(f"{text.NOTHING}  {picture.goal}")]
+    best = picture.best
+    line = _gutter("best").append(text.measured(best.value), _GOOD)
+    at = text.at_step(best.step, epochs)
+    line.append(f"  {picture.goal}, trial {best.number}" + (f", {at}" if at else ""))
+    return [line, *_configuration_lines(best, width)]
+
+
+def _configuration_lines(trial: Trial, width: int) -> list[Text]:
+    """The hyperparameters, as many as fit on a few lines, and how many more there are."""
+    lines: list[Text] = []
+    parts = text.assignments(trial.params)
+    for i, part in enumerate(parts):
+        more = f"  … {len(parts) - i} more"
+        name, _, value = part.partition("=")
+        told = Text().append(f"{name}=", _LABEL).append(value)
+        told.truncate(max(1, width - _GUTTER - len(more)), overflow="ellipsis")
+        last = len(lines) == _CONFIGURATION_LINES
+        reserve = len(more) if last and i + 1 < len(parts) else 0
+        if lines and lines[-1].cell_len + 2 + told.cell_len + reserve <= width:
+            lines[-1].append("  ").append_text(told)
+        elif last:
+            lines[-1].append(more, _LABEL)
+            break
+        else:
+            lines.append(_gutter("").append_text(told))
+    return lines
+
+
+def _trial_lines(
+    picture: StudyPicture,
+    recent: Sequence[EndedTrial],
+    pace: Pace,
+    epochs: int | None,
+    *,
+    rows: int,
+    airy: bool,
+) -> list[Text]:
+    metric = text.shorten(picture.goal.metric, _METRIC_CELLS)
+    head = ("trial", text.step_word(epochs), metric, "time")
+    running = sorted(picture.running, key=lambda run: run.trial.number)
+    shown = running if len(running) <= rows else running[: max(0, rows - 1)]
+    running_cells = [
+        (
+            str(run.trial.number),
+            step_of(run, epochs),
+            text.measured(latest_value(run, picture.goal)),
+            text.duration(pace.seconds_held(run.trial.number)),
+        )
+        for run in shown
+    ]
+    ended_cells = [
+        (
+            str(ended.trial.number),
+            text.NOTHING if ended.trial.step is None else str(ended.trial.step),
+            text.measured(ended.trial.value),
+            text.duration(ended.seconds),
+        )
+        for ended in recent
+    ]
+    widths = [
+        max(cell_len(cells[i]) for cells in (head, *running_cells, *ended_cells)) for i in range(4)
+    ]
+    # Room for usual values from the start, so that columns stay where they are.
+    widths = [max(least, width) for least, width in zip((5, 5, 7, 6), widths, strict=True)]
+
+    def row(label: str, cells: Sequence[str], style: str = "") -> Text:
+        padded = (" " * (w - cell_len(cell)) + cell for w, cell in zip(widths, cells, strict=True))
+        return _gutter(label).append("  ".join(padded), style)
+
+    lines = [row("", head, _LABEL)] if running_cells or ended_cells else []
+    for i, (run, cells) in enumerate(zip(shown, running_cells, strict=True)):
+        line = row("" if i else "running", cells)
+        place = text.where(run.attempt.node, run.attempt.placement)
+        lines.append(line.append(f"  {place}", _LABEL))
+    if len(shown) < len(running):
+        label = "" if shown else "running"
+        lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))
+    if airy and running and ended_cells:
+        lines.append(Text())
+    best = picture.best.number if picture.best is not None else None
+    for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
+        is_best = ended.trial.number == best
+        line = row("" if i else "ended", cells)
+        word = f"  {ended.trial.state.lower()}"
+        if ended.trial.state is TrialState.FAILED:
+            line.append(f"  {text.failure(ended.trial)}", _BAD)
+        else:
+            line.append(f"{word}, best" if is_best else word, _GOOD if is_best else _LABEL)
+        lines.append(line)
+    return lines
+
+
+def _foot_lines(picture: StudyPicture) -> list[Text]:
+    line = _gutter("workers").append(str(picture.workers))
+    if picture.workers:
+        line.append(f"  {picture.cpus_held}/{picture.cpus} cores")
+        if picture.gpus:
+            line.append(f", {picture.gpus_held}/{picture.gpus} GPUs")
+        line.append(" held")
+    lines = [line]
+    if picture.stopping:
+        lines.append(_gutter("stopping").append(text.clean(picture.stopping), _WARN))
+    elif picture.notice:
+        lines.append(_gutter("waiting").append(text.clean(picture.notice), _WARN))
+    return lines
+
+
+def _gutter(label: str) -> Text:
+    return Text().append(label.ljust(_GUTTER), _LABEL)
+
+
+def _labelled(line: str) -> Text:
+    styled = Text(line)
+    styled.stylize(_LABEL, 0, _GUTTER)
+    return styled
+
+
+def _fit(line: Text, width: int) -> Text:
+    fitted = line.copy()
+    fitted.no_wrap = True
+    fitted.rstrip()
+    fitted.truncate(width, overflow="ellipsis")
+    return fitted

@@ -1,0 +1,172 @@
+"""Words and numbers for people: how everything that is shown writes a value, a time, a list.
+
+Exports do not use this module: they keep every digit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+
+from ..core.resources import Placement
+from ..core.trial import Params, ParamValue, Trial, TrialState
+
+NOTHING = "\N{EN DASH}"
+"""Stands where a value is not known (yet)."""
+
+
+def clean(text: str) -> str:
+    r"""The text in one line, free of control codes, so that no value can upset a terminal.
+
+    >>> clean("out\n  of\x1b memory")
+    'out of memory'
+    """
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def shorten(text: str, limit: int) -> str:
+    """`clean(text)`, cut to at most `limit` characters.
+
+    >>> shorten("a long reason", 7)
+    'a long…'
+    """
+    line = clean(text)
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def number(value: float) -> str:
+    """A number with 4 significant digits and no zeros at its end; integers are kept whole.
+
+    >>> number(0.00123456), number(0.5), number(123456.7), number(100_000)
+    ('0.001235', '0.5', '123457', '100000')
+    """
+    if isinstance(value, int):
+        return str(value)
+    if 1e4 <= abs(value) < 1e7:
+        return f"{value:.0f}"
+    return f"{value:.4g}"
+
+
+def measured(value: float | None) -> str:
+    """A metric's value with exactly 4 significant digits, so that columns line up.
+
+    >>> measured(0.9), measured(12345.6), measured(float("nan")), measured(None) == NOTHING
+    ('0.9000', '12346', 'nan', True)
+    """
+    if value is None:
+        return NOTHING
+    if not math.isfinite(value) or 1e4 <= abs(value) < 1e7:
+        return number(float(value))
+    return f"{value:#.4g}".removesuffix(".")
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in its two largest units.
+
+    >>> [duration(s) for s in (0, 0.4, 42, 190, 7500, 90_000)]
+    ['0s', '<1s', '42s', '3m10s', '2h05m', '1d01h']
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    whole = int(seconds)
+    if whole <= 0:
+        return "<1s" if seconds > 0 else "0s"
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def moment(at: float) -> str:
+    """A point in time on this machine's wall clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def param(value: ParamValue) -> str:
+    """A hyperparameter's value.
+
+    >>> param(True), param(0.00012345), param(None), param("relu")
+    ('True', '0.0001234', 'None', 'relu')
+    """
+    if isinstance(value, float):
+        return number(value)
+    return clean(str(value))
+
+
+def assignments(params: Params) -> list[str]:
+    """Each hyperparameter as `name=value`, in the order of the configuration."""
+    return [f"{clean(name)}={param(value)}" for name, value in params.items()]
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "trial"), plural(3, "trial")
+    ('1 trial', '3 trials')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+_STATES_TOLD = (
+    TrialState.COMPLETE,
+    TrialState.PRUNED,
+    TrialState.FAILED,
+    TrialState.RUNNING,
+    TrialState.PAUSED,
+    TrialState.WAITING,
+)
+
+
+def counts(by_state: Mapping[TrialState, int]) -> str:
+    """How many trials are in which state, in a fixed order; states without any are left out.
+
+    >>> counts({TrialState.RUNNING: 2, TrialState.COMPLETE: 11})
+    '11 complete, 2 running'
+    """
+    told = [f"{by_state[s]} {s.lower()}" for s in _STATES_TOLD if by_state.get(s)]
+    return ", ".join(told) or "no trials yet"
+
+
+def progress(ended: int, budget_trials: int | None) -> str:
+    """How many trials ended, of how many.
+
+    >>> progress(3, 50), progress(3, None)
+    ('3/50 trials', '3 trials')
+    """
+    return plural(ended, "trial") if budget_trials is None else f"{ended}/{budget_trials} trials"
+
+
+def step_word(epochs: int | None) -> str:
+    """What a step is called: an epoch where trials count epochs."""
+    return "step" if epochs is None else "epoch"
+
+
+def at_step(step: int | None, epochs: int | None) -> str:
+    """Where a value was reached: "epoch 7", "step 7", or nothing."""
+    return "" if step is None else f"{step_word(epochs)} {step}"
+
+
+def where(node: str, placement: Placement) -> str:
+    """What an attempt holds, short: the machine, then its GPUs, or its cores if it has none.
+
+    >>> where("gpu01.cluster.org", Placement("w", cpus=(0, 1), gpus=("0", "1")))
+    'gpu01 GPU 0,1'
+    >>> where("10.0.0.7", Placement("w", cpus=(0, 1)))
+    '10.0.0.7 2 cores'
+    """
+    address = node.replace(".", "").isdigit() or ":" in node
+    machine = clean(node if address else node.partition(".")[0])
+    if not placement.gpus:
+        return f"{machine} {plural(len(placement.cpus), 'core')}"
+    if all(gpu.isdigit() for gpu in placement.gpus):
+        return f"{machine} GPU {','.join(placement.gpus)}"
+    return f"{machine} {plural(len(placement.gpus), 'GPU')}"
+
+
+def failure(trial: Trial) -> str:
+    """Why a trial failed, in one line of at most 160 characters."""
+    return shorten(trial.reason, 160) or "no reason was given"
