@@ -1,0 +1,202 @@
+"""A user's code, read and checked: a model file, or what `Tuner` was given in Python.
+
+Only child processes load user code; the master holds an `ObjectiveSource`, which says where it is.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import inspect
+import linecache
+import pickle
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import ModelFileError
+
+ENTRY_POINTS = (
+    "build_model(hp), a keras_tuner.HyperModel subclass or instance, or objective(hp, trial)"
+)
+CONSTANTS = ("OBJECTIVE", "DIRECTION", "EPOCHS", "RESOURCES")
+
+
+class SourceKind(enum.StrEnum):
+    """How user code reaches a process."""
+
+    FILE = "file"
+    PICKLE = "pickle"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveSource:
+    """Where the user's code is.
+
+    Attributes:
+        kind: A Python file, or a cloudpickle of a `UserCode`.
+        path: Absolute path of either.
+    """
+
+    kind: SourceKind
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserCode:
+    """The user's entry points, whichever way they were given.
+
+    Exactly one of `hypermodel` and `objective` is set.
+
+    Attributes:
+        hypermodel: What has `build(hp)` and `fit(hp, model, …)`; a HyperModel, or our stand-in.
+        objective: `objective(hp, trial)`.
+        load_data: `load_data()` or `load_data(hp)`, returning (train, validation).
+        fit: The file's own `fit(hp, model, data, callbacks, epochs)`, if it has one.
+        fit_arguments: Further keyword arguments for `model.fit`.
+        constants: The file's `OBJECTIVE`, `DIRECTION`, `EPOCHS`, `RESOURCES`, where given.
+    """
+
+    hypermodel: Any = None
+    objective: Callable[..., Any] | None = None
+    load_data: Callable[..., Any] | None = None
+    fit: Callable[..., Any] | None = None
+    fit_arguments: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+class BuildFunction:
+    """A `build_model(hp)` function, dressed as a HyperModel."""
+
+    def __init__(self, build: Callable[[Any], Any]) -> None:
+        self.build = build
+
+
+def check_path(path: Path) -> ObjectiveSource:
+    """The source for a model file.
+
+    Raises:
+        ModelFileError: There is no such file, or it is not a Python file.
+    """
+    if not path.exists():
+        near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        hint = f" Python files there: {', '.join(near[:8])}." if near else ""
+        raise ModelFileError(f"There is no file {path}.{hint}")
+    if path.is_dir() or path.suffix != ".py":
+        raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
+    return ObjectiveSource(SourceKind.FILE, str(path.resolve()))
+
+
+def load(source: ObjectiveSource) -> UserCode:
+    """Run the user's file (or unpickle what was given in Python) and find its entry points.
+
+    Raises:
+        ModelFileError: The file offers nothing to tune.
+        BaseException: Whatever the user's code raises at import.
+    """
+    if source.kind is SourceKind.PICKLE:
+        with Path(source.path).open("rb") as file:
+            code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
+        if not isinstance(code, UserCode):
+            raise ModelFileError(f"{source.path} does not hold an objective")
+        return code
+    return _entry_points(_import(Path(source.path)), source.path)
+
+
+def _import(path: Path) -> ModuleType:
+    # The user's own name, so that what they pickle by reference finds its module again.
+    name = path.stem
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
+        return sys.modules[name]
+    if name in sys.modules or name in sys.stdlib_module_names:
+        name = f"hptune_model_{path.stem}"
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ModelFileError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _entry_points(module: ModuleType, path: str) -> UserCode:
+    names = vars(module)
+    constants = {name: names[name] for name in CONSTANTS if name in names}
+    load_data = names.get("load_data")
+    if callable(build := names.get("build_model")):
+        return UserCode(
+            hypermodel=BuildFunction(build),
+            load_data=load_data,
+            fit=names.get("fit"),
+            constants=constants,
+        )
+    if (hypermodel := _find_hypermodel(module)) is not None:
+        return UserCode(hypermodel=hypermodel, load_data=load_data, constants=constants)
+    if callable(objective := names.get("objective")):
+        return UserCode(objective=objective, load_data=load_data, constants=constants)
+    own = sorted(
+        name
+        for name, value in names.items()
+        if inspect.isroutine(value) and getattr(value, "__module__", "") == module.__name__
+    )
+    found = f"found the functions {', '.join(own)}" if own else "found no function"
+    raise ModelFileError(f"{path} has no entry point: {found}; looked for {ENTRY_POINTS}.")
+
+
+def _find_hypermodel(module: ModuleType) -> Any:
+    if "keras_tuner" not in sys.modules:
+        return None
+    base = sys.modules["keras_tuner"].HyperModel
+    for value in vars(module).values():
+        if isinstance(value, base):
+            return value
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value is not base
+        and value.__module__ == module.__name__
+    ]
+    # The last one: a file that defines a base and a subclass means the subclass.
+    return own[-1]() if own else None
+
+
+def user_traceback(error: BaseException) -> str:
+    """The error's traceback, trimmed to the user's own files.
+
+    Frames of hptune, of the standard library and of installed packages are left out, unless
+    nothing else would be left.
+    """
+    shown = traceback.TracebackException.from_exception(error, capture_locals=False)
+    linecache.checkcache()
+    _trim(shown)
+    return "".join(shown.format()).rstrip()
+
+
+def _trim(shown: traceback.TracebackException) -> None:
+    foreign = (str(Path(__file__).parent), *_installed_roots())
+    own = [f for f in shown.stack if not f.filename.startswith((*foreign, "<frozen"))]
+    if own:
+        shown.stack = traceback.StackSummary.from_list(own)
+    elif shown.stack:
+        shown.stack = traceback.StackSummary.from_list(list(shown.stack)[-1:])
+    for other in (shown.__cause__, shown.__context__):
+        if other is not None:
+            _trim(other)
+
+
+def _installed_roots() -> set[str]:
+    paths = sysconfig.get_paths()
+    return {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}

@@ -1,0 +1,131 @@
+"""The trial as the training sees it: report, be told to stop, keep files."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, SupportsFloat
+
+from ..core.messages import Event, Reported
+from ..core.trial import AttemptId, Params, Report
+
+
+class AttemptStopped(BaseException):
+    """The attempt was told to let go.
+
+    Not an Exception, so that a user's `except Exception` does not swallow it.
+    """
+
+
+class NonFiniteMetric(Exception):
+    """A metric became NaN or infinite: the training is a bad point and ends here."""
+
+
+class UnknownMetric(Exception):
+    """The training does not measure what the study optimises."""
+
+
+class TrialContext:
+    """One attempt of a trial, from inside: what `objective(hp, trial)` gets as `trial`.
+
+    Attributes:
+        number: The trial's number, from 0.
+        params: The configuration.
+        seed: Seeds derived from it repeat with the study's seed; Python's `random`, NumPy and
+            the framework are already seeded with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempt: AttemptId,
+        params: Params,
+        seed: int,
+        directory: Path,
+        metric: str,
+        send: Callable[[Event], None],
+    ) -> None:
+        self.number = attempt.trial
+        self.params = params
+        self.seed = seed
+        self.metric = metric
+        self._attempt = attempt
+        self._directory = directory
+        self._send = send
+        self._stop = threading.Event()
+        self._on_stop: list[Callable[[], None]] = []
+
+    def report(self, step: int, **metrics: SupportsFloat) -> None:
+        """Tell the study what was measured after `step` epochs (or whatever you count, from 1).
+
+        Raises:
+            NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite. Let it pass:
+                it ends the trial as a bad point.
+        """
+        measured = as_metrics(metrics)
+        self._send(Reported(0.0, self._attempt, Report(int(step), measured)))
+        for name in (self.metric, "loss"):
+            value = measured.get(name, 0.0)
+            if not math.isfinite(value):
+                raise NonFiniteMetric(f"{name} is {value} at step {step}")
+
+    def should_stop(self) -> bool:
+        """Whether the study wants this attempt to let go; then return (the value is not used)."""
+        return self._stop.is_set()
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """A directory of the trial's own; the best trial's is kept as the study's `best/`."""
+        directory = self._directory / "checkpoint"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    @property
+    def directory(self) -> Path:
+        """The trial's directory, where its log is."""
+        return self._directory
+
+    def request_stop(self) -> None:
+        """The order to let go has come; may be called from another thread."""
+        self._stop.set()
+        for callback in self._on_stop:
+            callback()
+
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        """Call this, from another thread, when the order to let go comes."""
+        self._on_stop.append(callback)
+
+
+def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers, as plain floats; others (lists, None) are left out."""
+    measured = {}
+    for name, value in metrics.items():
+        try:
+            measured[str(name)] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return measured
+
+
+_current: TrialContext | None = None
+
+
+def enter(context: TrialContext) -> None:
+    """Make this the process's trial, for `tuner.report`."""
+    global _current  # noqa: PLW0603 - one attempt per process is the very idea
+    _current = context
+
+
+def report(step: int, **metrics: SupportsFloat) -> None:
+    """Report from a training loop of your own, wherever no `trial` is at hand.
+
+    Outside of a trial, as when the model file is run by itself, it does nothing.
+
+    Args:
+        step: Epochs done (or whatever you count), from 1.
+        metrics: What was measured, by name.
+    """
+    if _current is not None:
+        _current.report(step, **metrics)

@@ -1,0 +1,236 @@
+"""Build, train and keep a Keras model, the KerasTuner way."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import numbers
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.trial import Cause, Direction, Ending
+from ..model_file import UserCode
+from .context import AttemptStopped, TrialContext, UnknownMetric, as_metrics
+
+MODEL_FILE = "model.keras"
+WEIGHTS_FILE = "model.weights.h5"
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    code: UserCode,
+    hp: Any,
+    trial: TrialContext,
+    *,
+    direction: Direction,
+    epochs: int,
+    incumbent: float | None,
+) -> Ending:
+    """Train one configuration and save its best model in the trial's directory.
+
+    The value is the metric at the best epoch, and the saved model is the one of that epoch; where
+    the user's own `fit` returns a number or a dict, that is the value, and the model is saved as
+    `fit` left it. A model that does not beat `incumbent` is not saved.
+
+    Args:
+        code: The user's entry points.
+        hp: KerasTuner's HyperParameters, holding the configuration.
+        trial: Where to report.
+        direction: Which values of the metric are better.
+        epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
+        incumbent: The study's best value so far.
+
+    Raises:
+        UnknownMetric: The training does not measure the study's metric.
+        AttemptStopped: The attempt was told to let go.
+    """
+    model = code.hypermodel.build(hp)
+    if model is None:
+        raise TypeError("build_model(hp) returned None; it must return a compiled Keras model")
+    recorder = make_recorder(trial, direction)
+    result = _fit(code, hp, model, recorder, epochs)
+    if trial.should_stop():
+        raise AttemptStopped
+    metrics, step = _read_result(result, recorder, trial.metric, direction)
+    if recorder.best_weights is not None and step == recorder.best_step:
+        model.set_weights(recorder.best_weights)
+    value = metrics[trial.metric]
+    if direction.better(value, incumbent):
+        save_model(model, trial.directory)
+    return Ending(Cause.RETURNED, metrics, step)
+
+
+def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any:
+    values = hp.values
+    epochs = int(values.get("epochs", epochs))
+    data = load_data(code, hp)
+    if code.fit is not None:
+        return code.fit(hp, model, data, [recorder], epochs)
+    arguments, keywords = fit_arguments(data)
+    keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
+    keywords["callbacks"] = [*keywords.get("callbacks", ()), recorder]
+    if has_own_fit(code.hypermodel):
+        return _own_fit(code.hypermodel, hp, model, arguments, keywords)
+    if "batch_size" in values:
+        keywords["batch_size"] = int(values["batch_size"])
+    return model.fit(*arguments, **keywords)
+
+
+def has_own_fit(hypermodel: Any) -> bool:
+    """Whether the user's HyperModel trains in its own way."""
+    import keras_tuner
+
+    fit = getattr(type(hypermodel), "fit", None)
+    return fit is not None and fit is not keras_tuner.HyperModel.fit
+
+
+def _own_fit(
+    hypermodel: Any, hp: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    while True:
+        try:
+            return hypermodel.fit(hp, model, *arguments, **keywords)
+        except TypeError as error:
+            # `model.fit(*args, epochs=hp.Int(…), **kwargs)` is KerasTuner's own example of tuning
+            # epochs; it fails before the training begins if we pass epochs too.
+            twice = [
+                name
+                for name in ("epochs", "verbose", "batch_size")
+                if name in keywords
+                and f"multiple values for keyword argument '{name}'" in str(error)
+            ]
+            if not twice:
+                raise
+            del keywords[twice[0]]
+
+
+def load_data(code: UserCode, hp: Any) -> Any:
+    """Call the user's `load_data`, with `hp` if it takes an argument.
+
+    Raises:
+        TypeError: There is no `load_data`.
+    """
+    if code.load_data is None:
+        raise TypeError(
+            "the model file has no load_data(); define load_data() (or load_data(hp)) "
+            "returning (train, validation), for example ((x, y), (x_val, y_val))"
+        )
+    takes_hp = bool(inspect.signature(code.load_data).parameters)
+    return code.load_data(hp) if takes_hp else code.load_data()
+
+
+def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of `model.fit` for what `load_data` returned.
+
+    Raises:
+        TypeError: It is not a pair (train, validation).
+    """
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise TypeError(
+            f"load_data() returned {type(data).__name__}; it must return a pair "
+            "(train, validation), for example ((x, y), (x_val, y_val)) or two datasets "
+            "(validation may be None)"
+        )
+    train, validation = data
+    arguments = tuple(train[:2]) if isinstance(train, tuple | list) else (train,)
+    keywords: dict[str, Any] = {}
+    if isinstance(train, tuple | list) and len(train) == 3:
+        keywords["sample_weight"] = train[2]
+    if validation is not None:
+        is_arrays = isinstance(validation, tuple | list)
+        keywords["validation_data"] = tuple(validation) if is_arrays else validation
+    return arguments, keywords
+
+
+def _read_result(
+    result: Any, recorder: Any, metric: str, direction: Direction
+) -> tuple[dict[str, float], int | None]:
+    if isinstance(result, numbers.Real) or (
+        not isinstance(result, Mapping) and hasattr(result, "__float__")
+    ):
+        return {metric: float(result)}, None
+    if isinstance(result, Mapping):
+        metrics = as_metrics(result)
+        if metric not in metrics:
+            raise UnknownMetric(unknown_metric_message(metric, metrics))
+        return metrics, None
+    if recorder.best_step is not None:
+        return recorder.best_metrics, recorder.best_step
+    # The user's fit did not pass the callbacks on, but its History tells the same.
+    history = getattr(result, "history", None)
+    if isinstance(history, Mapping) and history:
+        return best_of_history(history, metric, direction)
+    raise TypeError(
+        f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
+        "of model.fit, a number, or a dict of metrics"
+    )
+
+
+def best_of_history(
+    history: Mapping[str, Any], metric: str, direction: Direction
+) -> tuple[dict[str, float], int]:
+    """The metrics of the best epoch of a Keras History, and that epoch counted from 1.
+
+    Raises:
+        UnknownMetric: The history has no such metric.
+    """
+    if metric not in history:
+        raise UnknownMetric(unknown_metric_message(metric, history))
+    best = 0
+    for epoch, value in enumerate(history[metric]):
+        if epoch == 0 or direction.better(float(value), float(history[metric][best])):
+            best = epoch
+    names = [name for name, values in history.items() if len(values) > best]
+    return as_metrics({name: history[name][best] for name in names}), best + 1
+
+
+def unknown_metric_message(metric: str, known: Any) -> str:
+    """What to say when the study's metric is not among those measured."""
+    names = ", ".join(sorted(known)) or "none"
+    return f"unknown metric {metric!r}; the training reports: {names}"
+
+
+def save_model(model: Any, directory: Path) -> None:
+    """Save the model in Keras's own format, or its weights where it has no such form."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        model.save(directory / MODEL_FILE)
+    except (TypeError, NotImplementedError, ValueError) as error:
+        (directory / MODEL_FILE).unlink(missing_ok=True)
+        log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
+        model.save_weights(directory / WEIGHTS_FILE)
+
+
+def make_recorder(trial: TrialContext, direction: Direction) -> Any:
+    """A Keras callback that reports each epoch, remembers the best one, and lets go when told."""
+    import keras
+
+    class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
+        step = 0
+        best_step: int | None = None
+        best_metrics: dict[str, float]
+        best_weights: Any = None
+
+        def on_train_begin(self, _logs: Any = None) -> None:
+            # Keras leaves its batch loop when this is set, so that no batch is slowed by asking.
+            trial.on_stop(lambda: setattr(self.model, "stop_training", True))
+            if trial.should_stop():
+                raise AttemptStopped
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if trial.should_stop():
+                raise AttemptStopped
+            metrics = as_metrics(logs or {})
+            if trial.metric not in metrics:
+                raise UnknownMetric(unknown_metric_message(trial.metric, metrics))
+            # A user's fit may train in two phases; its second one starts from epoch 0 again.
+            self.step = max(self.step, epoch) + 1
+            trial.report(self.step, **metrics)
+            best = self.best_metrics[trial.metric] if self.best_step else None
+            if direction.better(metrics[trial.metric], best):
+                self.best_step, self.best_metrics = self.step, metrics
+                self.best_weights = self.model.get_weights()
+
+    return Recorder()

@@ -1,0 +1,166 @@
+"""Find the search space of the user's code, by building once with all conditions opened.
+
+Runs in a child process: it calls the user's code. What it finds is sent on at once, so that a
+crash or a long training does not hide the hyperparameters that were declared before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..model_file import UserCode
+from .keras_objective import fit_arguments, has_own_fit, load_data
+
+MAX_BUILDS = 60
+MAX_SECONDS = 30.0
+_ACCURACY = {"accuracy", "acc"}
+
+Declared = Callable[[list[Mapping[str, object]]], None]
+
+
+class _Enough(BaseException):
+    """The user's code has come to its training; all is declared that will be."""
+
+
+class _ProbeTrial:
+    """Stands in for the trial: the first report means that the training has begun."""
+
+    number = 0
+    seed = 0
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.params = params
+
+    def report(self, _step: int, **_metrics: Any) -> None:
+        raise _Enough
+
+    def should_stop(self) -> bool:
+        raise _Enough
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        raise _Enough
+
+
+def find_space(code: UserCode, declared: Declared) -> tuple[bool, tuple[str, ...]]:
+    """Run the user's code until all its hyperparameters are known.
+
+    Args:
+        code: The user's entry points.
+        declared: Called with the space in its JSON form, whenever it has grown.
+
+    Returns:
+        Whether the compiled model reports accuracy, and warnings for the user.
+
+    Raises:
+        BaseException: What the user's code raises with the default values.
+    """
+    import keras_tuner
+
+    class Watched(keras_tuner.HyperParameters):  # type: ignore[misc]
+        """KerasTuner's own, telling of each new declaration."""
+
+        def _register(self, hyperparameter: Any, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002
+            value = super()._register(hyperparameter, overwrite)
+            declared(space_json(self))
+            return value
+
+    hp = Watched()
+    if code.objective is not None:
+        try:
+            code.objective(hp, _ProbeTrial(hp.values))
+        except _Enough:
+            pass
+        except Exception:
+            # A trial may fail, with its reason; but a file that fails before it has declared
+            # anything is wrong.
+            if not hp.space:
+                raise
+        return False, ()
+    return _find_keras_space(code, hp)
+
+
+def _find_keras_space(code: UserCode, hp: Any) -> tuple[bool, tuple[str, ...]]:
+    model = code.hypermodel.build(hp)
+    has_accuracy = _has_accuracy(model)
+    warnings: list[str] = []
+    if code.fit is not None or has_own_fit(code.hypermodel):
+        _probe_fit(code, hp, model)
+    began = time.monotonic()
+    for values in itertools.islice(_corners(hp), MAX_BUILDS):
+        if time.monotonic() - began > MAX_SECONDS:
+            break
+        hp.values = dict(values)
+        hp.ensure_active_values()
+        try:
+            code.hypermodel.build(hp)
+        except Exception as error:
+            chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
+            warnings.append(f"with {chosen} the model cannot be built: {error}")
+    return has_accuracy, tuple(warnings)
+
+
+def _corners(hp: Any) -> Iterator[dict[str, Any]]:
+    """Values that lead into each branch of the user's code, one build at a time.
+
+    First every conditional scope (`hp` notes, as it is built, which were active). Then the
+    branches that are written without scopes: `for i in range(hp.Int("layers", 1, 5))` by one build
+    with all integers at their upper bounds, `if hp.Boolean("deep")` by the other truth value,
+    `if hp.Choice("head", ["flat", "pool"])` by each of the words. What hides deeper still joins
+    the space when a trial comes upon it.
+    """
+    tried: list[Any] = []
+    while True:
+        known = [*hp.active_scopes, *tried]
+        closed = next((scope for scope in hp.inactive_scopes if scope not in known), None)
+        if closed is None:
+            break
+        tried.append(closed)
+        yield {**_defaults(hp), **{each.name: each.values[0] for each in closed}}
+    kinds = {id(p): type(p).__name__ for p in hp.space}
+    largest = {p.name: p.max_value for p in hp.space if kinds[id(p)] == "Int"}
+    flipped = {p.name: not p.default for p in hp.space if kinds[id(p)] == "Boolean"}
+    if largest or flipped:
+        yield {**_defaults(hp), **largest, **flipped}
+    for parameter in list(hp.space):
+        if kinds[id(parameter)] == "Choice" and isinstance(parameter.values[0], str):
+            for word in parameter.values:
+                if word != parameter.default:
+                    yield {**_defaults(hp), parameter.name: word}
+
+
+def _defaults(hp: Any) -> dict[str, Any]:
+    return {p.name: p.default for p in hp.space}
+
+
+def _probe_fit(code: UserCode, hp: Any, model: Any) -> None:
+    """Call the user's fit up to the moment when it would train."""
+
+    def no_training(*_arguments: Any, **_keywords: Any) -> None:
+        raise _Enough
+
+    with contextlib.suppress(_Enough):
+        data = load_data(code, hp)
+        model.fit = no_training
+        if code.fit is not None:
+            code.fit(hp, model, data, [], 1)
+        else:
+            arguments, keywords = fit_arguments(data)
+            code.hypermodel.fit(hp, model, *arguments, callbacks=[], **keywords)
+
+
+def _has_accuracy(model: Any) -> bool:
+    config: dict[str, Any] = getattr(model, "get_compile_config", dict)() or {}
+    return any(name in repr(config.get("metrics", "")).lower() for name in _ACCURACY)
+
+
+def space_json(hp: Any) -> list[Mapping[str, object]]:
+    """The search space in its JSON form, detached from the live object."""
+    space: list[Mapping[str, object]] = copy.deepcopy(hp.get_config()["space"])
+    return space

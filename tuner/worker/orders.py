@@ -1,0 +1,103 @@
+"""What a worker is told: the study in brief, and one attempt's order. Plain, picklable values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.resources import Placement
+from ..core.trial import AttemptId, Direction, Params
+from ..model_file import ObjectiveSource
+
+
+@dataclass(frozen=True, slots=True)
+class StudyBrief:
+    """What every attempt of a study has in common.
+
+    Attributes:
+        name: Tells this study's messages from another's on the same workers.
+        directory: The study directory, as the workers see it.
+        working_directory: Where the user gave the command; the user's relative paths start here.
+        source: Where the user's code is.
+        metric: The metric to optimise.
+        direction: Which of its values are better.
+        epochs: How many epochs to train at most; None leaves it to the user's code.
+        trial_timeout_seconds: An attempt that runs longer is killed; None for no limit.
+        deterministic: Whether TensorFlow is to use deterministic operations only.
+    """
+
+    name: str
+    directory: str
+    working_directory: str
+    source: ObjectiveSource
+    metric: str
+    direction: Direction
+    epochs: int | None
+    trial_timeout_seconds: float | None
+    deterministic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOrder:
+    """One attempt, as the worker is asked to run it.
+
+    Attributes:
+        brief: The study's part.
+        attempt: Which attempt.
+        params: The configuration.
+        space: The search space in its JSON form.
+        placement: The cores and devices that the attempt holds.
+        seed: For every random number generator of the training.
+        incumbent: The best value so far; a model that does not beat it need not be kept.
+    """
+
+    brief: StudyBrief
+    attempt: AttemptId
+    params: Params
+    space: tuple[Mapping[str, object], ...]
+    placement: Placement
+    seed: int
+    incumbent: float | None
+
+    @property
+    def directory(self) -> Path:
+        """The trial's own directory."""
+        return Path(self.brief.directory) / "trials" / str(self.attempt.trial)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOrder:
+    """Read the user's code in a child process and find its search space."""
+
+    source: ObjectiveSource
+    working_directory: str
+    quiet_seconds: float = 20.0
+    """An objective that has declared nothing new for so long is taken to have declared all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a probe found in the user's code.
+
+    Attributes:
+        is_keras: Whether it builds Keras models (else it is an `objective` function).
+        space: The search space in its JSON form.
+        constants: `OBJECTIVE`, `DIRECTION`, `EPOCHS`, where the file gives them.
+        has_accuracy: Whether the compiled model reports a metric called accuracy.
+        warnings: What the user should know.
+    """
+
+    is_keras: bool
+    space: tuple[Mapping[str, object], ...]
+    constants: Mapping[str, object]
+    has_accuracy: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """Why the user's code could not be used; `usage` is false where the machine is to blame."""
+
+    message: str
+    detail: str = ""

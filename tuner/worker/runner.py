@@ -1,0 +1,251 @@
+"""Runs attempts in children of a warm parent, and tells what becomes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from ..core.messages import AttemptEnded, Event
+from ..core.trial import AttemptId, Cause, Ending
+from ..errors import StudyError
+from ..model_file import ObjectiveSource
+from .orders import AttemptOrder
+from .warm_parent import Client, WarmParent
+
+GRACE_SECONDS = 10.0
+"""An attempt that was told to let go and has not done so by then is killed."""
+
+
+@dataclass(slots=True)
+class _Run:
+    order: AttemptOrder
+    channel: Connection[Any, Any]
+    kill_at: float | None
+    told_to_stop: bool = False
+    timed_out: bool = False
+    ending: Ending | None = None
+    channel_closed: bool = False
+    exit_status: int | None = None
+
+
+class AttemptRunner:
+    """One worker's attempts.
+
+    All methods may be called from any thread. Events go to `listener`, from a thread of the
+    runner's own, stamped with time 0: who receives them knows the time.
+
+    Args:
+        source: The user's code.
+        listener: Takes each event; must not raise.
+        log: File for the output of a warm parent that the runner starts itself.
+        warm_address: Address of a warm parent that is there already; where it is None, or nobody
+            answers there, the runner starts one of its own.
+    """
+
+    def __init__(
+        self,
+        source: ObjectiveSource,
+        listener: Callable[[Event], None],
+        *,
+        log: Path,
+        warm_address: str | None = None,
+    ) -> None:
+        self._source = source
+        self._listener = listener
+        self._log = log
+        self._warm_address = warm_address
+        self._own_parent: WarmParent | None = None
+        self._client: Client | None = None
+        self._runs: dict[AttemptId, _Run] = {}
+        self._lock = threading.RLock()
+        self._wake_reader, self._wake_writer = _pipe()
+        self._closing = False
+        self._thread = threading.Thread(target=self._watch, name="hptune-attempts", daemon=True)
+        self._thread.start()
+
+    def start(self, order: AttemptOrder) -> None:
+        """Start an attempt; whatever becomes of it, `AttemptEnded` follows exactly once."""
+        try:
+            with self._lock:
+                channel = self._connected().fork(order.attempt, order)
+                timeout = order.brief.trial_timeout_seconds
+                kill_at = None if timeout is None else time.monotonic() + timeout
+                self._runs[order.attempt] = _Run(order, channel, kill_at)
+        except (OSError, StudyError) as error:
+            reason = f"no process could be started for it: {error}"
+            self._tell(order.attempt, Ending(Cause.WORKER_LOST, reason=reason))
+            self._disconnect()
+        self._wake()
+
+    def stop(self, attempt: AttemptId) -> None:
+        """Tell an attempt to let go; after a grace time it is killed. Over already: no matter."""
+        with self._lock:
+            run = self._runs.get(attempt)
+            if run is None:
+                return
+            run.told_to_stop = True
+            run.kill_at = time.monotonic() + GRACE_SECONDS
+            with contextlib.suppress(OSError):
+                run.channel.send("stop")
+        self._wake()
+
+    @property
+    def running(self) -> list[AttemptId]:
+        """The attempts that run now."""
+        with self._lock:
+            return list(self._runs)
+
+    def close(self) -> None:
+        """Kill what runs and end; no events follow."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        self._wake()
+        self._thread.join()
+        with self._lock:
+            for run in self._runs.values():
+                run.channel.close()
+            self._runs.clear()
+            self._disconnect()
+            if self._own_parent is not None:
+                self._own_parent.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+    # --- the warm parent --------------------------------------------------------------------
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            if self._warm_address is not None:
+                with contextlib.suppress(OSError):
+                    self._client = Client(self._warm_address)
+            if self._client is None:
+                self._warm_address = None
+                if self._own_parent is not None:
+                    self._own_parent.close()
+                self._own_parent = WarmParent(self._source, log=self._log)
+                self._own_parent.wait_ready()
+                self._client = Client(self._own_parent.address)
+        return self._client
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # --- the thread -------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while True:
+            with self._lock:
+                if self._closing:
+                    return
+                client = self._client
+                channels = {
+                    run.channel: run for run in self._runs.values() if not run.channel_closed
+                }
+                deadlines = [run.kill_at for run in self._runs.values() if run.kill_at is not None]
+            watched: list[Any] = [self._wake_reader, *channels]
+            if client is not None:
+                watched.append(client.connection)
+            seconds = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+            ready = wait(watched, seconds)
+            if self._wake_reader in ready:
+                self._wake_reader.recv()
+            for channel, run in channels.items():
+                if channel in ready:
+                    self._read(run)
+            if client is not None and client.connection in ready:
+                self._read_exit(client)
+            self._kill_overdue()
+            self._settle_ended()
+
+    def _read(self, run: _Run) -> None:
+        try:
+            event = run.channel.recv()
+        except (EOFError, OSError):
+            run.channel_closed = True
+            return
+        if isinstance(event, AttemptEnded):
+            # Told when the process is gone and its devices are free.
+            run.ending = event.ending
+        else:
+            self._listener(event)
+
+    def _read_exit(self, client: Client) -> None:
+        try:
+            attempt, status = client.connection.recv()
+        except (EOFError, OSError):
+            # The warm parent died, and its children with it.
+            with self._lock:
+                for run in self._runs.values():
+                    run.exit_status = -signal.SIGKILL
+                self._disconnect()
+            return
+        with self._lock:
+            if attempt in self._runs:
+                self._runs[attempt].exit_status = status
+
+    def _kill_overdue(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for attempt, run in self._runs.items():
+                if run.kill_at is not None and run.kill_at <= now:
+                    run.kill_at = None
+                    run.timed_out = not run.told_to_stop
+                    if self._client is not None:
+                        with contextlib.suppress(OSError):
+                            self._client.kill(attempt)
+
+    def _settle_ended(self) -> None:
+        with self._lock:
+            ended = [
+                run
+                for run in self._runs.values()
+                if run.exit_status is not None and (run.channel_closed or not run.channel.poll())
+            ]
+            for run in ended:
+                del self._runs[run.order.attempt]
+                run.channel.close()
+        for run in ended:
+            self._tell(run.order.attempt, run.ending or _ending_of_process(run))
+
+    def _tell(self, attempt: AttemptId, ending: Ending) -> None:
+        self._listener(AttemptEnded(0.0, attempt, ending))
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wake_writer.send(None)
+
+
+def _ending_of_process(run: _Run) -> Ending:
+    """What a process that ended without a word died of."""
+    status = run.exit_status or 0
+    if run.told_to_stop:
+        return Ending(Cause.STOPPED, reason="told to let go; killed after the grace time")
+    if run.timed_out:
+        seconds = run.order.brief.trial_timeout_seconds or 0.0
+        return Ending(Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed")
+    if status >= 0:
+        return Ending(
+            Cause.EXITED, reason=f"its process exited with status {status} and gave no result"
+        )
+    name = signal.Signals(-status).name
+    if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        return Ending(Cause.KILLED, reason=f"its process was killed by {name}")
+    return Ending(Cause.EXITED, reason=f"its process crashed with {name}")
+
+
+def _pipe() -> tuple[Connection[Any, Any], Connection[Any, Any]]:
+    from multiprocessing import Pipe
+
+    reader, writer = Pipe(duplex=False)
+    return reader, writer

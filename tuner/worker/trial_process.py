@@ -1,0 +1,245 @@
+"""The process of one attempt (or of a probe): the child that the warm parent forks.
+
+It owns its process group, its log and its devices; it talks to the worker through one channel;
+it ends without running the interpreter's tear-down, which frameworks make slow and fragile.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import os
+import random
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed
+from ..core.trial import Cause, Ending
+from ..model_file import UserCode, load, user_traceback
+from .orders import AttemptOrder, Found, NotFound, ProbeOrder
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(order: AttemptOrder | ProbeOrder, channel: Connection[Any, Any]) -> NoReturn:
+    """Carry out the order, tell the result through the channel, and end the process."""
+    status = 1
+    try:
+        _leave_the_parent()
+        if isinstance(order, ProbeOrder):
+            _probe(order, channel)
+        else:
+            _attempt(order, channel)
+        status = 0
+    except BaseException:  # the process ends here, whatever it was
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(BaseException):
+            # Run what the user's code registered, then leave without the interpreter's tear-down.
+            atexit._run_exitfuncs()  # noqa: SLF001
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(status)
+
+
+def _leave_the_parent() -> None:
+    """Undo what was inherited and must not be shared with the warm parent."""
+    os.setsid()
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        # A trial process must never outlive its warm parent.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    atexit._clear()  # noqa: SLF001 - the parent's clean-up is not ours to run
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    if nothing:
+        os.dup2(nothing, 0)
+        os.close(nothing)
+
+
+# --- attempts -----------------------------------------------------------------------------------
+
+
+def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
+    from ..training.context import AttemptStopped, NonFiniteMetric, UnknownMetric
+
+    lock = threading.Lock()
+
+    def send(event: Event) -> None:
+        with lock:
+            channel.send(event)
+
+    order.directory.mkdir(parents=True, exist_ok=True)
+    _write_output_to(order.directory / "log.txt")
+    send(AttemptStarted(0.0, order.attempt, os.getpid()))
+    try:
+        ending = _train(order, channel, send)
+    except AttemptStopped:
+        ending = Ending(Cause.STOPPED, reason="told to let go")
+    except NonFiniteMetric as error:
+        ending = Ending(Cause.NON_FINITE, reason=str(error))
+    except UnknownMetric as error:
+        ending = Ending(Cause.UNKNOWN_METRIC, reason=str(error))
+    except SystemExit as error:
+        ending = Ending(
+            Cause.EXITED, reason=f"sys.exit({error.code!r})", detail=user_traceback(error)
+        )
+    except BaseException as error:  # the boundary of the user's code
+        sys.excepthook(*sys.exc_info())
+        ending = Ending(Cause.EXCEPTION, reason=_one_line(error), detail=user_traceback(error))
+    send(AttemptEnded(0.0, order.attempt, ending))
+
+
+def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
+    from ..training import context, function_objective, keras_objective
+
+    brief = order.brief
+    _settle(brief.working_directory)
+    _limit_threads(len(order.placement.cpus))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order.placement.gpus)
+    trial = context.TrialContext(
+        attempt=order.attempt,
+        params=order.params,
+        seed=order.seed,
+        directory=order.directory,
+        metric=brief.metric,
+        send=send,
+    )
+    context.enter(trial)
+    threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
+    code = load(brief.source)
+    _seed(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
+    hp = _hyperparameters(order)
+    declared = len(hp.space)
+    try:
+        if code.objective is not None:
+            return function_objective.run(code, hp, trial)
+        return keras_objective.run(
+            code,
+            hp,
+            trial,
+            direction=brief.direction,
+            epochs=brief.epochs or 1,
+            incumbent=order.incumbent,
+        )
+    finally:
+        new = _declarations(hp)[declared:]
+        if new or dict(hp.values) != dict(order.params):
+            send(ParametersUsed(0.0, order.attempt, tuple(new), dict(hp.values)))
+
+
+def _hyperparameters(order: AttemptOrder) -> Any:
+    import keras_tuner
+
+    config = {"space": list(order.space), "values": dict(order.params)}
+    return keras_tuner.HyperParameters.from_config(config)
+
+
+def _declarations(hp: Any) -> list[dict[str, object]]:
+    from ..training.probe import space_json
+
+    return [dict(each) for each in space_json(hp)]
+
+
+def _listen(channel: Connection[Any, Any], trial: Any) -> None:
+    # The only order there is, is to let go; a closed channel means that nobody listens any more.
+    with contextlib.suppress(OSError, EOFError):
+        channel.recv()
+        trial.request_stop()
+
+
+def _settle(working_directory: str) -> None:
+    with contextlib.suppress(OSError):
+        os.chdir(working_directory)
+
+
+def _write_output_to(path: Path) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for target in (1, 2):
+        os.dup2(log, target)
+    os.close(log)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable(file=2)
+
+
+def _limit_threads(cpus: int) -> None:
+    """Let every numerical library use as many threads as the attempt holds cores."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(cpus)
+    os.environ["TF_NUM_INTRAOP_THREADS"] = str(cpus)
+    os.environ["TF_NUM_INTEROP_THREADS"] = str(cpus)
+    if cpus > 1:
+        # The warm parent loaded these libraries with one thread, which is what makes it safe to
+        # fork; their environment variables are read no more.
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(cpus)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(cpus)
+
+
+def _seed(seed: int, *, deterministic: bool) -> None:
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.set_random_seed(seed)
+    elif "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+    if deterministic and "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.experimental.enable_op_determinism()
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return f"{name}: {text[:300]}" if text else name
+
+
+# --- probes -------------------------------------------------------------------------------------
+
+
+def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
+    from ..training.probe import find_space
+
+    _settle(order.working_directory)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    _limit_threads(1)
+    try:
+        code = load(order.source)
+        constants = _plain_constants(code)
+        is_keras = code.objective is None
+        latest: list[Any] = []
+
+        def declared(space: list[Any]) -> None:
+            latest[:] = space
+            # Sent at once: the code may crash, or train for hours, after its declarations.
+            channel.send(Found(is_keras, tuple(space), constants, has_accuracy=False, warnings=()))
+
+        has_accuracy, warnings = find_space(code, declared)
+        channel.send(Found(is_keras, tuple(latest), constants, has_accuracy, warnings))
+        channel.send(None)
+    except BaseException as error:  # the boundary of the user's code
+        from ..errors import HptuneError
+
+        if isinstance(error, HptuneError):
+            channel.send(NotFound(error.message, error.detail))
+        else:
+            channel.send(NotFound(_one_line(error), user_traceback(error)))
+
+
+def _plain_constants(code: UserCode) -> dict[str, object]:
+    plain = (str, int, float, bool)
+    return {name: value for name, value in code.constants.items() if isinstance(value, plain)}

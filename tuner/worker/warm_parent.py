@@ -1,0 +1,222 @@
+"""Start the warm parent, and ask it for children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import ModelFileError, StudyError
+from ..model_file import ObjectiveSource, SourceKind
+from .orders import AttemptOrder, Found, NotFound, ProbeOrder
+
+READY = b"ready\n"
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+class WarmParent:
+    """A process that has imported the framework, and forks a child for each attempt.
+
+    Starting returns at once; `wait_ready` waits for the imports (some seconds). It ends, and all
+    its children with it, on `close` or when the process that started it ends, however it ends.
+
+    Args:
+        source: The user's code, to be imported once.
+        log: File for what the imports print.
+    """
+
+    def __init__(self, source: ObjectiveSource, *, log: Path) -> None:
+        self._source = source
+        self._log = log
+        self._folder = tempfile.mkdtemp(prefix="hptune-")
+        self.address = str(Path(self._folder) / "warm")
+        # A cloudpickle is the user's objects, not only their code: it is read in the children.
+        self._process = self._start(with_source=source.kind is SourceKind.FILE)
+        self._ready = False
+
+    def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
+        self._with_source = with_source
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        path = self._source.path if with_source else ""
+        arguments = [self.address, str(self._source.kind), path]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                # -P: a file of the user's called random.py must not hide the library's.
+                [sys.executable, "-P", "-m", "tuner.worker.warm_server", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(),
+                # Ctrl-C in the terminal is the master's business alone.
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout_seconds: float = 300.0) -> None:
+        """Wait until children can be had.
+
+        Raises:
+            StudyError: The framework cannot be imported; the log's end is shown.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not self._ready:
+            stdout = _pipe(self._process.stdout)
+            seconds = max(0.0, deadline - time.monotonic())
+            if not select.select([stdout], [], [], seconds)[0]:
+                raise StudyError(
+                    f"The process that imports the framework was not ready in {timeout_seconds:g} "
+                    f"seconds. See {self._log}."
+                )
+            if stdout.read(len(READY)) == READY:
+                self._ready = True
+                return
+            status = self._process.wait()
+            if not self._with_source:
+                raise StudyError(
+                    "The framework cannot be imported: the process that tried "
+                    f"{_manner(status)}. Its output is in {self._log}.",
+                    _tail(self._log),
+                )
+            # The user's file did something at import that must not be inherited (it started
+            # threads), or ended the process: leave it to each child.
+            self._close_pipes()
+            Path(self.address).unlink(missing_ok=True)
+            self._process = self._start(with_source=False)
+
+    def probe(self, order: ProbeOrder) -> Found:
+        """Read the user's code in a child and find its search space.
+
+        Raises:
+            ModelFileError: The user's code cannot be read or raised; with their traceback.
+        """
+        self.wait_ready()
+        with contextlib.closing(Client(self.address)) as client:
+            channel = client.fork("probe", order)
+            with contextlib.closing(channel):
+                return _read_probe(order, client, channel)
+
+    def close(self) -> None:
+        """End the process, and all its children with it."""
+        self._close_pipes()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+class Client:
+    """A connection to a warm parent; the children asked for through it end with it.
+
+    Raises:
+        OSError: There is no warm parent at the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.connect(address)
+        except OSError:
+            connected.close()
+            raise
+        self.connection: Connection[Any, Any] = Connection(connected.detach())
+
+    def fork(self, key: object, order: AttemptOrder | ProbeOrder) -> Connection[Any, Any]:
+        """Ask for a child; its end is told on `connection` as (key, exit status).
+
+        Returns:
+            The channel to the child.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.connection.send(("fork", key, order))
+            reduction.send_handle(self.connection, theirs.fileno(), 0)
+        return Connection(ours.detach())
+
+    def kill(self, key: object) -> None:
+        """Kill the child, and whatever it started, at once."""
+        self.connection.send(("kill", key, None))
+
+    def close(self) -> None:
+        """Let go; children that still run are killed."""
+        self.connection.close()
+
+
+def _read_probe(order: ProbeOrder, client: Client, channel: Connection[Any, Any]) -> Found:
+    found: Found | None = None
+    quiet = None
+    while True:
+        if not channel.poll(quiet):
+            if found is None:
+                raise ModelFileError("The probe was silent.")
+            return found
+        try:
+            message = channel.recv()
+        except EOFError:
+            _, status = client.connection.recv()
+            if found is not None and not found.is_keras:
+                return found
+            raise ModelFileError(
+                f"{order.source.path} ended its process when it was read: it {_manner(status)}. "
+                "A model file must not end the process when it is imported or its model is built."
+            ) from None
+        if message is None and found is not None:
+            return found
+        if isinstance(message, NotFound):
+            if not message.detail:
+                raise ModelFileError(message.message)
+            raise ModelFileError(
+                f"{order.source.path} cannot be used: {message.message}", message.detail
+            )
+        if isinstance(message, Found):
+            found = message
+            # A Keras model is built in moments and says when it is done; an objective may go on
+            # to train for hours.
+            quiet = None if found.is_keras else order.quiet_seconds
+
+
+def _environment() -> dict[str, str]:
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", **os.environ}
+    # One thread while importing; each child is given its own number of threads.
+    return {**environment, **_ONE_THREAD}
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RuntimeError("the warm parent was started without pipes")
+    return pipe
+
+
+def _manner(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+def _tail(path: Path, lines: int = 12) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -1,0 +1,185 @@
+"""The warm parent's own process: imports the framework and the user's file once, then forks.
+
+A child forked from here begins its training at once, in a process of its own. What makes that
+safe is that this process never does anything but import: one thread, no framework operation, no
+device. If the user's file starts threads when it is imported (because it runs TensorFlow at its
+top level, say), the process gives up and is started again without the user's file, which each
+child then imports for itself.
+
+Run as `python -m tuner.worker.warm_server ADDRESS SOURCE_KIND SOURCE_PATH` (SOURCE_PATH empty:
+do not import the user's file). It ends, and its children with it, when its standard input closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from ..model_file import ObjectiveSource, SourceKind, load
+from . import trial_process
+
+READY = b"ready\n"
+UNSAFE_STATUS = 75
+"""Exit status that asks to be started again without the user's file."""
+
+# What keras, its TensorFlow backend and a trial import only when they are first used; found by
+# comparing `sys.modules` before and after a trial.
+_USED_LATER = (
+    "keras.src.backend.tensorflow.trainer",
+    "keras.src.saving.saving_api",
+    "keras.src.trainers.data_adapters.array_data_adapter",
+    "tuner.training.function_objective",
+    "tuner.training.keras_objective",
+    "tuner.training.probe",
+    "threadpoolctl",
+)
+
+
+@dataclass(slots=True)
+class _Child:
+    key: object
+    client: Connection[Any, Any]
+
+
+class _Server:
+    def __init__(self, address: str) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, _Child] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(address)
+        self._listener.listen(64)
+
+    def run(self) -> None:
+        """Serve until the standard input closes."""
+        awake, waker = socket.socketpair()
+        for end in (awake, waker):
+            end.settimeout(0)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(awake, selectors.EVENT_READ, lambda: self._reap(awake))
+        self._selector.register(0, selectors.EVENT_READ, lambda: self._owner(0))
+        while True:
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _owner(self, standard_input: int) -> None:
+        if not os.read(standard_input, 4096):
+            for pid in self._children:
+                _kill(pid)
+            os._exit(0)
+
+    def _accept(self) -> None:
+        accepted, _ = self._listener.accept()
+        client: Connection[Any, Any] = Connection(accepted.detach())
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._serve(client))
+
+    def _serve(self, client: Connection[Any, Any]) -> None:
+        try:
+            request, key, order = client.recv()
+            if request == "kill":
+                for pid, child in self._children.items():
+                    if child.client is client and child.key == key:
+                        _kill(pid)
+                return
+            channel = Connection(reduction.recv_handle(client))
+        except (EOFError, OSError):
+            self._drop(client)
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._become_child()
+            trial_process.main(order, channel)
+        channel.close()
+        self._children[pid] = _Child(key, client)
+
+    def _become_child(self) -> None:
+        for registered in list(self._selector.get_map().values()):
+            with contextlib.suppress(OSError):
+                os.close(registered.fd)
+
+    def _drop(self, client: Connection[Any, Any]) -> None:
+        """Whoever gave the orders is gone: nobody waits for these children."""
+        self._selector.unregister(client)
+        client.close()
+        for pid, child in self._children.items():
+            if child.client is client:
+                _kill(pid)
+
+    def _reap(self, awake: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while awake.recv(4096):
+                pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self._children.pop(pid, None)
+            if child is None:
+                continue
+            # What the trial started (data loaders, say) goes with it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                child.client.send((child.key, os.waitstatus_to_exitcode(status)))
+
+
+def _kill(pid: int) -> None:
+    """Kill a child that is not yet reaped, with its group if it already leads one."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def _threads() -> int:
+    tasks = Path("/proc/self/task")
+    return sum(1 for _ in tasks.iterdir()) if tasks.exists() else 1
+
+
+def _preload(source: ObjectiveSource | None) -> None:
+    import keras_tuner  # noqa: F401
+
+    for name in _USED_LATER:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    if source is None:
+        return
+    before = _threads()
+    # A file that cannot be imported says so again in the child, where it is reported.
+    with contextlib.suppress(BaseException):
+        load(source)
+    if _threads() > before:
+        os._exit(UNSAFE_STATUS)
+
+
+def main(address: str, source_kind: str, source_path: str) -> None:
+    """Import, say that all is ready, and serve."""
+    server = _Server(address)
+    # What the user's file prints belongs into the log, not between us and our starter.
+    ready = os.dup(1)
+    os.dup2(2, 1)
+    _preload(ObjectiveSource(SourceKind(source_kind), source_path) if source_path else None)
+    # The children share these pages until somebody writes to them; the collector would.
+    gc.collect()
+    gc.freeze()
+    os.write(ready, READY)
+    os.close(ready)
+    server.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
