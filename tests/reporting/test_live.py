@@ -100,7 +100,7 @@ def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
         "",
         "ended        0      5        0.9000       -  complete",
         "             1      2        0.3000       -  pruned",
-        "             2      -             -       -  OOM: no room for a te",
+        "             2  failed: OOM: no room for a tensor of many bytes of",
         "             3      4        0.9877       -  complete, best",
         "",
         "workers  2  4/16 cores held",

@@ -279,7 +279,7 @@ def _trial_lines(
     widths = [max(least, width) for least, width in zip((5, 5, 7, 6), widths, strict=True)]
 
     def row(label: str, cells: Sequence[str], style: str = "") -> Text:
-        padded = (" " * (w - cell_len(cell)) + cell for w, cell in zip(widths, cells, strict=True))
+        padded = (" " * (w - cell_len(cell)) + cell for w, cell in zip(widths, cells, strict=False))
         return _gutter(label).append("  ".join(padded), style)
 
     lines = [row("", head, _LABEL)] if running_cells or ended_cells else []
@@ -294,13 +294,17 @@ def _trial_lines(
         lines.append(Text())
     best = picture.best.number if picture.best is not None else None
     for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
-        is_best = ended.trial.number == best
-        line = row("" if i else "ended", cells)
-        word = f"  {ended.trial.state.lower()}"
+        label = "" if i else "ended"
         if ended.trial.state is TrialState.FAILED:
-            line.append(f"  {text.failure(ended.trial)}", _BAD)
+            # The reason takes the columns that a failed trial leaves empty: it is what matters.
+            after = "" if ended.seconds is None else f" after {cells[3]}"
+            line = row(label, cells[:1])
+            line.append(f"  failed{after}: {text.failure(ended.trial)}", _BAD)
         else:
-            line.append(f"{word}, best" if is_best else word, _GOOD if is_best else _LABEL)
+            line = row(label, cells)
+            line.append(f"  {ended.trial.state.lower()}", _LABEL)
+            if ended.trial.number == best:
+                line.append(", best", _GOOD)
         lines.append(line)
     return lines
 

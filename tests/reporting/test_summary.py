@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from fake_study import GOAL, attempt, trial
+
+from tuner.core.messages import Finish, Verdict
+from tuner.core.trial import AttemptId, Direction, Goal, Outcome, Report, TrialState
+from tuner.reporting.summary import (
+    StudyView,
+    best_json,
+    best_text,
+    closing_text,
+    failure_groups,
+    status_json,
+    status_text,
+)
+from tuner.reporting.text import NOTHING
+
+
+@dataclass(frozen=True)
+class LivingMaster:
+    host: str = "login1"
+    pid: int = 4242
+    since: float = 1000.0
+
+
+VIEW = StudyView(
+    directory="runs/my digits",
+    search="tpe",
+    goal=GOAL,
+    budget_trials=10,
+    trials=[
+        trial(0, value=0.9, step=5, metrics={"val_accuracy": 0.9, "val_loss": 0.31234}),
+        trial(1, TrialState.FAILED, reason="OOM"),
+        trial(2, TrialState.FAILED, reason="ValueError: bad\nshape"),
+        trial(3, TrialState.PRUNED, value=0.95),
+        trial(4, TrialState.FAILED, reason="ValueError: bad shape"),
+        trial(5, TrialState.RUNNING),
+    ],
+    attempts=[
+        *(attempt(i, ended_at=1040.0 + i, outcome=Outcome.FINISHED) for i in range(5)),
+        attempt(5, ended_at=1004.0, outcome=Outcome.LOST),
+        attempt(5, 1, placed_at=1010.0, gpus=("0",)),
+    ],
+    latest={AttemptId(5, 1): Report(3, {"val_accuracy": 0.8})},
+    master=LivingMaster(),
+    epochs=5,
+    model="runs/my digits/best/model.keras",
+)
+EMPTY = StudyView("runs/new", "random", GOAL, None, trials=[])
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_status_of_a_running_study() -> None:
+    assert status_text(VIEW, now=1100.0) == (
+        "study    runs/my digits\n"
+        "search   tpe for val_accuracy (max)\n"
+        "master   process 4242 on login1 since 1970-01-01 00:16:40 (1m40s)\n"
+        "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running\n"
+        "lost     1 attempt, by no fault of the trials\n"
+        "best     0.9000  val_accuracy (max), trial 0, epoch 5\n"
+        "         learning_rate=0.001235 units=128 activation=relu\n"
+        "\n"
+        "running  epoch  val_accuracy   time  where\n"
+        "      5    3/5        0.8000  1m30s  node01 GPU 0\n"
+        "\n"
+        "failures\n"
+        "  2 x ValueError: bad shape (trials 2, 4)\n"
+        "  1 x OOM (trial 1)\n"
+        "  see 'runs/my digits/trials/4/log.txt'"
+    )
+
+
+def test_status_of_a_study_whose_master_is_gone() -> None:
+    lines = status_text(replace(VIEW, master=None), now=1100.0).splitlines()
+    assert "master   none; go on with: hptune resume 'runs/my digits'" in lines
+    assert "trial 5 ran when the master ended; resuming runs it again" in lines
+    assert status_json(replace(VIEW, master=None), now=1100.0)["running"] == []
+
+
+def test_status_of_a_finished_and_of_a_new_study() -> None:
+    done = replace(VIEW, master=None, budget_trials=5)
+    assert "master   none; the study is done" in status_text(done, now=0.0).splitlines()
+    assert status_text(EMPTY, now=0.0).splitlines() == [
+        "study    runs/new",
+        "search   random for val_accuracy (max)",
+        "master   none; go on with: hptune resume runs/new",
+        "trials   0 trials: no trials yet",
+        f"best     {NOTHING}",
+    ]
+
+
+def test_a_master_of_which_little_is_known_is_still_shown() -> None:
+    view = replace(VIEW, master=LivingMaster("an unknown machine", 0, 0.0))
+    assert "master   a process on an unknown machine" in status_text(view, now=0.0).splitlines()
+
+
+def test_only_the_most_frequent_failures_are_listed() -> None:
+    many = replace(
+        VIEW, trials=[trial(i, TrialState.FAILED, reason=f"reason {i % 8}") for i in range(100)]
+    )
+    lines = status_text(many, now=0.0).splitlines()
+    assert "  13 x reason 0 (trials 0, 8, 16, 24, 32, 40, …)" in lines
+    assert "  and 3 other reasons" in lines
+    assert len(failure_groups(many.trials)) == 8
+
+
+def test_status_as_data_is_strict_json() -> None:
+    broken = replace(VIEW, latest={AttemptId(5, 1): Report(3, {"val_accuracy": float("nan")})})
+    data = json.loads(json.dumps(status_json(broken, now=1100.0), allow_nan=False))
+    assert data["counts"]["FAILED"] == 3
+    assert data["counts"]["WAITING"] == 0
+    assert data["master"] == {"host": "login1", "pid": 4242, "since": 1000.0}
+    assert data["best"]["params"] == {
+        "learning_rate": 0.00123456,
+        "units": 128,
+        "activation": "relu",
+    }
+    assert data["running"] == [
+        {
+            "trial": 5,
+            "attempt": 1,
+            "node": "node01.cluster.example",
+            "worker": "worker-0",
+            "cpus": 2,
+            "gpus": ["0"],
+            "seconds": 90.0,
+            "step": 3,
+            "value": None,
+        }
+    ]
+    assert data["failures"][0] == {"reason": "ValueError: bad shape", "trials": [2, 4]}
+    empty = json.loads(json.dumps(status_json(EMPTY, now=0.0), allow_nan=False))
+    assert (empty["best"], empty["master"], empty["ended_trials"]) == (None, None, 0)
+
+
+def test_the_best_trial_with_its_model() -> None:
+    assert best_text(VIEW) == (
+        "trial 0, the best of 5/10 trials\n"
+        "  val_accuracy   0.9000  (max, epoch 5)\n"
+        "  val_loss       0.3123\n"
+        "\n"
+        "hyperparameters\n"
+        "  learning_rate  0.001235\n"
+        "  units          128\n"
+        "  activation     relu\n"
+        "\n"
+        "model  runs/my digits/best/model.keras\n"
+        "load   keras.saving.load_model('runs/my digits/best/model.keras')"
+    )
+
+
+def test_no_best_trial_yet() -> None:
+    assert best_text(EMPTY) == (
+        "No trial of runs/new is complete yet: no trials yet.\n"
+        "See how it goes: hptune status runs/new"
+    )
+    assert best_json(EMPTY)["best"] is None
+
+
+def test_the_best_as_data_keeps_types_and_digits() -> None:
+    odd = trial(0, value=0.1 + 0.2, params={"a": True, "b": None, "c": 1, "d": 1.0, "e": "1"})
+    data = json.loads(json.dumps(best_json(replace(VIEW, trials=[odd])), allow_nan=False))
+    assert data["best"]["value"] == 0.1 + 0.2
+    assert [type(value) for value in data["best"]["params"].values()] == [
+        bool,
+        type(None),
+        int,
+        float,
+        str,
+    ]
+    assert data["model"] == "runs/my digits/best/model.keras"
+
+
+def test_the_best_follows_the_direction_and_ignores_pruned_trials() -> None:
+    trials = [trial(0, value=0.5), trial(1, value=0.2), trial(2, TrialState.PRUNED, value=0.1)]
+    view = StudyView("d", "grid", Goal("loss", Direction.MIN), 3, trials)
+    assert view.best is trials[1]
+
+
+def test_of_equally_good_trials_the_first_to_end_is_best() -> None:
+    trials = [trial(0, value=1.0), trial(1, value=1.0), trial(2, value=1.0)]
+    attempts = [
+        attempt(i, ended_at=at, outcome=Outcome.FINISHED)
+        for i, at in enumerate((1090.0, 1030.0, 1060.0))
+    ]
+    assert replace(VIEW, trials=trials, attempts=attempts).best is trials[1]
+    assert replace(VIEW, trials=trials, attempts=()).best is trials[0]
+
+
+def test_the_end_of_a_finished_run() -> None:
+    view = replace(VIEW, trials=VIEW.trials[:1], attempts=(), budget_trials=1)
+    assert closing_text(view, Finish(Verdict.DONE, ""), seconds=724.0) == (
+        "Done: 1/1 trials in 12m04s\n"
+        "  1 complete\n"
+        "\n"
+        "best  0.9000  val_accuracy (max), trial 0, epoch 5\n"
+        "      learning_rate  0.001235\n"
+        "      units          128\n"
+        "      activation     relu\n"
+        "\n"
+        "model  runs/my digits/best/model.keras\n"
+        "load   keras.saving.load_model('runs/my digits/best/model.keras')\n"
+        "\n"
+        "next\n"
+        "  hptune best 'runs/my digits'                 the best configuration\n"
+        "  hptune export 'runs/my digits' --format csv  all trials as a table\n"
+        "  hptune resume 'runs/my digits' --trials 2    search on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "first_line", "resume"),
+    [
+        (Verdict.EXHAUSTED, "Done: every configuration of the space was tried, 5/10 trials", None),
+        (Verdict.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "go on from here"),
+        (Verdict.TOO_MANY_FAILURES, "Stopped early (Ctrl-C): 5/10 trials", "go on from here"),
+    ],
+)
+def test_the_end_says_why_and_what_to_do_next(
+    verdict: Verdict, first_line: str, resume: str | None
+) -> None:
+    lines = closing_text(VIEW, Finish(verdict, "Ctrl-C"), seconds=60.0).splitlines()
+    assert lines[0] == f"{first_line} in 1m00s"
+    assert "  1 attempt lost, by no fault of the trials" in lines
+    told = [line for line in lines if "hptune resume" in line]
+    assert [line.endswith(resume or "") for line in told] == ([True] if resume else [])
+
+
+def test_the_end_without_any_success_points_to_the_failures() -> None:
+    failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], model="")
+    shown = closing_text(failed, Finish(Verdict.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)
+    assert "hptune status 'runs/my digits'" in shown
+    assert "best" not in shown
+    assert "load_model" not in shown

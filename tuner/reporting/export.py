@@ -1,0 +1,181 @@
+"""All trials of a study as a table (CSV) or as a tree (JSON), with every digit.
+
+Trials come in the order of their numbers, columns in the order in which they first appear, so
+that exporting twice gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TextIO
+
+from ..core.trial import Attempt, Goal, Trial
+from .summary import finite, params_json
+
+
+class ReportRow(Protocol):
+    """One metric that an attempt measured at a step, as the ledger keeps it."""
+
+    @property
+    def trial(self) -> int:
+        """The trial's number."""
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's number within the trial."""
+
+    @property
+    def step(self) -> int:
+        """Epochs done, or whatever the objective counts."""
+
+    @property
+    def metric(self) -> str:
+        """The metric's name."""
+
+    @property
+    def value(self) -> float:
+        """The metric's value."""
+
+    @property
+    def at(self) -> float:
+        """When it was reported, in seconds since the epoch."""
+
+
+def export_csv(trials: Sequence[Trial], attempts: Sequence[Attempt], stream: TextIO) -> None:
+    """Write one row for each trial, as RFC 4180 describes CSV.
+
+    The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
+    trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_held`) and reason.
+    What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
+    is None reads `None`.
+
+    Args:
+        trials: The trials.
+        attempts: Their attempts.
+        stream: Where to write; a file opened with `newline=""`.
+    """
+    trials = sorted(trials, key=lambda trial: trial.number)
+    of_trial = _by_trial(attempts)
+    params = _names(trial.params for trial in trials)
+    metrics = _names(trial.metrics for trial in trials)
+    writer = csv.writer(stream)
+    writer.writerow(
+        [
+            *("number", "state", "value", "step"),
+            *(f"param.{name}" for name in params),
+            *(f"metric.{name}" for name in metrics),
+            *("attempts", "seconds", "reason"),
+        ]
+    )
+    for trial in trials:
+        writer.writerow(
+            [
+                *(trial.number, str(trial.state), trial.value, trial.step),
+                *(str(trial.params[name]) if name in trial.params else "" for name in params),
+                *(trial.metrics.get(name) for name in metrics),
+                trial.attempts,
+                seconds_held(of_trial.get(trial.number, [])),
+                trial.reason,
+            ]
+        )
+
+
+def export_json(
+    trials: Sequence[Trial],
+    attempts: Sequence[Attempt],
+    reports: Sequence[ReportRow],
+    stream: TextIO,
+    *,
+    goal: Goal,
+) -> None:
+    """Write the trials with their attempts and reports as strict JSON.
+
+    Hyperparameters keep their types; NaN and the infinities, which JSON cannot hold, are null;
+    times are seconds since the epoch.
+
+    Args:
+        trials: The trials.
+        attempts: Their attempts.
+        reports: What the attempts reported.
+        stream: Where to write.
+        goal: What is optimised.
+    """
+    attempts_of = _by_trial(attempts)
+    reports_of: dict[int, list[ReportRow]] = {}
+    for row in reports:
+        reports_of.setdefault(row.trial, []).append(row)
+    tree = {
+        "metric": goal.metric,
+        "direction": str(goal.direction),
+        "trials": [
+            {
+                "number": trial.number,
+                "state": str(trial.state),
+                "value": finite(trial.value),
+                "step": trial.step,
+                "params": params_json(trial.params),
+                "metrics": {name: finite(value) for name, value in trial.metrics.items()},
+                "origin": trial.origin,
+                "reason": trial.reason,
+                "detail": trial.detail,
+                "seconds": seconds_held(attempts_of.get(trial.number, [])),
+                "attempts": [_attempt(attempt) for attempt in attempts_of.get(trial.number, [])],
+                "reports": _reports(reports_of.get(trial.number, [])),
+            }
+            for trial in sorted(trials, key=lambda trial: trial.number)
+        ],
+    }
+    json.dump(tree, stream, indent=2, allow_nan=False)
+    stream.write("\n")
+
+
+def seconds_held(attempts: Iterable[Attempt]) -> float | None:
+    """How long attempts held their placements, in sum; None if none of them has ended.
+
+    An attempt without a known end, such as a running one, is not counted.
+    """
+    held = [a.ended_at - a.placed_at for a in attempts if a.ended_at is not None]
+    return sum(held) if held else None
+
+
+def _attempt(attempt: Attempt) -> dict[str, object]:
+    return {
+        "number": attempt.id.number,
+        "outcome": None if attempt.outcome is None else str(attempt.outcome),
+        "reason": attempt.reason,
+        "node": attempt.node,
+        "worker": attempt.placement.worker,
+        "cpus": list(attempt.placement.cpus),
+        "gpus": list(attempt.placement.gpus),
+        "memory_bytes": attempt.placement.memory_bytes,
+        "placed_at": attempt.placed_at,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+    }
+
+
+def _reports(rows: Sequence[ReportRow]) -> list[dict[str, object]]:
+    """One entry for each attempt and step, with all metrics reported then."""
+    metrics: dict[tuple[int, int], dict[str, float | None]] = {}
+    at: dict[tuple[int, int], float] = {}
+    for row in sorted(rows, key=lambda row: (row.attempt, row.step)):
+        key = (row.attempt, row.step)
+        metrics.setdefault(key, {})[row.metric] = finite(row.value)
+        at[key] = row.at
+    return [
+        {"attempt": attempt, "step": step, "at": at[attempt, step], "metrics": values}
+        for (attempt, step), values in metrics.items()
+    ]
+
+
+def _by_trial(attempts: Sequence[Attempt]) -> dict[int, list[Attempt]]:
+    grouped: dict[int, list[Attempt]] = {}
+    for attempt in sorted(attempts, key=lambda attempt: attempt.id):
+        grouped.setdefault(attempt.id.trial, []).append(attempt)
+    return grouped
+
+
+def _names(mappings: Iterable[Mapping[str, object]]) -> list[str]:
+    return list(dict.fromkeys(name for mapping in mappings for name in mapping))
