@@ -22,7 +22,7 @@ class Row:
     step: int
     metric: str
     value: float
-    at: float
+    time: float
 
 
 NASTY = 'a "quoted", 名前;\r\nsecond\rline\n=1+1'

@@ -39,7 +39,7 @@ class ReportRow(Protocol):
         """The metric's value."""
 
     @property
-    def at(self) -> float:
+    def time(self) -> float:
         """When it was reported, in seconds since the epoch."""
 
 
@@ -163,7 +163,7 @@ def _reports(rows: Sequence[ReportRow]) -> list[dict[str, object]]:
     for row in sorted(rows, key=lambda row: (row.attempt, row.step)):
         key = (row.attempt, row.step)
         metrics.setdefault(key, {})[row.metric] = finite(row.value)
-        at[key] = row.at
+        at[key] = row.time
     return [
         {"attempt": attempt, "step": step, "at": at[attempt, step], "metrics": values}
         for (attempt, step), values in metrics.items()
