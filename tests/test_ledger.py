@@ -1,0 +1,451 @@
+"""The ledger: nothing lost, nothing half, whatever happens to the master or the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.core.messages import Reported, StopRequested, Verdict
+from tuner.core.resources import Placement
+from tuner.core.trial import (
+    Attempt,
+    AttemptId,
+    Direction,
+    Goal,
+    Outcome,
+    Params,
+    Report,
+    Trial,
+    TrialState,
+)
+from tuner.errors import NoStudyError, StorageFullError, StudyError, StudyExistsError
+from tuner.ledger import Ledger, LedgerReader, ReportRow
+from tuner.study_directory import StudyDirectory
+
+BATCH_EVENTS = 20
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StudyDirectory:
+    return StudyDirectory(tmp_path / "study").create()
+
+
+@pytest.fixture
+def ledger(directory: StudyDirectory) -> Iterator[Ledger]:
+    with Ledger.create(directory, {}) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    try:
+        done = subprocess.run(mount, capture_output=True, check=False, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no command `mount`")
+    if done.returncode:
+        pytest.skip(f"a file system can be mounted by root only: {done.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def reported(at: float, *, trial: int = 0, **metrics: float) -> Reported:
+    return Reported(at, AttemptId(trial, 0), Report(1, metrics))
+
+
+def complete(number: int, value: float | None, **params: Any) -> Trial:
+    return Trial(number, params, "test", TrialState.COMPLETE, value=value, attempts=1)
+
+
+def append_batch(ledger: Ledger, number: int) -> None:
+    """Reports of one trial, and the trial and its attempt as they are then."""
+    first = number * BATCH_EVENTS
+    ledger.append(
+        [reported(first + k, trial=number, loss=0.5) for k in range(BATCH_EVENTS)],
+        trials=[complete(number, float(number), note="x" * 3_000)],
+        attempts=[
+            Attempt(AttemptId(number, 0), Placement("w", (0,)), "n", 0.0, outcome=Outcome.FINISHED)
+        ],
+    )
+
+
+def whole_batches(directory: StudyDirectory) -> int:
+    """How many whole batches there are; fails if the tables do not tell the same as the events."""
+    reader = LedgerReader(directory)
+    times = [event.at for event in reader.events()]
+    batches, rest = divmod(len(times), BATCH_EVENTS)
+    assert rest == 0
+    assert times == list(range(len(times)))
+    assert [trial.number for trial in reader.trials()] == list(range(batches))
+    assert [attempt.id for attempt in reader.attempts()] == [(n, 0) for n in range(batches)]
+    assert [row.time for row in reader.reports()] == times
+    return batches
+
+
+# --- writing and reading --------------------------------------------------------------------
+
+
+def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory) -> None:
+    first, second = reported(1.0, loss=0.5), StopRequested(2.0, Verdict.INTERRUPTED, "Ctrl-C")
+    with Ledger.create(directory, {"settings": {"seed": 1}, "hptune_version": "0.1"}) as ledger:
+        ledger.append([first])
+        ledger.set_fact("settings", {"seed": 1, "trials": 9})
+    with Ledger.open(directory) as ledger:
+        ledger.append([second])
+        ledger.append([])
+        assert list(ledger.events()) == [first, second]
+        assert ledger.facts == {
+            "hptune_version": "0.1",
+            "schema_version": 1,
+            "settings": {"seed": 1, "trials": 9},
+        }
+    reader = LedgerReader(directory)
+    assert list(reader.events()) == [first, second]
+    assert reader.facts()["settings"] == {"seed": 1, "trials": 9}
+    assert sorted(path.name for path in directory.path.iterdir()) == [
+        "best",
+        "lock",
+        "stop",
+        "study.db",
+        "trials",
+    ]
+
+
+def test_trials_and_attempts_are_as_they_were_last(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    params: Params = {"units": 1, "rate": 1.0, "bias": True, "name": "ü", "none": None}
+    waiting = Trial(0, params, "tpe", TrialState.WAITING)
+    ended = dataclasses.replace(
+        waiting,
+        state=TrialState.FAILED,
+        step=3,
+        metrics={"loss": math.inf},
+        attempts=2,
+        reason="ValueError: no",
+        detail="Traceback …",
+    )
+    running = Attempt(AttemptId(0, 1), Placement("w1", (0, 1), ("GPU-a",), 4), "n1", 10.0)
+    lost = dataclasses.replace(running, started_at=11.0, ended_at=12.5, outcome=Outcome.LOST)
+    other = Attempt(AttemptId(1, 0), Placement("w2", (3,)), "n2", 11.0, reason="why not")
+    ledger.append([], trials=[waiting, complete(1, 0.5)], attempts=[running, other])
+    ledger.append([], trials=[ended], attempts=[lost])
+
+    reader = LedgerReader(directory)
+    assert reader.trial(0) == ended
+    assert repr(reader.trial(0)) == repr(ended)
+    assert reader.trial(7) is None
+    assert reader.trials() == [ended, complete(1, 0.5)]
+    assert reader.counts() == {TrialState.FAILED: 1, TrialState.COMPLETE: 1}
+    assert reader.attempts() == [lost, other]
+    assert reader.attempts(1) == [other]
+
+
+def test_reports_follow_from_the_events(directory: StudyDirectory, ledger: Ledger) -> None:
+    ledger.append([reported(5.0, trial=2, loss=0.5, accuracy=math.nan), reported(6.0, loss=1.0)])
+    reader = LedgerReader(directory)
+    first, missing, last = reader.reports()
+    assert first == ReportRow(2, 0, 1, "loss", 0.5, 5.0)
+    assert (missing.metric, math.isnan(missing.value)) == ("accuracy", True)
+    assert last == ReportRow(0, 0, 1, "loss", 1.0, 6.0)
+    assert reader.reports(0) == [last]
+
+
+def test_the_best_trial(directory: StudyDirectory, ledger: Ledger) -> None:
+    reader = LedgerReader(directory)
+    highest, lowest = Goal("a", Direction.MAX), Goal("a", Direction.MIN)
+    assert reader.best(highest) is None
+    pruned = dataclasses.replace(complete(4, 99.0), state=TrialState.PRUNED)
+    trials = [complete(n, v) for n, v in enumerate([0.5, 0.9, math.nan, 0.9])]
+    ledger.append([], trials=[*trials, pruned])
+    assert reader.best(highest) == trials[1]
+    assert reader.best(lowest) == trials[0]
+
+
+def test_text_that_is_not_unicode_reaches_the_tables(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    trial = dataclasses.replace(complete(0, 1.0), reason="no such file: \udcff")
+    ledger.append([], trials=[trial])
+    (read,) = LedgerReader(directory).trials()
+    assert read.reason == r"no such file: \udcff"
+
+
+def test_several_pages_of_events(directory: StudyDirectory, ledger: Ledger) -> None:
+    events = [reported(float(n)) for n in range(4_001)]
+    ledger.append(events)
+    assert list(LedgerReader(directory).events()) == events
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['it\'s "odd" 100%41 #1?mode=ro&\nÄrger 日本', os.fsdecode(b"\xff not Unicode")],
+    ids=ascii,
+)
+def test_directories_with_odd_names(tmp_path: Path, name: str) -> None:
+    directory = StudyDirectory(tmp_path / name).create()
+    with directory.acquire(), Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        assert whole_batches(directory) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_second_ledger_is_not_created_over_the_first(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    append_batch(ledger, 0)
+    with pytest.raises(StudyExistsError, match="hptune resume"):
+        Ledger.create(directory, {})
+    assert whole_batches(directory) == 1
+
+
+def test_no_ledger(directory: StudyDirectory) -> None:
+    for door in (Ledger.open, LedgerReader):
+        with pytest.raises(NoStudyError, match=r"study\.db"):
+            door(directory)
+
+
+def test_the_leftovers_of_a_killed_creation_do_no_harm(directory: StudyDirectory) -> None:
+    (directory.path / "study.db.new").write_bytes(b"half")
+    (directory.path / "study.db.new-journal").write_bytes(b"half")
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+    assert whole_batches(directory) == 1
+
+
+@pytest.mark.parametrize("value", [np.int64(1), {1: 2}, [object()], b"bytes"], ids=repr)
+def test_what_is_no_plain_data_is_refused(ledger: Ledger, value: object) -> None:
+    with pytest.raises(TypeError):
+        ledger.set_fact("key", value)
+    with pytest.raises(TypeError):
+        ledger.append([reported(0)], trials=[complete(0, 1.0, lr=value)])
+    assert list(ledger.events()) == []
+
+
+# --- failures -------------------------------------------------------------------------------
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    directory = StudyDirectory(small_disk / "study").create()
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        filler = small_disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        with pytest.raises(StorageFullError, match=r"study\.db.*full.*hptune resume"):
+            append_batch(ledger, 1)
+        assert whole_batches(directory) == 1
+        filler.unlink()
+        append_batch(ledger, 1)
+        assert whole_batches(directory) == 2
+
+
+def test_no_room_leaves_nothing_of_the_batch(directory: StudyDirectory, ledger: Ledger) -> None:
+    append_batch(ledger, 0)
+    pages = directory.database.stat().st_size // 4096
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageFullError, match=r"full.*finished is safely stored"):
+        append_batch(ledger, 1)
+    assert whole_batches(directory) == 1
+    ledger._connection.execute("PRAGMA max_page_count = 100000")
+    append_batch(ledger, 1)
+    assert whole_batches(directory) == 2
+
+
+def test_a_read_only_file_system(small_disk: Path) -> None:
+    directory = StudyDirectory(small_disk / "study").create()
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert whole_batches(directory) == 1
+    with pytest.raises(StorageFullError, match="readonly"):
+        Ledger.open(directory)
+    with pytest.raises(StorageFullError, match="Read-only"):
+        directory.acquire()
+
+
+def half_write(directory: StudyDirectory, ledger: Ledger, target: Path) -> StudyDirectory:
+    """A copy of the study as a master leaves it that is killed in the middle of a write."""
+    connection = ledger._connection
+    connection.execute("PRAGMA cache_size = 10")  # so that changed pages reach the file at once
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE trials SET params = zeroblob(5000), state = 'HALF'")
+    shutil.copytree(directory.path, target)
+    connection.execute("ROLLBACK")
+    assert (target / "study.db").read_bytes() != directory.database.read_bytes()
+    assert (target / "study.db-journal").stat().st_size > 0
+    return StudyDirectory(target)
+
+
+def test_a_reader_undoes_a_half_write(
+    directory: StudyDirectory, ledger: Ledger, tmp_path: Path
+) -> None:
+    for number in range(30):
+        append_batch(ledger, number)
+    assert whole_batches(half_write(directory, ledger, tmp_path / "copy")) == 30
+
+
+def test_a_half_write_that_may_not_be_undone_is_told(
+    directory: StudyDirectory, ledger: Ledger, small_disk: Path
+) -> None:
+    for number in range(30):
+        append_batch(ledger, number)
+    copy = half_write(directory, ledger, small_disk / "copy")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StudyError, match="killed in the middle of a write"):
+        LedgerReader(copy)
+
+
+def test_a_program_that_keeps_the_file_locked(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.ledger.database.BUSY_SECONDS", 0.05)
+    with Ledger.create(directory, {}) as ledger:
+        with contextlib.closing(sqlite3.connect(directory.database)) as browser:
+            browser.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StudyError, match=r"kept locked .* by another program"):
+                append_batch(ledger, 0)
+            with pytest.raises(StudyError, match="kept locked"):
+                LedgerReader(directory)
+        append_batch(ledger, 0)
+    assert whole_batches(directory) == 1
+
+
+def test_a_slow_reader_holds_up_no_writer(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.ledger.database.BUSY_SECONDS", 0.05)
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        events = LedgerReader(directory).events()
+        seen = [next(events).at]
+        append_batch(ledger, 1)
+        seen += [event.at for event in events]
+    assert seen == list(range(2 * BATCH_EVENTS))
+
+
+def test_readers_see_whole_batches_while_the_master_writes(directory: StudyDirectory) -> None:
+    failures: list[BaseException] = []
+    created = threading.Event()
+
+    def write() -> None:
+        try:
+            with Ledger.create(directory, {}) as ledger:
+                created.set()
+                for number in range(40):
+                    append_batch(ledger, number)
+        except BaseException as err:
+            failures.append(err)
+            raise
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert created.wait(60)
+    reader = LedgerReader(directory)
+    latest = 0
+    while writer.is_alive():
+        count = len(reader.reports())
+        assert count % BATCH_EVENTS == 0
+        assert count >= latest
+        latest = count
+    writer.join()
+    assert failures == []
+    assert whole_batches(directory) == 40
+
+
+def test_a_newer_schema(directory: StudyDirectory, ledger: Ledger) -> None:
+    ledger.set_fact("schema_version", 99)
+    ledger.set_fact("hptune_version", "7.0")
+    for door in (Ledger.open, LedgerReader):
+        with pytest.raises(StudyError, match=r"newer hptune \(7\.0\).*version 99"):
+            door(directory)
+
+
+@pytest.mark.parametrize(
+    "contents", [b"", b"not a database " * 500], ids=["an empty file", "no database"]
+)
+def test_not_a_ledger(directory: StudyDirectory, contents: bytes) -> None:
+    directory.database.write_bytes(contents)
+    for door in (Ledger.open, LedgerReader):
+        with pytest.raises(StudyError, match=r"study\.db in"):
+            door(directory)
+    assert directory.database.read_bytes() == contents
+
+
+def test_a_dead_processes_lock_directory_is_removed_where_locks_do_not_work(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StudyDirectory, "locks_work", lambda _: False)
+    monkeypatch.setattr("tuner.ledger.database.DEAD_DOT_LOCK_SECONDS", 0.2)
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        assert whole_batches(directory) == 1
+    (directory.path / "study.db.lock").mkdir()
+    with Ledger.open(directory) as ledger:
+        append_batch(ledger, 1)
+    assert whole_batches(directory) == 2
+
+
+# --- kill the master anywhere ---------------------------------------------------------------
+
+MASTER = """
+import itertools, os, sys
+from tuner.core.messages import Reported
+from tuner.core.resources import Placement
+from tuner.core.trial import Attempt, AttemptId, Outcome, Report, Trial, TrialState
+from tuner.ledger import Ledger
+from tuner.study_directory import StudyDirectory
+
+directory, size = StudyDirectory(sys.argv[1]), int(sys.argv[2])
+with directory.acquire(), Ledger.open(directory) as ledger:
+    for number in itertools.count(sum(1 for _ in ledger.events()) // size):
+        first = number * size
+        attempt = AttemptId(number, 0)
+        ledger.append(
+            [Reported(first + k, attempt, Report(k + 1, {"loss": 0.5})) for k in range(size)],
+            trials=[Trial(number, {"note": "x" * 3000}, "test", TrialState.COMPLETE, value=1.0)],
+            attempts=[Attempt(attempt, Placement("w", (0,)), "n", 0.0, outcome=Outcome.FINISHED)],
+        )
+        os.write(1, f"{number}\\n".encode())
+"""
+
+
+def test_a_master_killed_anywhere_leaves_whole_batches(directory: StudyDirectory) -> None:
+    Ledger.create(directory, {}).close()
+    moments = random.Random(20)
+    for _ in range(15):
+        with subprocess.Popen(
+            [sys.executable, "-c", MASTER, str(directory.path), str(BATCH_EVENTS)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as master:
+            assert master.stdout is not None
+            master.stdout.readline()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                master.wait(moments.uniform(0, 0.02))
+            master.kill()
+            promised = [int(line) for line in master.stdout if line.endswith("\n")]
+        batches = whole_batches(directory)
+        assert batches > max(promised, default=0)
+        assert directory.owner() is None
+    assert batches >= 15

@@ -1,0 +1,274 @@
+"""What lies where in a study directory, and how one is created, opened and owned.
+
+::
+
+    DIR/study.db            the ledger
+    DIR/best/               the best model, its configuration and its metrics
+    DIR/trials/<number>/    a trial's checkpoint while needed, and its log.txt
+    DIR/report.html         once asked for
+    DIR/lock, DIR/lease     who is the master (see `master_lock`)
+    DIR/stop                a request to let go; empty while there is none
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from .errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
+from .master_lock import LockOwner, MasterLock, living_owner, locks_work
+
+__all__ = ["LockOwner", "MasterLock", "StudyDirectory", "atomic_write"]
+
+_STORAGE_ERRORS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EIO,
+        errno.EFBIG,
+        errno.ESTALE,
+    }
+)
+
+
+class StudyDirectory:
+    """A study's directory; making this object touches nothing.
+
+    Args:
+        path: The directory. It is made absolute, so that a later `chdir` does no harm.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path).expanduser().absolute()
+
+    def __repr__(self) -> str:
+        return f"StudyDirectory({str(self._path)!r})"
+
+    def __str__(self) -> str:
+        """The path as a shell takes it, for messages that people copy commands from."""
+        return shlex.quote(str(self._path))
+
+    @property
+    def path(self) -> Path:
+        """The directory itself."""
+        return self._path
+
+    @property
+    def database(self) -> Path:
+        """The ledger's file."""
+        return self._path / "study.db"
+
+    @property
+    def best(self) -> Path:
+        """Where the best model is kept."""
+        return self._path / "best"
+
+    @property
+    def trials(self) -> Path:
+        """Where the trials' directories are."""
+        return self._path / "trials"
+
+    @property
+    def report(self) -> Path:
+        """The report that `hptune report` writes."""
+        return self._path / "report.html"
+
+    def trial(self, number: int) -> Path:
+        """A trial's directory; whoever needs it makes it."""
+        return self.trials / str(number)
+
+    def log(self, number: int) -> Path:
+        """What a trial wrote to stdout and stderr."""
+        return self.trial(number) / "log.txt"
+
+    # --- creating and opening ---------------------------------------------------------------
+
+    def create(self) -> Self:
+        """Make the directory and what belongs in it, ready for `Ledger.create`.
+
+        May be repeated until there is a ledger; files that lie there already are left alone.
+
+        Raises:
+            StudyExistsError: There is a study here already.
+            UsageError: The path, or one above it, is no directory.
+            StorageFullError: There is no room, or writing is forbidden.
+        """
+        with storage_errors(self._path):
+            if self.database.exists():
+                raise StudyExistsError(
+                    f"{self} already holds a study. Go on with it by `hptune resume {self}`, or "
+                    "name another directory with --study"
+                )
+            try:
+                for directory in (self._path, self.best, self.trials):
+                    directory.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as err:
+                found = shlex.quote(str(err.filename))
+                raise UsageError(
+                    f"the study cannot be put into {self}: {found} is in the way, which is not "
+                    "a directory. Name another directory with --study"
+                ) from err
+            (self._path / "lock").touch()
+            self._stop_file.touch()
+        return self
+
+    def open(self) -> Self:
+        """See that there is a study here.
+
+        Raises:
+            NoStudyError: There is none.
+            StorageFullError: The directory may not be read.
+        """
+        with storage_errors(self._path):
+            if self.database.is_file():
+                return self
+            if not self._path.exists():
+                found = "there is no such directory"
+            elif not self._path.is_dir():
+                found = "it is a file; name the directory that the study was put into"
+            else:
+                found = "the directory has no file study.db"
+        raise NoStudyError(
+            f"there is no study in {self}: {found}. Start one with "
+            f"`hptune run MODEL.PY --study {self}`"
+        )
+
+    # --- the one master ---------------------------------------------------------------------
+
+    def acquire(self) -> MasterLock:
+        """Become the study's master, until the lock is released or the process ends.
+
+        Use it as a context manager, and call its `refresh` from the master's loop.
+
+        Raises:
+            StudyLockedError: Another master runs the study.
+            StorageFullError: There is no room, or writing is forbidden.
+        """
+        with storage_errors(self._path):
+            return MasterLock(self._path)
+
+    def owner(self) -> LockOwner | None:
+        """The master that runs the study now, or None; disturbs nobody."""
+        with storage_errors(self._path):
+            return living_owner(self._path)
+
+    def locks_work(self) -> bool:
+        """Whether the file system keeps locks."""
+        with storage_errors(self._path):
+            return locks_work(self._path)
+
+    # --- stop requests ----------------------------------------------------------------------
+
+    # The file is always there and is overwritten in place. A file that comes and goes, or that is
+    # renamed into place, may stay unseen for a minute on NFS, whose clients remember which names
+    # exist; the contents of a known file are looked up afresh whenever it is opened.
+
+    @property
+    def _stop_file(self) -> Path:
+        return self._path / "stop"
+
+    def request_stop(self, reason: str) -> None:
+        """Ask the study's master to let go; it learns of it when it next asks.
+
+        Args:
+            reason: One line for people.
+
+        Raises:
+            StorageFullError: There is no room, or writing is forbidden.
+        """
+        with storage_errors(self._path), self._stop_file.open("wb") as file:
+            file.write(json.dumps({"reason": reason}).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def stop_requested(self) -> str | None:
+        """Why somebody asked the master to let go; None if nobody did."""
+        with storage_errors(self._path):
+            try:
+                request = json.loads(self._stop_file.read_bytes())
+            except (FileNotFoundError, ValueError):  # ValueError: empty, or half written as yet
+                return None
+        return str(request["reason"])
+
+    def clear_stop_request(self) -> None:
+        """Forget a request, such as one that was meant for the master before."""
+        with storage_errors(self._path):
+            self._stop_file.write_bytes(b"")
+
+
+def atomic_write(path: Path, contents: bytes) -> None:
+    """Write a file so that a reader, or a crash at any instant, meets the old or the new whole.
+
+    Args:
+        path: The file; its directory must exist.
+        contents: What it is to hold. When this returns, it is on disk.
+
+    Raises:
+        StorageFullError: There is no room, or writing is forbidden; the old file is unharmed.
+    """
+    fresh = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    with storage_errors(path):
+        try:
+            with fresh.open("xb") as file:
+                file.write(contents)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Put a directory's entries (new and renamed files) on disk."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    except OSError as err:
+        if err.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # no such thing here
+            raise
+    finally:
+        os.close(directory)
+
+
+def storage_full(path: Path, what: str) -> StorageFullError:
+    """The error for a file system that takes no more.
+
+    Args:
+        path: What could not be written or read.
+        what: What the operating system or the database said.
+    """
+    return StorageFullError(
+        f"{shlex.quote(str(path))} cannot be used: {what}. What the study finished is safely "
+        "stored. Free some room (or lift the quota, or make it writable), then go on with "
+        "`hptune resume DIR`"
+    )
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's "no room" and "forbidden" into `StorageFullError`.
+
+    Args:
+        path: What is written or read, for the message.
+
+    Raises:
+        StorageFullError: There is no room, or it is forbidden; other errors pass unchanged.
+    """
+    try:
+        yield
+    except OSError as err:
+        if err.errno not in _STORAGE_ERRORS:
+            raise
+        raise storage_full(path, os.strerror(err.errno)) from err
