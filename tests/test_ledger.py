@@ -272,6 +272,17 @@ def test_no_room_leaves_nothing_of_the_batch(directory: StudyDirectory, ledger: 
     assert whole_batches(directory) == 2
 
 
+def test_a_batch_that_fails_at_its_end_leaves_nothing(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    too_far = dataclasses.replace(complete(0, 1.0), step=2**63)
+    with pytest.raises(OverflowError):
+        ledger.append([reported(0.0, loss=0.5)], trials=[too_far])
+    assert whole_batches(directory) == 0
+    append_batch(ledger, 0)
+    assert whole_batches(directory) == 1
+
+
 def test_a_read_only_file_system(small_disk: Path) -> None:
     directory = StudyDirectory(small_disk / "study").create()
     with Ledger.create(directory, {}) as ledger:

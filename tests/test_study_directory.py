@@ -240,21 +240,29 @@ def test_a_forked_child_neither_has_nor_ends_its_parents_lock(directory: StudyDi
         from tuner.study_directory import StudyDirectory
         directory = StudyDirectory(sys.argv[1])
         lock = directory.acquire()
-        child = os.fork()
-        if child == 0:
+        turn, pass_turn = os.pipe()
+        if os.fork() == 0:
             lock.release()
-            owner = directory.owner()
+            assert directory.owner() == lock.owner
             try:
                 directory.acquire()
             except StudyLockedError:
-                os._exit(0 if owner == lock.owner else 3)
-            os._exit(4)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        sys.stdin.read()
+                print("refused", flush=True)
+            os.read(turn, 1)
+            assert directory.owner() is None
+            directory.acquire()
+            print("held", flush=True)
+            os._exit(0)
+        sys.stdin.readline()
+        lock.release()
+        os.write(pass_turn, b".")
+        os.wait()
     """
     with child(textwrap.dedent(fork), directory) as process:
-        assert says(process) == "0"
+        assert says(process) == "refused"
         assert attempt_of_another(directory).startswith("refused")
+        answer(process)
+        assert says(process) == "held"
 
 
 def test_another_machines_lease_counts_until_it_is_stale(directory: StudyDirectory) -> None:

@@ -131,6 +131,7 @@ class Ledger:
             StorageFullError: There is no room, or writing is forbidden.
             StudyError: Another program keeps the file locked, or it is damaged.
             TypeError: An event or a trial holds a value that is no plain data.
+            OverflowError: A step does not fit 64 bits.
         """
         encoded = [(event.at, *encode_event(event)) for event in events]
         reports = [
