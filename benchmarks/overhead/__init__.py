@@ -1,0 +1,1 @@
+"""The same short trials, run by different tools; ../trial_overhead.py measures them."""
