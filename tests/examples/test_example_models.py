@@ -1,0 +1,250 @@
+"""The other examples: each offers what a model file offers, and does what its text says."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import keras_tuner
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load_example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class RecordedTrial:
+    """Stands in for the trial that hptune hands to an objective."""
+
+    def __init__(self, checkpoint_dir: Path, *, stop_after: int | None = None) -> None:
+        self.checkpoint_dir = checkpoint_dir
+        self.stop_after = stop_after
+        self.reports: list[tuple[int, dict[str, float]]] = []
+
+    def report(self, step: int, **metrics: float) -> None:
+        self.reports.append((step, metrics))
+
+    def should_stop(self) -> bool:
+        return len(self.reports) == self.stop_after
+
+
+def hyperparameters(**values: Any) -> Any:
+    hp = keras_tuner.HyperParameters()
+    hp.values.update(values)
+    return hp
+
+
+@pytest.fixture(scope="module")
+def digits_cnn() -> ModuleType:
+    return load_example("digits_cnn")
+
+
+@pytest.fixture(scope="module")
+def plain_python() -> ModuleType:
+    return load_example("plain_python")
+
+
+class TestDigitsCnn:
+    def test_data_are_the_same_every_time(self, digits_cnn: ModuleType) -> None:
+        (x, y), (x_val, y_val) = digits_cnn.load_data()
+        assert x.shape == (1437, 8, 8, 1)
+        assert x_val.shape == (360, 8, 8, 1)
+        assert (x.min(), x.max()) == (0.0, 1.0)
+        assert np.bincount(y_val).min() >= 34
+        again, _ = digits_cnn.load_data()
+        assert (again[0] == x).all()
+        assert (again[1] == y).all()
+
+    def test_space(self, digits_cnn: ModuleType) -> None:
+        hp = hyperparameters(second_block=True)
+        digits_cnn.build_model(hp)
+        assert {parameter.name for parameter in hp.space} == {
+            *("filters", "second_block", "second_filters", "dense_units", "dropout"),
+            *("optimizer", "learning_rate", "batch_size"),
+        }
+        inner = next(parameter for parameter in hp.space if parameter.name == "second_filters")
+        assert [condition.values for condition in inner.conditions] == [[True]]
+
+    def test_the_space_shows_a_scope_that_is_closed(self, digits_cnn: ModuleType) -> None:
+        hp = hyperparameters(second_block=False)
+        digits_cnn.build_model(hp)
+        assert "second_filters" not in hp.values
+        assert hp.inactive_scopes
+
+    @pytest.mark.slow
+    def test_good_settings_are_clearly_better_than_bad_ones(self, digits_cnn: ModuleType) -> None:
+        good = {"filters": 32, "second_block": True, "second_filters": 64, "dense_units": 128}
+        train, validation = digits_cnn.load_data()
+
+        def best_accuracy(**values: Any) -> float:
+            hp = hyperparameters(**values)
+            model = digits_cnn.build_model(hp)
+            history = model.fit(
+                *train,
+                validation_data=validation,
+                epochs=digits_cnn.EPOCHS,
+                batch_size=hp.get("batch_size"),
+                verbose=0,
+            ).history
+            return float(max(history[digits_cnn.OBJECTIVE]))
+
+        assert best_accuracy(optimizer="adam", learning_rate=0.003, batch_size=16, **good) > 0.97
+        assert best_accuracy(optimizer="sgd", learning_rate=1e-4, batch_size=128, **good) < 0.5
+
+
+class TestKerasTunerHyperModel:
+    @pytest.mark.slow
+    # KerasTuner 1.4 calls functions of Python and NumPy that are deprecated.
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_keras_tuner_itself_takes_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # It wants TensorBoard even where nobody asked for it.
+        monkeypatch.setattr(keras_tuner.Tuner, "_configure_tensorboard_dir", lambda *_: None)
+        example = load_example("keras_tuner_hypermodel")
+        tuner = keras_tuner.RandomSearch(
+            example.DiabetesModel(),
+            objective=keras_tuner.Objective(example.OBJECTIVE, example.DIRECTION),
+            max_trials=1,
+            seed=1,
+            directory=tmp_path,
+        )
+        (x, y), validation = example.load_data()
+        tuner.search(x, y, validation_data=validation, verbose=0)
+        names = {parameter.name for parameter in tuner.oracle.get_space().space}
+        assert names >= {"regularizer", "l2", "dropout", "hidden_layers", "batch_size", "epochs"}
+        assert 0 < tuner.oracle.get_best_trials(1)[0].score < 3
+
+    def test_its_fit_decides_the_epochs_and_the_batch_size(self) -> None:
+        example = load_example("keras_tuner_hypermodel")
+        hypermodel = example.DiabetesModel()
+        hp = hyperparameters(epochs=5, batch_size=64, regularizer="l2")
+        train, validation = example.load_data()
+        history = hypermodel.fit(
+            hp,
+            hypermodel.build(hp),
+            *train,
+            validation_data=validation,
+            epochs=2,
+            callbacks=[],
+            verbose=0,
+        )
+        assert len(history.epoch) == 5
+        assert history.params["steps"] == 6  # 342 patients in batches of 64
+
+
+class TestPlainPython:
+    def test_reports_each_step_and_returns_the_last_value(
+        self, plain_python: ModuleType, tmp_path: Path
+    ) -> None:
+        trial = RecordedTrial(tmp_path)
+        result = plain_python.objective(hyperparameters(), trial)
+        lengths = [metrics[plain_python.OBJECTIVE] for _, metrics in trial.reports]
+        assert [step for step, _ in trial.reports] == list(range(1, plain_python.EPOCHS + 1))
+        assert result == lengths[-1]
+        assert lengths == sorted(lengths, reverse=True)
+        assert plain_python.DIRECTION == "min"
+
+    def test_same_settings_same_result(self, plain_python: ModuleType, tmp_path: Path) -> None:
+        first, second = (
+            plain_python.objective(hyperparameters(move="reverse"), RecordedTrial(tmp_path))
+            for _ in range(2)
+        )
+        assert first == second
+
+    def test_leaves_when_told_to(self, plain_python: ModuleType, tmp_path: Path) -> None:
+        trial = RecordedTrial(tmp_path, stop_after=3)
+        plain_python.objective(hyperparameters(), trial)
+        assert len(trial.reports) == 3
+
+    def test_settings_matter(self, plain_python: ModuleType, tmp_path: Path) -> None:
+        cold = hyperparameters(start_temperature=0.05, end_temperature=1e-3, move="reverse")
+        hot = hyperparameters(start_temperature=10.0, end_temperature=0.1, move="swap")
+        results = [plain_python.objective(hp, RecordedTrial(tmp_path)) for hp in (cold, hot)]
+        assert results[0] < 6.5
+        assert results[1] > 8
+
+
+class TestTorchMlp:
+    def test_without_torch_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        with pytest.raises(ImportError) as caught:
+            load_example("torch_mlp")
+        message = str(caught.value)
+        assert "needs PyTorch, which is not installed" in message
+        assert "pip install torch\n" in message
+        assert "--index-url https://download.pytorch.org/whl/cpu" in message
+
+    def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path: Path) -> None:
+        pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
+        example = load_example("torch_mlp")
+        settings = {"learning_rate": 3e-3, "dropout": 0.2, "units": 64}
+        whole = RecordedTrial(tmp_path / "whole")
+        first = RecordedTrial(tmp_path / "parts", stop_after=7)
+        second = RecordedTrial(tmp_path / "parts")
+        for trial in (whole, first, second):
+            trial.checkpoint_dir.mkdir(exist_ok=True)
+        result = example.objective(hyperparameters(**settings), whole)
+        example.objective(hyperparameters(**settings), first)
+        assert len(first.reports) == 7
+        assert example.objective(hyperparameters(**settings), second) == result
+        assert first.reports + second.reports == whole.reports
+        assert [step for step, _ in whole.reports] == list(range(1, example.EPOCHS + 1))
+        assert result[example.OBJECTIVE] > 0.95
+
+
+IMPORT_THEN_FORK = """
+import importlib, multiprocessing, sys
+
+sys.path.insert(0, sys.argv[1])
+examples = [importlib.import_module(name) for name in sys.argv[2:]]
+
+
+def train(example):
+    import keras_tuner
+    import numpy as np
+
+    build = getattr(example, "build_model", None) or example.DiabetesModel().build
+    model = build(keras_tuner.HyperParameters())
+    # Not on its own data, which not every machine has.
+    x = np.zeros((64, *model.input_shape[1:]), "float32")
+    model.fit(x, np.zeros(64), verbose=0)
+
+
+for example in examples:
+    child = multiprocessing.get_context("fork").Process(target=train, args=(example,))
+    child.start()
+    child.join(60)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        sys.exit("a forked process hangs")
+    if child.exitcode != 0:
+        sys.exit(f"{example} fails in a forked process")
+"""
+
+
+@pytest.mark.slow
+def test_importing_runs_no_tensorflow_operation() -> None:
+    # A process forked after TensorFlow has run any operation hangs in its training.
+    names = ["digits_cnn", "cifar10_cnn", "keras_tuner_hypermodel"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IMPORT_THEN_FORK, str(EXAMPLES), *names],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
