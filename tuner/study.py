@@ -1,5 +1,191 @@
-"""The loop that joins engine, ledger, sampler and executor; it makes no decisions."""
+"""A study's results: what `Tuner.fit` returns, and what the command line shows."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from .core.messages import Finish
+from .core.trial import AttemptId, Direction, Goal, Report, Trial
+from .errors import StudyError
+from .ledger import LedgerReader
+from .model_file import load
+from .reporting import export, summary
+from .settings import StudySettings
+from .study_directory import StudyDirectory
+from .study_files import StudyFiles
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Study:
-    """A study."""
+    """A study, read from its directory; reading never disturbs a master that runs it.
+
+    Everything is read afresh at each access, so a study that runs can be watched.
+
+    >>> study = Study("studies/digits")                     # doctest: +SKIP
+    >>> study.best_trial.value, study.best_hyperparameters  # doctest: +SKIP
+    (0.9889, {'filters': 24, 'learning_rate': 0.0031})
+    >>> model = study.best_model()                          # doctest: +SKIP
+
+    Args:
+        directory: The study's directory.
+
+    Raises:
+        NoStudyError: There is no study in it.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | StudyDirectory) -> None:
+        given = directory if isinstance(directory, StudyDirectory) else StudyDirectory(directory)
+        self._directory = given.open()
+        self._reader = LedgerReader(self._directory)
+
+    def __repr__(self) -> str:
+        return f"Study({str(self._directory.path)!r})"
+
+    @property
+    def directory(self) -> Path:
+        """Where the study is."""
+        return self._directory.path
+
+    @cached_property
+    def goal(self) -> Goal:
+        """What the study optimises."""
+        goal = self._reader.facts()["goal"]
+        return Goal(goal["metric"], Direction(goal["direction"]))
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials, by number."""
+        return self._reader.trials()
+
+    @property
+    def best_trial(self) -> Trial:
+        """The best trial.
+
+        Raises:
+            StudyError: No trial is complete.
+        """
+        best = self.view().best
+        if best is None:
+            raise StudyError(
+                f"No trial of {self._directory} is complete yet; see `hptune status "
+                f"{self._directory}`."
+            )
+        return best
+
+    @property
+    def best_hyperparameters(self) -> dict[str, Any]:
+        """The best trial's configuration."""
+        return dict(self.best_trial.params)
+
+    @property
+    def model_path(self) -> Path | None:
+        """Where the best model lies; None if the objective left none."""
+        return StudyFiles(self._directory).model_path()
+
+    def best_model(self) -> Any:
+        """The best trial's Keras model, as it was at its best epoch.
+
+        Raises:
+            StudyError: There is no Keras model.
+        """
+        path = self.model_path
+        if path is None or path.suffix != ".keras":
+            found = "there is none" if path is None else f"the study kept {path}"
+            raise StudyError(f"{self._directory} has no model.keras: {found}")
+        # Layers of the user's own must be known before a model with them can be read.
+        load(StudySettings.from_json(self._reader.facts()["settings"]).source)
+        import keras
+
+        return keras.models.load_model(path)
+
+    def trials_dataframe(self) -> pd.DataFrame:
+        """One row for each trial, hyperparameters and metrics in columns of their own.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("trials_dataframe needs pandas: pip install pandas") from error
+        rows = [
+            {
+                "number": trial.number,
+                "state": str(trial.state),
+                "value": trial.value,
+                "step": trial.step,
+                **{f"param.{name}": value for name, value in trial.params.items()},
+                **{f"metric.{name}": value for name, value in trial.metrics.items()},
+                "reason": trial.reason,
+            }
+            for trial in self.trials
+        ]
+        return pd.DataFrame(rows)
+
+    # --- for the command line ---------------------------------------------------------------
+
+    def view(self) -> summary.StudyView:
+        """All that the texts about a study are made from."""
+        facts = self._reader.facts()
+        settings = StudySettings.from_json(facts["settings"])
+        path = self.model_path
+        return summary.StudyView(
+            directory=str(self._directory),
+            search=settings.search,
+            goal=self.goal,
+            budget_trials=settings.budget_trials,
+            trials=self._reader.trials(),
+            attempts=self._reader.attempts(),
+            latest=self._latest_reports(),
+            master=self._directory.owner(),
+            epochs=facts["epochs"],
+            model="" if path is None else str(path),
+        )
+
+    def status_text(self) -> str:
+        """Where the study stands."""
+        return summary.status_text(self.view(), now=time.time())
+
+    def status_json(self) -> dict[str, object]:
+        """Where the study stands, as plain values."""
+        return summary.status_json(self.view(), now=time.time())
+
+    def best_text(self) -> str:
+        """The best trial and its model."""
+        return summary.best_text(self.view())
+
+    def best_json(self) -> dict[str, object]:
+        """The best trial and its model, as plain values."""
+        return summary.best_json(self.view())
+
+    def closing_text(self, finish: Finish, *, seconds: float) -> str:
+        """What to say at the end of a run."""
+        return summary.closing_text(self.view(), finish, seconds=seconds)
+
+    def export(self, stream: TextIO, *, file_format: str) -> None:
+        """Write all trials as "csv" (one row each) or "json" (with attempts and reports)."""
+        trials, attempts = self._reader.trials(), self._reader.attempts()
+        if file_format == "csv":
+            export.export_csv(trials, attempts, stream)
+        else:
+            reports = self._reader.reports()
+            export.export_json(trials, attempts, reports, stream, goal=self.goal)
+
+    def _latest_reports(self) -> dict[AttemptId, Report]:
+        metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}
+        running = {a.id.trial for a in self._reader.attempts() if a.outcome is None}
+        for number in running:
+            for row in self._reader.reports(number):
+                name = AttemptId(row.trial, row.attempt)
+                metrics.setdefault((name, row.step), {})[row.metric] = row.value
+        latest: dict[AttemptId, Report] = {}
+        for (name, step), measured in metrics.items():
+            if name not in latest or step > latest[name].step:
+                latest[name] = Report(step, measured)
+        return latest

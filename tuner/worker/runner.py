@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from ..core.messages import AttemptEnded, Event
@@ -44,7 +43,6 @@ class AttemptRunner:
     Args:
         source: The user's code.
         listener: Takes each event; must not raise.
-        log: File for the output of a warm parent that the runner starts itself.
         warm_address: Address of a warm parent that is there already; where it is None, or nobody
             answers there, the runner starts one of its own.
     """
@@ -54,12 +52,10 @@ class AttemptRunner:
         source: ObjectiveSource,
         listener: Callable[[Event], None],
         *,
-        log: Path,
         warm_address: str | None = None,
     ) -> None:
         self._source = source
         self._listener = listener
-        self._log = log
         self._warm_address = warm_address
         self._own_parent: WarmParent | None = None
         self._client: Client | None = None
@@ -131,7 +127,7 @@ class AttemptRunner:
                 self._warm_address = None
                 if self._own_parent is not None:
                     self._own_parent.close()
-                self._own_parent = WarmParent(self._source, log=self._log)
+                self._own_parent = WarmParent(self._source)
                 self._own_parent.wait_ready()
                 self._client = Client(self._own_parent.address)
         return self._client

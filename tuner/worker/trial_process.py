@@ -15,12 +15,16 @@ import random
 import signal
 import sys
 import threading
+from collections.abc import Mapping
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed
+from ..core.resources import Resources
 from ..core.trial import Cause, Ending
+from ..errors import HptuneError, ModelFileError
 from ..model_file import UserCode, load, user_traceback
 from .orders import AttemptOrder, Found, NotFound, ProbeOrder
 
@@ -232,8 +236,6 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
         channel.send(Found(is_keras, tuple(latest), constants, has_accuracy, warnings))
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
-        from ..errors import HptuneError
-
         if isinstance(error, HptuneError):
             channel.send(NotFound(error.message, error.detail))
         else:
@@ -241,5 +243,19 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
-    plain = (str, int, float, bool)
-    return {name: value for name, value in code.constants.items() if isinstance(value, plain)}
+    constants = dict(code.constants)
+    resources = constants.pop("RESOURCES", None)
+    if isinstance(resources, Resources):
+        constants["RESOURCES"] = asdict(resources)
+    elif isinstance(resources, Mapping):
+        constants["RESOURCES"] = dict(resources)
+    elif resources is not None:
+        raise ModelFileError(
+            f"RESOURCES is {resources!r}; allowed is tuner.Resources(cpus=…, gpus=…, "
+            "memory_bytes=…) or a dict of the same"
+        )
+    allowed = {"OBJECTIVE": str, "DIRECTION": str, "EPOCHS": int}
+    for name, kind in allowed.items():
+        if name in constants and not isinstance(constants[name], kind):
+            raise ModelFileError(f"{name} is {constants[name]!r}; allowed is a {kind.__name__}")
+    return constants

@@ -37,21 +37,20 @@ class WarmParent:
 
     Args:
         source: The user's code, to be imported once.
-        log: File for what the imports print.
     """
 
-    def __init__(self, source: ObjectiveSource, *, log: Path) -> None:
+    def __init__(self, source: ObjectiveSource) -> None:
         self._source = source
-        self._log = log
-        self._folder = tempfile.mkdtemp(prefix="hptune-")
-        self.address = str(Path(self._folder) / "warm")
+        # Of the user alone: whoever can connect to the address can run code in their name.
+        self._folder = Path(tempfile.mkdtemp(prefix="hptune-"))
+        self._log = self._folder / "log.txt"
+        self.address = str(self._folder / "warm")
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
         self._process = self._start(with_source=source.kind is SourceKind.FILE)
         self._ready = False
 
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
-        self._log.parent.mkdir(parents=True, exist_ok=True)
         path = self._source.path if with_source else ""
         arguments = [self.address, str(self._source.kind), path]
         with self._log.open("ab") as log:
@@ -79,7 +78,8 @@ class WarmParent:
             if not select.select([stdout], [], [], seconds)[0]:
                 raise StudyError(
                     f"The process that imports the framework was not ready in {timeout_seconds:g} "
-                    f"seconds. See {self._log}."
+                    "seconds.",
+                    _tail(self._log),
                 )
             if stdout.read(len(READY)) == READY:
                 self._ready = True
@@ -87,8 +87,7 @@ class WarmParent:
             status = self._process.wait()
             if not self._with_source:
                 raise StudyError(
-                    "The framework cannot be imported: the process that tried "
-                    f"{_manner(status)}. Its output is in {self._log}.",
+                    f"The framework cannot be imported: the process that tried {_manner(status)}.",
                     _tail(self._log),
                 )
             # The user's file did something at import that must not be inherited (it started

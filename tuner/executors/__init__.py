@@ -1,0 +1,1 @@
+"""Who carries attempts to workers: Dask, joblib, or a simulation of either."""

@@ -1,0 +1,116 @@
+"""The contract of an executor, and what all of them share."""
+
+from __future__ import annotations
+
+import abc
+import queue
+import time
+from dataclasses import replace
+
+from ..core.clock import Clock
+from ..core.messages import Event
+from ..core.trial import AttemptId
+from ..worker.orders import AttemptOrder
+
+
+class Executor(abc.ABC):
+    """Carries attempts to workers and tells what becomes of them.
+
+    The study's loop is the only caller, from one thread; `wake` alone may be called from a signal
+    handler or another thread. What happens comes out of `events`, in order, stamped with the
+    executor's clock:
+
+    - `WorkerJoined` before any attempt is placed on a worker, `WorkerLeft` when it is gone. A
+      worker that left and comes back has another name. Having no worker is a state, never an
+      error.
+    - for each `start`, at most one `AttemptStarted`, then any number of `Reported`, then exactly
+      one `AttemptEnded`, unless its worker left before.
+
+    A trace of one attempt that is told to stop and of another whose worker dies::
+
+        open()            events() -> [WorkerJoined("w1"), WorkerJoined("w2")]
+        start(a on w1)    events() -> [AttemptStarted(a)]
+        start(b on w2)    events() -> [AttemptStarted(b), Reported(a, step=1)]
+        stop(a)           events() -> [AttemptEnded(a, STOPPED)]
+                          events() -> [WorkerLeft("w2")]       # b ended with it
+        stop(b)           events() -> []                       # over already: no matter
+    """
+
+    @abc.abstractmethod
+    def open(self) -> None:
+        """Begin to look for workers. Called once, before everything else.
+
+        Raises:
+            StudyError: No worker can ever come, as when the cluster cannot be started.
+        """
+
+    @abc.abstractmethod
+    def start(self, order: AttemptOrder) -> None:
+        """Start an attempt on the worker that its placement names. Does not wait for it."""
+
+    @abc.abstractmethod
+    def stop(self, attempt: AttemptId) -> None:
+        """Tell an attempt to let go. It ends as STOPPED, or with its result if it had one.
+
+        May be repeated, and may come too late; both do nothing.
+        """
+
+    @abc.abstractmethod
+    def events(self, timeout_seconds: float) -> list[Event]:
+        """What happened since the last call; waits up to the time-out if nothing did.
+
+        Raises:
+            StudyError: The means of execution broke, and no worker can come any more.
+        """
+
+    @abc.abstractmethod
+    def wake(self) -> None:
+        """Make a waiting `events` return at once."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End all workers that this executor started and all attempts. May be repeated.
+
+        No process, port or temporary file is left. Attempts that still run are killed.
+        """
+
+    @property
+    @abc.abstractmethod
+    def dashboard(self) -> str:
+        """Address of a page that shows the workers; empty if there is none."""
+
+
+class EventQueue:
+    """Events from many threads, stamped on arrival, for one reader."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: queue.SimpleQueue[Event | Exception | None] = queue.SimpleQueue()
+
+    def put(self, event: Event) -> None:
+        """Add an event; its time is set to now."""
+        self._queue.put(replace(event, at=self._clock.now()))
+
+    def fail(self, error: Exception) -> None:
+        """Let the reader raise this."""
+        self._queue.put(error)
+
+    def wake(self) -> None:
+        """Make a waiting reader return; safe in a signal handler."""
+        self._queue.put(None)
+
+    def get(self, timeout_seconds: float) -> list[Event]:
+        """All events there are; waits for the first one up to the time-out."""
+        events: list[Event] = []
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                wait = 0.0 if events else max(0.0, deadline - time.monotonic())
+                item = self._queue.get(block=wait > 0, timeout=wait)
+            except queue.Empty:
+                return events
+            if item is None:
+                return events
+            if isinstance(item, Exception):
+                raise item
+            events.append(item)

@@ -1,0 +1,177 @@
+"""Attempts on Dask workers: a cluster on this machine, or whatever a client is connected to."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import dask
+from distributed import Client, Future, LocalCluster
+
+from ..core.clock import Clock
+from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
+from ..core.trial import AttemptId, Cause, Ending
+from ..errors import StudyError
+from ..model_file import ObjectiveSource
+from ..worker.agent import Agent, run_attempt, stop_attempt
+from ..worker.orders import AttemptOrder
+from .base import EventQueue, Executor
+
+_WORKERS_COME_AND_GO = "all"
+"""The topic to which Dask's scheduler logs workers that are added and removed."""
+
+log = logging.getLogger(__name__)
+
+
+class DaskExecutor(Executor):
+    """Runs attempts on Dask workers.
+
+    Each attempt is one Dask task on the worker that the engine chose, so Dask sees the worker as
+    busy and its dashboard shows the trials. What happens comes back as events on a topic of the
+    study's own; a worker's death is Dask's own event. Nothing waits in Dask's queue: only what
+    fits free places is submitted.
+
+    Args:
+        name: The study's name on the workers.
+        source: The user's code.
+        clock: Stamps the events.
+        cores: The core ids of each worker of a cluster on this machine, which is started on
+            `open` and ended on `close`. Ignored with a client.
+        client: A client whose workers are used instead; it is left as it was found.
+        warm_address: A warm parent on this machine, for the workers that we start ourselves.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        source: ObjectiveSource,
+        clock: Clock,
+        cores: list[tuple[int, ...]],
+        client: Any = None,
+        warm_address: str | None = None,
+    ) -> None:
+        self._name = name
+        self._queue = EventQueue(clock)
+        self._cores = cores
+        self._client = client
+        self._is_ours = client is None
+        self._cluster: Any = None
+        self._futures: dict[AttemptId, Future[None]] = {}
+        self._workers: set[str] = set()
+        self._opened = False
+        shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
+        self._agent = Agent(name=name, source=source, warm_address=warm_address, cores=shares)
+
+    def open(self) -> None:
+        """Start the cluster, if it is ours, and install the agent in every worker."""
+        if self._is_ours:
+            self._client = self._start_cluster()
+        self._opened = True
+        self._client.subscribe_topic(self._name, self._on_agent_event)
+        self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
+        self._client.register_plugin(self._agent, name=self._name)
+
+    def _start_cluster(self) -> Any:
+        # Dask's workers are daemons by default and may then have no children.
+        with dask.config.set({"distributed.worker.daemon": False}):
+            try:
+                self._cluster = LocalCluster(
+                    n_workers=len(self._cores),
+                    threads_per_worker=len(self._cores[0]),
+                    processes=True,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    # Trials are processes of their own, which Dask's limit does not see.
+                    memory_limit=0,
+                    silence_logs=logging.ERROR,
+                )
+            except (OSError, RuntimeError, TimeoutError) as error:
+                raise StudyError(f"The Dask cluster cannot be started: {error}") from error
+            return Client(self._cluster, set_as_default=False)
+
+    def start(self, order: AttemptOrder) -> None:
+        """Submit the attempt as a task to the worker of its placement."""
+        future = self._client.submit(
+            run_attempt,
+            self._name,
+            order,
+            key=f"{self._name}-trial-{order.attempt}",
+            workers=[order.placement.worker],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        self._futures[order.attempt] = future
+        future.add_done_callback(lambda done: self._on_done(order.attempt, done))
+
+    def stop(self, attempt: AttemptId) -> None:
+        """Send the order to the attempt's agent."""
+        future = self._futures.get(attempt)
+        if future is None or future.done():
+            return
+        self._client.run(
+            stop_attempt, self._name, attempt, wait=False, on_error="ignore", nanny=False
+        )
+
+    def events(self, timeout_seconds: float) -> list[Event]:
+        """What happened since the last call."""
+        if self._client.status not in ("running", "connecting"):
+            raise StudyError("The connection to the Dask scheduler is lost.")
+        events = self._queue.get(timeout_seconds)
+        for event in events:
+            if isinstance(event, AttemptEnded):
+                self._futures.pop(event.attempt, None)
+        return events
+
+    def wake(self) -> None:
+        """Make a waiting `events` return at once."""
+        self._queue.wake()
+
+    def close(self) -> None:
+        """Remove the agents and, if it is ours, end the cluster."""
+        if not self._opened:
+            return
+        self._opened = False
+        with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+            self._client.unregister_worker_plugin(self._name)
+            self._client.unsubscribe_topic(self._name)
+            self._client.unsubscribe_topic(_WORKERS_COME_AND_GO)
+            self._client.cancel(list(self._futures.values()), force=True)
+        self._futures.clear()
+        if self._is_ours:
+            with contextlib.suppress(OSError, TimeoutError):
+                self._client.close()
+                self._cluster.close(timeout=20)
+
+    @property
+    def dashboard(self) -> str:
+        """Address of Dask's dashboard."""
+        return str(self._client.dashboard_link or "") if self._client is not None else ""
+
+    # --- called from Dask's thread ----------------------------------------------------------
+
+    def _on_agent_event(self, stamped: Any) -> None:
+        event: Event = pickle.loads(stamped[1])  # noqa: S301 - from our own workers
+        if isinstance(event, WorkerJoined):
+            if event.worker in self._workers:
+                return
+            self._workers.add(event.worker)
+        self._queue.put(event)
+
+    def _on_scheduler_event(self, stamped: Any) -> None:
+        message = stamped[1]
+        if isinstance(message, dict) and message.get("action") == "remove-worker":
+            worker = message["worker"]
+            if worker in self._workers:
+                self._workers.discard(worker)
+                self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
+
+    def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:
+        """The task itself failed, so no agent will tell of the attempt's end."""
+        if future.status == "error":
+            reason = f"the worker could not run it: {future.exception()!r}"
+            self._queue.put(AttemptEnded(0.0, attempt, Ending(Cause.WORKER_LOST, reason=reason)))

@@ -1,0 +1,187 @@
+"""The loop that joins engine, ledger, sampler and executor. It makes no decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, assert_never
+
+from .core.clock import Clock
+from .core.engine import Engine
+from .core.messages import (
+    Ask,
+    Command,
+    Discard,
+    Event,
+    Finish,
+    GrowSpace,
+    KeepBest,
+    Start,
+    Stop,
+    StudyOpened,
+    Suggested,
+    Tell,
+)
+from .core.picture import StudyPicture
+from .core.sampler import Sampler
+from .core.space import SearchSpace
+from .core.trial import Attempt, Trial
+from .executors.base import Executor
+from .worker.orders import AttemptOrder, StudyBrief
+
+POLL_SECONDS = 0.25
+"""How often the display is redrawn and requests to stop are looked for, while nothing happens."""
+
+
+class Recorder(Protocol):
+    """What the loop writes into: the ledger."""
+
+    def append(
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
+    ) -> None:
+        """Write down events and what they changed; safe when this returns."""
+
+    def set_fact(self, key: str, value: object) -> None:
+        """Write down something about the study as a whole."""
+
+
+class Files(Protocol):
+    """What the loop keeps models with."""
+
+    def keep_best(self, trial: Trial) -> None:
+        """Make this trial's model the study's best."""
+
+    def discard(self, number: int) -> None:
+        """Throw away a trial's model and checkpoints."""
+
+
+class Observer(Protocol):
+    """Whom the loop shows how it goes."""
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        """Take note of the present standing."""
+
+
+class StudyLoop:
+    """Runs a study until it is finished.
+
+    Args:
+        engine: The study's state; fed with the ledger's events before, if there are any.
+        recorder: The ledger.
+        make_sampler: Makes a fresh sampler for a space.
+        space: The search space.
+        executor: Open, and closed by whoever opened it.
+        clock: Stamps the loop's own events.
+        brief: What every attempt is told.
+        files: Keeps the models.
+        observer: Is shown the study after each batch of events; None for nobody.
+        requests: Asked regularly for events from outside, such as requests to stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        recorder: Recorder,
+        make_sampler: Callable[[SearchSpace], Sampler],
+        space: SearchSpace,
+        executor: Executor,
+        clock: Clock,
+        brief: StudyBrief,
+        files: Files,
+        observer: Observer | None = None,
+        requests: Callable[[], Sequence[Event]] = tuple,
+    ) -> None:
+        self._engine = engine
+        self._recorder = recorder
+        self._make_sampler = make_sampler
+        self._space = space
+        self._space_json = tuple(space.to_json())
+        self._sampler = self._informed_sampler()
+        self._executor = executor
+        self._clock = clock
+        self._brief = brief
+        self._files = files
+        self._observer = observer
+        self._requests = requests
+        self._ended: list[Trial] = []
+        self._finish: Finish | None = None
+
+    def run(self, opened: StudyOpened) -> Finish:
+        """Run to the end.
+
+        Raises:
+            StudyError: The ledger cannot be written, or the executor broke. What the ledger
+                holds is whole, and the study can be resumed.
+        """
+        self._take_in([opened])
+        self._show()
+        while self._finish is None:
+            events = self._executor.events(POLL_SECONDS)
+            self._take_in([*events, *self._requests()])
+            self._show()
+        return self._finish
+
+    def _take_in(self, events: Sequence[Event]) -> None:
+        """Let the engine decide, write it down, and only then carry it out."""
+        pending = list(events)
+        while pending:
+            commands = [command for event in pending for command in self._engine.handle(event)]
+            trials, attempts = self._engine.take_changes()
+            self._recorder.append(pending, trials=trials, attempts=attempts)
+            self._ended.extend(trial for trial in trials if trial.state.is_final)
+            pending = [event for command in commands for event in self._carry_out(command)]
+
+    def _carry_out(self, command: Command) -> Sequence[Event]:
+        match command:
+            case Ask(numbers=numbers):
+                suggestions = tuple(self._sampler.ask(numbers))
+                exhausted = len(suggestions) < len(numbers)
+                return [Suggested(self._clock.now(), numbers[0], suggestions, exhausted)]
+            case Tell(trial=trial):
+                self._sampler.tell(trial)
+            case GrowSpace(declared=declared):
+                self._grow(SearchSpace.from_json(declared))
+            case Start():
+                self._executor.start(self._order(command))
+            case Stop(attempt=attempt):
+                self._executor.stop(attempt)
+            case KeepBest(trial=trial):
+                self._files.keep_best(trial)
+            case Discard(trial=number):
+                self._files.discard(number)
+            case Finish():
+                self._finish = command
+            case _:
+                assert_never(command)
+        return ()
+
+    def _order(self, start: Start) -> AttemptOrder:
+        return AttemptOrder(
+            brief=self._brief,
+            attempt=start.attempt,
+            params=start.params,
+            space=self._space_json,
+            placement=start.placement,
+            seed=start.seed,
+            incumbent=start.incumbent,
+        )
+
+    def _grow(self, more: SearchSpace) -> None:
+        grown = self._space.merged(more)
+        if grown == self._space:
+            return
+        self._space = grown
+        self._space_json = tuple(grown.to_json())
+        self._recorder.set_fact("space", list(self._space_json))
+        self._sampler = self._informed_sampler()
+
+    def _informed_sampler(self) -> Sampler:
+        sampler = self._make_sampler(self._space)
+        for trial in self._engine.trials:
+            sampler.tell(trial)
+        return sampler
+
+    def _show(self) -> None:
+        if self._observer is not None:
+            self._observer.update(self._engine.picture, self._ended, self._clock.now())
+        self._ended = []

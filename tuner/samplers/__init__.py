@@ -1,0 +1,87 @@
+"""The samplers, by the names that users call them. Each is loaded when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..core.sampler import Sampler
+from ..core.space import SearchSpace
+from ..core.trial import Direction
+from ..errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerOptions:
+    """All that a sampler may want to know; each maker below takes from it what it needs.
+
+    Attributes:
+        space: What to search.
+        seed: The study's seed, 0 or more.
+        direction: Which values are better; None where nobody said, which samplers that look at
+            values must refuse.
+        grid_resolution: How many values a grid takes of a parameter without steps; None for the
+            grid's own default.
+    """
+
+    space: SearchSpace
+    seed: int
+    direction: Direction | None = None
+    grid_resolution: int | None = None
+
+
+def _grid(options: SamplerOptions) -> Sampler:
+    from .grid import DEFAULT_RESOLUTION, GridSampler
+
+    resolution = options.grid_resolution
+    return GridSampler(
+        options.space,
+        resolution=DEFAULT_RESOLUTION if resolution is None else resolution,
+        seed=options.seed,
+    )
+
+
+def _random(options: SamplerOptions) -> Sampler:
+    from .random_search import RandomSampler
+
+    return RandomSampler(options.space, options.seed)
+
+
+_MAKERS: Mapping[str, Callable[[SamplerOptions], Sampler]] = {
+    "grid": _grid,
+    "random": _random,
+}
+
+SEARCH_NAMES: tuple[str, ...] = tuple(_MAKERS)
+"""What `--search` accepts."""
+
+
+def make_sampler(
+    name: str,
+    space: SearchSpace,
+    seed: int,
+    *,
+    direction: Direction | None = None,
+    grid_resolution: int | None = None,
+) -> Sampler:
+    """Make the sampler of this name.
+
+    Args:
+        name: One of `SEARCH_NAMES`.
+        space: What to search.
+        seed: The study's seed, 0 or more.
+        direction: Which values are better; needed by samplers that look at values.
+        grid_resolution: How many values a grid takes of a parameter without steps, 2 or more;
+            None for 10.
+
+    Raises:
+        UsageError: There is no such sampler, or it makes nothing of these options.
+    """
+    if name not in _MAKERS:
+        near = difflib.get_close_matches(name.lower(), SEARCH_NAMES, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(
+            f"there is no search called {name!r}; allowed are {', '.join(SEARCH_NAMES)}.{hint}"
+        )
+    return _MAKERS[name](SamplerOptions(space, seed, direction, grid_resolution))

@@ -1,0 +1,254 @@
+"""What the user asked for, and what follows from it: the goal, the epochs, the workers' shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from .core.resources import Resources
+from .core.trial import Direction, Goal
+from .errors import UsageError
+from .model_file import ObjectiveSource, SourceKind
+from .worker.orders import Found
+
+DEFAULT_TRIALS = 50
+DEFAULT_EPOCHS = 10
+EXECUTORS = ("dask", "joblib")
+
+_MAX_WORDS = ("acc", "auc", "precision", "recall", "f1", "score_max", "iou", "dice", "r2", "reward")
+_MIN_WORDS = ("loss", "error", "mse", "mae", "mape", "rmse", "msle", "perplexity", "divergence",
+              "seconds", "regret", "cost", "crossentropy")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySettings:
+    """What the user asked for. None where they said nothing.
+
+    Attributes:
+        source: Where the user's code is.
+        working_directory: Where relative paths in the user's code start.
+        search: The sampler's name.
+        grid_resolution: How many values the grid takes of a continuous parameter.
+        trials: The total number of trials; None for the default (the whole grid for `grid`).
+        epochs: How many epochs a trial trains at most.
+        metric: The metric to optimise.
+        direction: Which of its values are better.
+        seed: The study's seed; None for a random one.
+        timeout_seconds: How long the study may work; the time while it is down does not count.
+        trial_timeout_seconds: How long an attempt may run.
+        workers: How many workers to start on this machine, which share its cores evenly.
+        cpus_per_trial: Cores of a trial; None for 1, or for all of a worker's where `workers` is
+            given.
+        gpus_per_trial: GPUs of a trial; None for one where a worker has any.
+        memory_per_trial_bytes: Host memory of a trial; 0 if it is not counted.
+        executor: "dask" or "joblib".
+        max_failures: The study stops when more trials than this failed.
+        same_failure_limit: The study stops when so many first trials failed the same way; 0 for
+            never.
+    """
+
+    source: ObjectiveSource
+    working_directory: str
+    search: str = "random"
+    grid_resolution: int | None = None
+    trials: int | None = None
+    epochs: int | None = None
+    metric: str | None = None
+    direction: Direction | None = None
+    seed: int | None = None
+    timeout_seconds: float | None = None
+    trial_timeout_seconds: float | None = None
+    workers: int | None = None
+    cpus_per_trial: int | None = None
+    gpus_per_trial: int | None = None
+    memory_per_trial_bytes: int = 0
+    executor: str = "dask"
+    max_failures: int | None = None
+    same_failure_limit: int = 3
+
+    def __post_init__(self) -> None:
+        least: Mapping[str, int] = {
+            "trials": 1,
+            "epochs": 1,
+            "workers": 1,
+            "cpus_per_trial": 1,
+            "gpus_per_trial": 0,
+            "memory_per_trial_bytes": 0,
+            "seed": 0,
+            "max_failures": 0,
+            "same_failure_limit": 0,
+            "grid_resolution": 2,
+        }
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                raise UsageError(f"{name} is {value}; allowed are whole numbers from {minimum} on")
+        for name in ("timeout_seconds", "trial_timeout_seconds"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} is {value:g}; allowed are times above 0")
+        if self.executor not in EXECUTORS:
+            raise UsageError(
+                f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, for the ledger."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        values = dict(plain)
+        source = values.pop("source")
+        direction = values.pop("direction")
+        return cls(
+            source=ObjectiveSource(SourceKind(source["kind"]), source["path"]),
+            direction=None if direction is None else Direction(direction),
+            **values,
+        )
+
+    @property
+    def budget_trials(self) -> int | None:
+        """The total number of trials; None for the whole grid."""
+        if self.trials is None and self.search != "grid":
+            return DEFAULT_TRIALS
+        return self.trials
+
+
+def resolve_goal(settings: StudySettings, found: Found) -> tuple[Goal, list[str]]:
+    """What to optimise: as asked for, as the file says, or as the model suggests.
+
+    Returns:
+        The goal, and a line for the user on what was not said but chosen.
+
+    Raises:
+        UsageError: The direction can't be known from the metric's name.
+    """
+    said = settings.metric or found.constants.get("OBJECTIVE")
+    notes: list[str] = []
+    if said is not None:
+        metric = str(said)
+    elif not found.is_keras:
+        metric = "value"
+    else:
+        metric = "val_accuracy" if found.has_accuracy else "val_loss"
+        notes.append(f"no objective was named: taking {metric} (say OBJECTIVE or --objective)")
+    direction = settings.direction or _read_direction(found.constants.get("DIRECTION"))
+    if direction is None:
+        direction = direction_of(metric)
+    if direction is None and said is None:
+        direction = Direction.MIN
+        notes.append("minimising what objective() returns (say DIRECTION = 'max' for the other)")
+    if direction is None:
+        raise UsageError(
+            f"whether more or less of {metric!r} is better cannot be told from its name; "
+            "say --direction max or --direction min (or DIRECTION in the model file)"
+        )
+    return Goal(metric, direction), notes
+
+
+def _read_direction(said: object) -> Direction | None:
+    if said is None:
+        return None
+    try:
+        return Direction(str(said).lower()[:3])
+    except ValueError:
+        raise UsageError(f"DIRECTION is {said!r}; allowed are 'max' and 'min'") from None
+
+
+def direction_of(metric: str) -> Direction | None:
+    """Which way a metric is better, as far as its name tells.
+
+    >>> direction_of("val_accuracy"), direction_of("val_loss"), direction_of("quality")
+    (<Direction.MAX: 'max'>, <Direction.MIN: 'min'>, None)
+    """
+    name = metric.lower()
+    if any(word in name for word in _MIN_WORDS):
+        return Direction.MIN
+    if any(word in name for word in _MAX_WORDS):
+        return Direction.MAX
+    return None
+
+
+def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
+    """How many epochs a Keras trial trains; None for an objective function that was told none."""
+    said = settings.epochs or found.constants.get("EPOCHS")
+    if said is not None:
+        epochs = int(str(said))
+        if epochs < 1:
+            raise UsageError(f"EPOCHS is {epochs}; allowed are whole numbers from 1 on")
+        return epochs
+    return DEFAULT_EPOCHS if found.is_keras else None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalShape:
+    """How this machine's cores are shared out.
+
+    Attributes:
+        cores: The core ids of each worker.
+        resources: What a trial holds.
+    """
+
+    cores: list[tuple[int, ...]]
+    resources: Resources
+
+    @property
+    def at_once(self) -> int:
+        """How many trials run at once, as far as cores go."""
+        return sum(len(each) // self.resources.cpus for each in self.cores)
+
+
+def resolve_shape(
+    settings: StudySettings, constants: Mapping[str, object], machine: Sequence[int]
+) -> LocalShape:
+    """Share out this machine's cores.
+
+    Without `workers`, one worker has all cores and trials of one core fill it. With `workers`
+    alone, each of them runs one trial at a time with its share of the cores.
+
+    Args:
+        settings: What the user asked for.
+        constants: The model file's constants; RESOURCES counts where the settings are silent.
+        machine: The ids of the cores there are.
+
+    Raises:
+        UsageError: A trial asks for more cores than a worker has.
+    """
+    said = constants.get("RESOURCES")
+    file: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+    unknown = set(file) - {"cpus", "gpus", "memory_bytes"}
+    if unknown:
+        raise UsageError(
+            f"RESOURCES has {', '.join(sorted(unknown))}; allowed are cpus, gpus and memory_bytes"
+        )
+    cores = worker_cores(settings.workers, machine)
+    whole = len(cores[0])
+    cpus = settings.cpus_per_trial or file.get("cpus") or (whole if settings.workers else 1)
+    if cpus > whole:
+        raise UsageError(
+            f"a trial asks for {cpus} cores, but each of {len(cores)} workers on this machine has "
+            f"{whole} (of {len(machine)}); ask for fewer cores or fewer workers"
+        )
+    gpus = settings.gpus_per_trial if settings.gpus_per_trial is not None else file.get("gpus")
+    memory = settings.memory_per_trial_bytes or int(file.get("memory_bytes") or 0)
+    if settings.executor == "joblib":
+        # A seat is one trial's.
+        every = [core for each in cores for core in each]
+        cores = [tuple(every[i : i + cpus]) for i in range(0, len(every) - cpus + 1, cpus)]
+    return LocalShape(cores, Resources(cpus, gpus, memory))
+
+
+def worker_cores(workers: int | None, machine: Sequence[int]) -> list[tuple[int, ...]]:
+    """The core ids of each worker; workers beyond the number of cores share one core each.
+
+    >>> worker_cores(None, [0, 1, 2]), worker_cores(2, [0, 1, 2, 3])
+    ([(0, 1, 2)], [(0, 1), (2, 3)])
+    """
+    count = workers or 1
+    share = len(machine) // count
+    if share:
+        return [tuple(machine[i * share : (i + 1) * share]) for i in range(count)]
+    return [(machine[i % len(machine)],) for i in range(count)]

@@ -1,0 +1,106 @@
+"""The models of a study: the best one is kept in `best/`, the others are thrown away."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+from .core.trial import Goal, Trial
+from .study_directory import StudyDirectory, atomic_write, storage_errors
+
+MODEL_FILES = ("model.keras", "model.weights.h5")
+SUMMARY = "best.json"
+
+
+class StudyFiles:
+    """Keeps `best/` true: at any instant it holds a whole model, and says whose it is."""
+
+    def __init__(self, directory: StudyDirectory) -> None:
+        self._directory = directory
+
+    def keep_best(self, trial: Trial, goal: Goal) -> None:
+        """Make this trial's model the study's best. May be repeated.
+
+        Raises:
+            StorageFullError: There is no room, or writing is forbidden.
+        """
+        with storage_errors(self._directory.best):
+            best = self._directory.best
+            best.mkdir(parents=True, exist_ok=True)
+            home = self._directory.trial(trial.number)
+            has_model = False
+            for name in MODEL_FILES:
+                if (home / name).exists():
+                    _put(home / name, best / name)
+                    has_model = True
+            if not has_model and self.best_number() != trial.number:
+                # An objective function keeps what it likes in its checkpoint directory.
+                self._copy_checkpoint(home / "checkpoint", best / "checkpoint")
+            summary = {
+                "trial": trial.number,
+                "metric": goal.metric,
+                "direction": str(goal.direction),
+                "value": trial.value,
+                "step": trial.step,
+                "hyperparameters": dict(trial.params),
+                "metrics": dict(trial.metrics),
+            }
+            text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+            atomic_write(best / SUMMARY, text.encode())
+            for name in MODEL_FILES:
+                (home / name).unlink(missing_ok=True)
+
+    def best_number(self) -> int | None:
+        """Whose model lies in `best/`; None if there is none yet."""
+        try:
+            return int(json.loads((self._directory.best / SUMMARY).read_text())["trial"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def model_path(self) -> Path | None:
+        """The best model's file (or checkpoint directory); None if there is none."""
+        for name in (*MODEL_FILES, "checkpoint"):
+            if (path := self._directory.best / name).exists():
+                return path
+        return None
+
+    def discard(self, number: int) -> None:
+        """Throw away a trial's model and checkpoints; its log stays."""
+        home = self._directory.trial(number)
+        with contextlib.suppress(OSError):
+            for name in MODEL_FILES:
+                (home / name).unlink(missing_ok=True)
+        shutil.rmtree(home / "checkpoint", ignore_errors=True)
+
+    def sweep(self, over: set[int]) -> None:
+        """Throw away what a master left behind that died before it could.
+
+        Args:
+            over: The numbers of the trials that are over, but for the best.
+        """
+        for pattern in (*MODEL_FILES, "checkpoint"):
+            for path in self._directory.trials.glob(f"*/{pattern}"):
+                if path.parent.name.isdigit() and int(path.parent.name) in over:
+                    self.discard(int(path.parent.name))
+
+    def _copy_checkpoint(self, source: Path, target: Path) -> None:
+        fresh = target.with_name("checkpoint.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        if source.is_dir() and any(source.iterdir()):
+            shutil.copytree(source, fresh)
+            shutil.rmtree(target, ignore_errors=True)
+            fresh.rename(target)
+
+
+def _put(source: Path, target: Path) -> None:
+    """Put a file into another's place in one step, leaving the source where it is."""
+    fresh = target.with_name(target.name + ".new")
+    fresh.unlink(missing_ok=True)
+    try:
+        os.link(source, fresh)
+    except OSError:  # some file systems have no hard links
+        shutil.copyfile(source, fresh)
+    fresh.replace(target)

@@ -1,0 +1,8 @@
+"""Conformance suites: the contracts as tests, for our own implementations and for yours.
+
+Subclass a suite in a test file, say how to make the thing under test, and inherit the tests:
+
+- `tuner.testing.samplers.SamplerSuite` for samplers.
+
+The suites need pytest, which `pip install hptune[test]` brings.
+"""

@@ -1,0 +1,111 @@
+"""What this machine grants this process: cores, memory, GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..core.resources import Capacity
+
+
+def capacity() -> Capacity:
+    """The cores, GPUs and memory that this process may use.
+
+    Cores by the affinity mask and the control group's quota, memory by the control group's limit,
+    GPUs by CUDA_VISIBLE_DEVICES or, where that is not set, by what the driver lists.
+    """
+    return Capacity(cpus=cpus(), gpus=gpus(), memory_bytes=memory_bytes())
+
+
+def cpus() -> tuple[int, ...]:
+    """The ids of the CPU cores that this process may use; at least one."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+    else:
+        allowed = list(range(os.cpu_count() or 1))
+    quota = _cpu_quota()
+    if quota is not None:
+        allowed = allowed[: max(1, int(quota))]
+    return tuple(allowed)
+
+
+def gpus() -> tuple[str, ...]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        names = [name.strip() for name in visible.split(",")]
+        return tuple(name for name in names if name and name != "-1")
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return ()
+    try:
+        listed = subprocess.run(
+            [command, "--query-gpu=index", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
+
+
+def memory_bytes() -> int:
+    """The memory that this process may use: the machine's, or its control group's limit."""
+    import psutil
+
+    total = int(psutil.virtual_memory().total)
+    return min([total, *_memory_limits()])
+
+
+def _cpu_quota() -> float | None:
+    quotas = []
+    for directory in _control_groups("cpu"):
+        text = _read(directory / "cpu.max")
+        if text and not text.startswith("max"):
+            quota, period = text.split()[:2]
+            quotas.append(int(quota) / int(period))
+        text = _read(directory / "cpu.cfs_quota_us")
+        if text and int(text) > 0:
+            quotas.append(int(text) / int(_read(directory / "cpu.cfs_period_us") or 100_000))
+    return min(quotas, default=None)
+
+
+def _memory_limits() -> Iterator[int]:
+    for directory in _control_groups("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(directory / name)
+            if text.isdigit():
+                yield int(text)
+
+
+def _control_groups(controller: str) -> Iterator[Path]:
+    """The directories of this process's control groups, from its own up to the root."""
+    root = Path("/sys/fs/cgroup")
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / controller if controllers else root
+        own = base / path.strip("/")
+        for directory in (own, *own.parents):
+            yield directory
+            if directory == base:
+                break
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def node() -> str:
+    """This machine's name."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
