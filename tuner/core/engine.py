@@ -144,9 +144,11 @@ class Engine:
                 self._let_go(verdict, reason, "", commands)
             case _:
                 assert_never(event)
-        if not isinstance(event, StudyOpened):
-            self._active_seconds += max(0.0, event.at - self._latest_at)
-        self._latest_at = event.at
+        if isinstance(event, StudyOpened):
+            self._latest_at = event.at
+        elif event.at > self._latest_at:
+            self._active_seconds += event.at - self._latest_at
+            self._latest_at = event.at
         self._advance(event.at, commands)
         return commands
 

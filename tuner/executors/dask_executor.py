@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from distributed import Client, Future, LocalCluster
 from ..core.clock import Clock
 from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
 from ..core.trial import AttemptId, Cause, Ending
-from ..errors import StudyError
+from ..errors import StudyError, UsageError
 from ..model_file import ObjectiveSource
 from ..worker.agent import Agent, run_attempt, stop_attempt
 from ..worker.orders import AttemptOrder
@@ -76,6 +77,12 @@ class DaskExecutor(Executor):
         self._client.register_plugin(self._agent, name=self._name)
 
     def _start_cluster(self) -> Any:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise UsageError(
+                "Workers are started by running your script again up to where it starts them, so "
+                "it must not start them when it is only imported. Put the part that runs the "
+                "study under `if __name__ == '__main__':`."
+            )
         # Dask's workers are daemons by default and may then have no children.
         with dask.config.set({"distributed.worker.daemon": False}):
             try:
