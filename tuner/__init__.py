@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from .core.resources import Resources
     from .errors import HptuneError, StudyError, UsageError
     from .study import Study
+    from .training.context import report
     from .tuner import Tuner
 
-__all__ = ["HptuneError", "Resources", "Study", "StudyError", "Tuner", "UsageError"]
+__all__ = ["HptuneError", "Resources", "Study", "StudyError", "Tuner", "UsageError", "report"]
 
 _HOMES = {
     "HptuneError": ".errors",
@@ -23,6 +24,7 @@ _HOMES = {
     "StudyError": ".errors",
     "Tuner": ".tuner",
     "UsageError": ".errors",
+    "report": ".training.context",
 }
 
 

@@ -101,11 +101,33 @@ def load(source: ObjectiveSource) -> UserCode:
     """
     if source.kind is SourceKind.PICKLE:
         with Path(source.path).open("rb") as file:
+            paths = pickle.load(file)  # noqa: S301 - as below
+            sys.path.extend(path for path in paths if path not in sys.path)
             code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
         if not isinstance(code, UserCode):
             raise ModelFileError(f"{source.path} does not hold an objective")
         return code
     return _entry_points(_import(Path(source.path)), source.path)
+
+
+def save(code: UserCode, path: Path) -> None:
+    """Write down what was given in Python, for `load` in other processes.
+
+    Raises:
+        ModelFileError: Something in it cannot be sent to another process.
+    """
+    import cloudpickle
+
+    try:
+        contents = cloudpickle.dumps(code)
+    except Exception as error:  # whatever an object raises that cannot be pickled
+        raise ModelFileError(
+            f"the model function cannot be sent to the trials' processes: {error}. It must not "
+            "refer to open files, locks or live datasets"
+        ) from error
+    # Modules of the user's own are pickled by name: they must be found there too.
+    folders = [str(Path(folder).absolute()) for folder in sys.path]
+    path.write_bytes(pickle.dumps(folders) + contents)
 
 
 def _import(path: Path) -> ModuleType:

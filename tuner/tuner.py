@@ -1,5 +1,238 @@
-"""Tuner: the Keras-like face."""
+"""Tuner: the Keras-like face of a study, for scripts and notebooks."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .core.messages import Verdict
+from .core.trial import Direction
+from .errors import UsageError
+from .model_file import BuildFunction, ObjectiveSource, SourceKind, UserCode, save
+from .reporting.progress import make_progress
+from .run import RunResult, free_directory, resume, start
+from .settings import DEFAULT_TRIALS, StudySettings
+from .study import Study
+from .study_directory import StudyDirectory
+
+OBJECTIVE_FILE = "objective.pkl"
+DATA_FILE = "data.joblib"
 
 
 class Tuner:
-    """A tuner."""
+    """Searches the hyperparameters of a model; `fit` takes what Keras's `fit` takes.
+
+    In a script, make it and call it under ``if __name__ == "__main__":``, since workers import
+    the script. Every trial trains in a process of its own, so `model_fn` and the data are sent
+    there: the data as arrays, or as a function that makes them.
+
+    >>> def build_model(hp):                                          # doctest: +SKIP
+    ...     units = hp.Int("units", 32, 512, sampling="log")
+    ...     model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(10)])
+    ...     model.compile("adam", "mse", metrics=["mae"])
+    ...     return model
+    >>> tuner = Tuner(build_model, objective="val_mae", trials=20)     # doctest: +SKIP
+    >>> study = tuner.fit(x, y, validation_data=(xv, yv), epochs=10)   # doctest: +SKIP
+    >>> study.best_trial.value, study.best_hyperparameters             # doctest: +SKIP
+
+    Args:
+        model_fn: `build_model(hp)` returning a compiled Keras model, a `keras_tuner.HyperModel`
+            (class or instance), or `objective(hp, trial)` returning a number or metrics.
+        objective: The metric to optimise; None for `val_accuracy` where the model measures it,
+            `val_loss` elsewhere, and the returned number of an objective function.
+        search: How to search, as `--search` of the command line.
+        trials: The total number of trials; None for the whole grid with `search="grid"`.
+        direction: "max" or "min"; None to tell from the metric's name.
+        directory: Where to keep the study; None for `studies/MODEL_FN-N`.
+        resume: Go on with the study in `directory`, if there is one.
+        seed: Makes a run repeat itself.
+        client: A `distributed.Client` whose workers to use; None to start workers here.
+        quiet: Show no progress.
+        settings: Further settings, named and described in `tuner.settings.StudySettings`:
+            `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
+            `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
+            `grid_resolution`.
+
+    Raises:
+        UsageError: A setting makes no sense.
+    """
+
+    def __init__(
+        self,
+        model_fn: Any,
+        objective: str | None = None,
+        *,
+        search: str = "random",
+        trials: int | None = DEFAULT_TRIALS,
+        direction: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        seed: int | None = None,
+        client: Any = None,
+        quiet: bool = False,
+        **settings: Any,
+    ) -> None:
+        self._code = _user_code(model_fn)
+        name = getattr(model_fn, "__name__", type(model_fn).__name__)
+        self._directory = (
+            free_directory(Path(name)) if directory is None else StudyDirectory(directory)
+        )
+        self._resume = resume
+        self._client = client
+        self._quiet = quiet
+        if direction not in (None, "max", "min"):
+            raise UsageError(f"direction is {direction!r}; allowed are 'max' and 'min'")
+        try:
+            self._settings = StudySettings(
+                source=ObjectiveSource(
+                    SourceKind.PICKLE, str(self._directory.path / OBJECTIVE_FILE)
+                ),
+                working_directory=str(Path.cwd()),
+                search=search,
+                trials=trials,
+                metric=objective,
+                direction=None if direction is None else Direction(direction),
+                seed=seed,
+                **settings,
+            )
+        except TypeError as error:
+            raise UsageError(f"{error}; see tuner.settings.StudySettings") from None
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        validation_data: Any = None,
+        epochs: int | None = None,
+        sample_weight: Any = None,
+        **fit_arguments: Any,
+    ) -> Study:
+        """Run the study.
+
+        Args:
+            x: Training inputs: an array, or lists or dicts of arrays; or a function without
+                arguments that returns `(train, validation)`, each arrays or a dataset, and is
+                called in each trial.
+            y: Training targets.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`.
+            epochs: Epochs of a trial, at most; None for 10.
+            sample_weight: Weights of the training samples.
+            fit_arguments: Further arguments of Keras's `fit`, such as `batch_size`,
+                `class_weight`, `validation_split` or `callbacks`.
+
+        Returns:
+            The study, with its best trial, model and table of trials.
+
+        Raises:
+            UsageError: The model function, the data or a setting is wrong.
+            StudyError: The study could not go on; `resume=True` goes on with it.
+            KeyboardInterrupt: It was interrupted; `resume=True` goes on with it.
+        """
+        settings = self._settings
+        if epochs is not None:
+            values = {**_fields(settings), "epochs": epochs}
+            settings = StudySettings(**values)
+        progress = make_progress(sys.stderr, quiet=self._quiet)
+        if self._resume and self._directory.database.exists():
+            changes = {
+                name: value
+                for name, value in _fields(settings).items()
+                if name not in ("source", "working_directory", "search", "seed", "metric")
+                and value is not None
+            }
+            result = resume(self._directory, changes, progress=progress, client=self._client)
+            return self._finished(result)
+        was_there = self._directory.path.exists()
+        try:
+            self._store(x, y, validation_data, sample_weight, fit_arguments)
+            result = start(settings, self._directory, progress=progress, client=self._client)
+        except BaseException:
+            if not was_there and not self._directory.database.exists():
+                shutil.rmtree(self._directory.path, ignore_errors=True)
+            raise
+        return self._finished(result)
+
+    def _finished(self, result: RunResult) -> Study:
+        if result.finish.verdict is Verdict.INTERRUPTED:
+            raise KeyboardInterrupt(result.finish.reason)
+        return Study(self._directory)
+
+    def _store(
+        self, x: Any, y: Any, validation: Any, sample_weight: Any, fit_arguments: Mapping[str, Any]
+    ) -> None:
+        """Write what the trials' processes need: the code, and the data beside it."""
+        folder = self._directory.path
+        if self._directory.database.exists():
+            self._directory.create()  # says what is wrong
+        folder.mkdir(parents=True, exist_ok=True)
+        load_data: Callable[[], Any] | None = None
+        if callable(x) and y is None:
+            load_data = x
+        elif x is not None:
+            train = (x,) if y is None else (x, y)
+            if sample_weight is not None:
+                train = (*train, sample_weight)
+            load_data = _StoredData(str(folder / DATA_FILE))
+            load_data.store((train, validation))
+        code = UserCode(
+            hypermodel=self._code.hypermodel,
+            objective=self._code.objective,
+            load_data=load_data,
+            fit_arguments=dict(fit_arguments),
+        )
+        save(code, Path(self._settings.source.path))
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredData:
+    """Data in a file that all trials of a machine read through the same memory."""
+
+    path: str
+
+    def store(self, data: Any) -> None:
+        import joblib
+
+        try:
+            joblib.dump(data, self.path)
+        except Exception as error:  # whatever an object raises that cannot be pickled
+            raise UsageError(
+                f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
+                "function that returns (train, validation) and is called in each trial"
+            ) from error
+
+    def __call__(self) -> Any:
+        import joblib
+
+        return joblib.load(self.path, mmap_mode="r")
+
+
+def _user_code(model_fn: Any) -> UserCode:
+    if inspect.isclass(model_fn) and hasattr(model_fn, "build"):
+        return UserCode(hypermodel=model_fn())
+    if hasattr(model_fn, "build"):
+        return UserCode(hypermodel=model_fn)
+    if not callable(model_fn):
+        raise UsageError(
+            f"model_fn is {model_fn!r}; allowed are build_model(hp), a HyperModel, or "
+            "objective(hp, trial)"
+        )
+    needed = [
+        parameter
+        for parameter in inspect.signature(model_fn).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) == 2:
+        return UserCode(objective=model_fn)
+    return UserCode(hypermodel=BuildFunction(model_fn))
+
+
+def _fields(settings: StudySettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in StudySettings.__dataclass_fields__}

@@ -35,6 +35,7 @@ class TrialContext:
         params: The configuration.
         seed: Seeds derived from it repeat with the study's seed; Python's `random`, NumPy and
             the framework are already seeded with it.
+        epochs: How many epochs to train, as `--epochs` or `EPOCHS` say; None if nobody said.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class TrialContext:
         seed: int,
         directory: Path,
         metric: str,
+        epochs: int | None,
         send: Callable[[Event], None],
     ) -> None:
         self.number = attempt.trial
         self.params = params
         self.seed = seed
         self.metric = metric
+        self.epochs = epochs
         self._attempt = attempt
         self._directory = directory
         self._send = send

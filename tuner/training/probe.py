@@ -33,6 +33,7 @@ class _ProbeTrial:
 
     number = 0
     seed = 0
+    epochs = None
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.params = params
@@ -97,7 +98,6 @@ def _find_keras_space(code: UserCode, hp: Any) -> tuple[bool, tuple[str, ...]]:
         if time.monotonic() - began > MAX_SECONDS:
             break
         hp.values = dict(values)
-        hp.ensure_active_values()
         try:
             code.hypermodel.build(hp)
         except Exception as error:

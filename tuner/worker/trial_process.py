@@ -118,6 +118,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         seed=order.seed,
         directory=order.directory,
         metric=brief.metric,
+        epochs=brief.epochs,
         send=send,
     )
     context.enter(trial)
