@@ -46,7 +46,7 @@ from .messages import (
 )
 from .picture import RunningAttempt, StudyPicture
 from .placement import Places
-from .resources import Placement
+from .resources import Placement, Resources
 from .seeds import training_seed
 from .trial import (
     Attempt,
@@ -90,7 +90,8 @@ class Engine:
         self._trials: list[_TrialRecord] = []
         self._waiting: list[int] = []
         self._running: dict[AttemptId, _AttemptRecord] = {}
-        self._places = Places()
+        self._running_on: dict[str, dict[AttemptId, None]] = {}
+        self._places = Places(Resources())
         self._counts = dict.fromkeys(TrialState, 0)
         self._best: int | None = None
         self._opened: StudyOpened | None = None
@@ -159,7 +160,8 @@ class Engine:
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
             self._end_attempt(event.at, name, ending, commands)
         self._opened = event
-        self._places = Places()
+        self._running_on = {}
+        self._places = Places(event.resources)
         self._asked = 0
         self._exhausted = False
         self._ending = None
@@ -174,11 +176,10 @@ class Engine:
     def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
         if event.worker not in self._places:
             return
-        for name, record in list(self._running.items()):
-            if record.attempt.placement.worker == event.worker:
-                self._end_attempt(
-                    event.at, name, Ending(Cause.WORKER_LOST, reason=event.reason), commands
-                )
+        for name in list(self._running_on.get(event.worker, ())):
+            ending = Ending(Cause.WORKER_LOST, reason=event.reason)
+            self._end_attempt(event.at, name, ending, commands)
+        self._running_on.pop(event.worker, None)
         self._places.remove(event.worker)
 
     def _suggested(self, event: Suggested, commands: list[Command]) -> None:
@@ -216,6 +217,7 @@ class Engine:
         self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
     ) -> None:
         record = self._running.pop(name)
+        del self._running_on[record.attempt.placement.worker][name]
         trial = self._trials[name.trial]
         trial.running = None
         self._places.give_back(record.attempt.placement)
@@ -352,7 +354,7 @@ class Engine:
 
     def _place_waiting(self, at: float, commands: list[Command]) -> None:
         while self._waiting:
-            placement = self._places.take(self._config.resources)
+            placement = self._places.take()
             if placement is None:
                 return
             commands.append(self._start(at, heapq.heappop(self._waiting), placement))
@@ -362,6 +364,7 @@ class Engine:
         name = AttemptId(number, record.trial.attempts)
         attempt = Attempt(name, placement, self._places.node(placement.worker), placed_at=at)
         self._running[name] = _AttemptRecord(attempt)
+        self._running_on.setdefault(placement.worker, {})[name] = None
         self._changed_attempts[name] = attempt
         record.running = name
         self._put_trial(record, replace(record.trial, attempts=record.trial.attempts + 1))
@@ -380,7 +383,7 @@ class Engine:
         left = self._left_to_ask(len(self._places) * 1_000_000)
         if not left:
             return
-        self._asked = self._places.rooms(self._config.resources, at_most=left)
+        self._asked = self._places.rooms(at_most=left)
         if self._asked:
             first = len(self._trials)
             commands.append(Ask(tuple(range(first, first + self._asked))))
@@ -473,7 +476,7 @@ class Engine:
         if not len(self._places):
             return "waiting for the first worker"
         wanted = self._config.resources
-        if not self._places.could_ever_hold(wanted):
+        if not self._places.could_ever_hold_one():
             gpus = f" and {wanted.gpus} GPUs" if wanted.gpus else ""
             memory = f", {wanted.memory_bytes / 1e9:.3g} GB" if wanted.memory_bytes else ""
             return (
@@ -498,6 +501,11 @@ class Engine:
         running = {record.running for record in self._trials if record.running is not None}
         if running != set(self._running):
             raise AssertionError(f"running {set(self._running)}, trials say {running}")
+        for name, run in self._running.items():
+            if name not in self._running_on[run.attempt.placement.worker]:
+                raise AssertionError(f"attempt {name} is not known to run on its worker")
+        if sum(map(len, self._running_on.values())) != len(self._running):
+            raise AssertionError(f"more runs on workers than runs: {self._running_on}")
         for number, record in enumerate(self._trials):
             trial = record.trial
             if trial.number != number:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 from .resources import Capacity, Placement, Resources
@@ -11,11 +12,13 @@ from .resources import Capacity, Placement, Resources
 class _Worker:
     """What a worker has, and what of it is free."""
 
+    number: int
     node: str
     capacity: Capacity
     cpus: list[int]
     gpus: list[str]
     memory_bytes: int
+    is_listed: bool = False
 
     def rooms(self, wanted: Resources) -> int:
         """How many attempts of this size fit into what is free."""
@@ -39,28 +42,35 @@ class Places:
     Attempts go to the worker that joined first and has room, so that workers which came for a
     peak are the ones that fall idle after it.
 
-    Worked example: two workers of two cores each, attempts of one core::
+    Worked example: two workers, of three cores and of two, and attempts of two cores::
 
-        >>> places = Places()
-        >>> places.add("a", "n1", Capacity(cpus=(0, 1)))
+        >>> places = Places(Resources(cpus=2))
+        >>> places.add("a", "n1", Capacity(cpus=(0, 1, 2)))
         >>> places.add("b", "n2", Capacity(cpus=(0, 1)))
-        >>> one = Resources(cpus=1)
-        >>> places.rooms(one, at_most=10)
-        4
-        >>> places.take(one)
-        Placement(worker='a', cpus=(0,), gpus=(), memory_bytes=0)
-        >>> places.take(Resources(cpus=2)).worker
+        >>> places.rooms(at_most=10)
+        2
+        >>> first = places.take()
+        >>> first
+        Placement(worker='a', cpus=(0, 1), gpus=(), memory_bytes=0)
+        >>> places.take().worker
         'b'
-        >>> places.rooms(one, at_most=10)
-        1
-        >>> places.could_ever_hold(Resources(cpus=3))
-        False
+        >>> places.take() is None
+        True
+        >>> places.give_back(first)
+        >>> places.take().worker
+        'a'
+
+    Args:
+        wanted: What every attempt asks for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Resources) -> None:
+        self._wanted = wanted
         self._workers: dict[str, _Worker] = {}
-        # Only workers with a free core, so that a full cluster of thousands costs nothing here.
-        self._with_room: dict[str, _Worker] = {}
+        self._joins = 0
+        # A heap of (how-manieth to join, name) of those with room, so that a full cluster of
+        # thousands costs nothing here. Entries that are out of date go when they are met.
+        self._with_room: list[tuple[int, str]] = []
         self.cpus = 0
         self.cpus_held = 0
         self.gpus = 0
@@ -76,54 +86,50 @@ class Places:
         """The machine that the worker runs on."""
         return self._workers[worker].node
 
-    def capacity(self, worker: str) -> Capacity:
-        """What the worker has in all."""
-        return self._workers[worker].capacity
-
     def add(self, worker: str, node: str, capacity: Capacity) -> None:
         """A worker joined; all that it has is free."""
-        record = _Worker(
-            node, capacity, list(capacity.cpus), list(capacity.gpus), capacity.memory_bytes
-        )
-        self._workers[worker] = record
+        self._workers[worker] = record = _empty(self._joins, node, capacity)
+        self._joins += 1
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
-        if record.cpus:
-            self._with_room[worker] = record
+        self._list(worker, record)
 
     def remove(self, worker: str) -> None:
         """A worker left; what was held on it is gone with it."""
         record = self._workers.pop(worker)
-        self._with_room.pop(worker, None)
         self.cpus -= len(record.capacity.cpus)
         self.gpus -= len(record.capacity.gpus)
         self.cpus_held -= len(record.capacity.cpus) - len(record.cpus)
         self.gpus_held -= len(record.capacity.gpus) - len(record.gpus)
 
-    def rooms(self, wanted: Resources, *, at_most: int) -> int:
-        """How many more attempts of this size fit now; counting stops at `at_most`."""
+    def rooms(self, *, at_most: int) -> int:
+        """How many more attempts fit now; counting stops at `at_most`."""
         found = 0
-        for record in self._with_room.values():
+        for number, name in self._with_room:
             if found >= at_most:
                 break
-            found += record.rooms(wanted)
+            record = self._workers.get(name)
+            if record is not None and record.number == number:
+                found += record.rooms(self._wanted)
         return min(found, at_most)
 
-    def could_ever_hold(self, wanted: Resources) -> bool:
-        """Whether some worker, were it empty, could hold one attempt of this size."""
-        for record in self._workers.values():
-            whole = record.capacity
-            empty = _Worker(
-                record.node, whole, list(whole.cpus), list(whole.gpus), whole.memory_bytes
-            )
-            if empty.rooms(wanted):
-                return True
-        return False
+    def could_ever_hold_one(self) -> bool:
+        """Whether some worker, were it empty, could hold an attempt."""
+        return any(
+            _empty(record.number, record.node, record.capacity).rooms(self._wanted)
+            for record in self._workers.values()
+        )
 
-    def take(self, wanted: Resources) -> Placement | None:
+    def take(self) -> Placement | None:
         """Hold room for one attempt; None if there is none at present."""
-        for name, record in self._with_room.items():
-            if not record.rooms(wanted):
+        wanted = self._wanted
+        while self._with_room:
+            number, name = self._with_room[0]
+            record = self._workers.get(name)
+            if record is None or record.number != number or not record.rooms(wanted):
+                heapq.heappop(self._with_room)
+                if record is not None and record.number == number:
+                    record.is_listed = False
                 continue
             gpus = record.gpus_for(wanted)
             held_cpus, record.cpus = record.cpus[: wanted.cpus], record.cpus[wanted.cpus :]
@@ -131,8 +137,6 @@ class Places:
             record.memory_bytes -= wanted.memory_bytes
             self.cpus_held += len(held_cpus)
             self.gpus_held += gpus
-            if not record.cpus:
-                del self._with_room[name]
             return Placement(name, tuple(held_cpus), tuple(held_gpus), wanted.memory_bytes)
         return None
 
@@ -146,7 +150,12 @@ class Places:
         record.memory_bytes += placement.memory_bytes
         self.cpus_held -= len(placement.cpus)
         self.gpus_held -= len(placement.gpus)
-        self._with_room.setdefault(placement.worker, record)
+        self._list(placement.worker, record)
+
+    def _list(self, worker: str, record: _Worker) -> None:
+        if not record.is_listed and record.rooms(self._wanted):
+            record.is_listed = True
+            heapq.heappush(self._with_room, (record.number, worker))
 
     def validate(self, held: list[Placement]) -> None:
         """Check that exactly these placements are held, and nothing twice.
@@ -154,13 +163,30 @@ class Places:
         Raises:
             AssertionError: The books do not balance.
         """
+        listed = set(self._with_room)
         for name, record in self._workers.items():
             here = [placement for placement in held if placement.worker == name]
             cpus = sorted([*record.cpus, *(cpu for p in here for cpu in p.cpus)])
             gpus = sorted([*record.gpus, *(gpu for p in here for gpu in p.gpus)])
             if cpus != sorted(record.capacity.cpus) or gpus != sorted(record.capacity.gpus):
                 raise AssertionError(f"{name}: cores {cpus}, GPUs {gpus} do not add up")
-            if bool(record.cpus) != (name in self._with_room):
-                raise AssertionError(f"{name}: free cores {record.cpus}, listing says otherwise")
+            memory_bytes = record.memory_bytes + sum(p.memory_bytes for p in here)
+            if memory_bytes != record.capacity.memory_bytes:
+                raise AssertionError(f"{name}: memory of {memory_bytes} bytes does not add up")
+            if record.rooms(self._wanted) and (record.number, name) not in listed:
+                raise AssertionError(f"{name} has room and is not listed")
         if self.cpus_held != sum(len(p.cpus) for p in held if p.worker in self._workers):
             raise AssertionError(f"{self.cpus_held} cores counted as held")
+        if self.gpus_held != sum(len(p.gpus) for p in held if p.worker in self._workers):
+            raise AssertionError(f"{self.gpus_held} GPUs counted as held")
+
+
+def _empty(number: int, node: str, capacity: Capacity) -> _Worker:
+    return _Worker(
+        number=number,
+        node=node,
+        capacity=capacity,
+        cpus=list(capacity.cpus),
+        gpus=list(capacity.gpus),
+        memory_bytes=capacity.memory_bytes,
+    )
