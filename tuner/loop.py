@@ -31,6 +31,10 @@ from .worker.orders import AttemptOrder, StudyBrief
 POLL_SECONDS = 0.25
 """How often the display is redrawn and requests to stop are looked for, while nothing happens."""
 
+_PAUSE_SECONDS_PER_RUNNING = 2e-5
+"""Making a picture of a study takes time in proportion to what runs; so do the pauses between two
+pictures, and thousands of workers do not keep the master busy with its display."""
+
 
 class Recorder(Protocol):
     """What the loop writes into: the ledger."""
@@ -104,6 +108,7 @@ class StudyLoop:
         self._observer = observer
         self._requests = requests
         self._ended: list[Trial] = []
+        self._show_from = 0.0
         self._finish: Finish | None = None
 
     def run(self, opened: StudyOpened) -> Finish:
@@ -182,6 +187,12 @@ class StudyLoop:
         return sampler
 
     def _show(self) -> None:
+        now = self._clock.now()
+        if self._finish is None and now < self._show_from:
+            return
         if self._observer is not None:
-            self._observer.update(self._engine.picture, self._ended, self._clock.now())
+            picture = self._engine.picture
+            pause = _PAUSE_SECONDS_PER_RUNNING * len(picture.running)
+            self._show_from = now + min(POLL_SECONDS, pause)
+            self._observer.update(picture, self._ended, now)
         self._ended = []
