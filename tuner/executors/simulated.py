@@ -1,0 +1,338 @@
+"""Attempts that nobody runs: learning curves played on a virtual clock, by the thousand a second.
+
+Everything about a simulated cluster is settled by its arguments and its seed, so what happened
+once happens again: a week on a thousand workers that come and die is a unit test of seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..core.messages import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Reported,
+    WorkerJoined,
+    WorkerLeft,
+)
+from ..core.resources import Capacity
+from ..core.trial import AttemptId, Cause, Ending, Params, Report
+from ..worker.orders import AttemptOrder
+from .base import Executor
+
+Curve = Sequence[Mapping[str, float]]
+"""What an attempt reports after each of its epochs; the last entry is its result."""
+
+
+class VirtualClock:
+    """A clock that stands still unless it is moved.
+
+    Args:
+        now: What it shows at first, in seconds since the epoch.
+    """
+
+    def __init__(self, now: float = 1_000_000_000.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        """The present virtual time in seconds since the epoch."""
+        return self._now
+
+    def advance_to(self, at: float) -> None:
+        """Move on to this time; a time that has passed changes nothing."""
+        self._now = max(self._now, at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedWorker:
+    """A worker of the simulation.
+
+    Attributes:
+        name: Its name; no two workers share one.
+        cores: How many cores it has.
+        gpus: How many GPUs it has.
+        memory_bytes: Its host memory; 0 if that is not counted.
+        joins_seconds: When it joins, in seconds from the opening on.
+        leaves_seconds: When it is lost, likewise; None for never.
+    """
+
+    name: str
+    cores: int = 1
+    gpus: int = 0
+    memory_bytes: int = 0
+    joins_seconds: float = 0.0
+    leaves_seconds: float | None = None
+
+    @property
+    def capacity(self) -> Capacity:
+        """What it has, in the words of a real worker."""
+        gpus = tuple(str(number) for number in range(self.gpus))
+        return Capacity(tuple(range(self.cores)), gpus, self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What goes wrong by chance, drawn from the simulation's seed.
+
+    Attributes:
+        killed_attempts: The share of attempts whose process is killed, in any of their epochs.
+        stragglers: The share of attempts that are slowed down.
+        straggler_slowdown: By what factor.
+        worker_life_seconds: How long a worker lives on average; None for ever.
+        replaced_after_seconds: When a worker that was lost is replaced by another of its kind;
+            None for never.
+    """
+
+    killed_attempts: float = 0.0
+    stragglers: float = 0.0
+    straggler_slowdown: float = 5.0
+    worker_life_seconds: float | None = None
+    replaced_after_seconds: float | None = None
+
+
+class SimulatedEnd(Exception):
+    """Raised by a curve: the attempt ends like this, without a result.
+
+    Args:
+        ending: How it ends.
+        reported: What it reports before, epoch by epoch.
+    """
+
+    def __init__(self, ending: Ending, reported: Curve = ()) -> None:
+        super().__init__(ending, reported)
+        self.ending = ending
+        self.reported = reported
+
+
+@dataclass(slots=True)
+class _Run:
+    order: AttemptOrder
+    epoch_seconds: float
+    killed_in_epoch: float
+    curve: Curve = ()
+    ending: Ending | None = None
+    step: int = 0
+    told_to_stop: bool = False
+
+
+@dataclass(slots=True)
+class _Place:
+    worker: SimulatedWorker
+    generation: int
+    runs: set[AttemptId]
+
+
+_Happening = tuple[float, int, Callable[[Any], None], Any]
+
+
+class SimulatedExecutor(Executor):
+    """Plays attempts on simulated workers.
+
+    `events` moves the virtual clock to the next thing that happens, but never further than its
+    time-out. An attempt reports after each epoch, and looks at the end of each whether it was
+    told to stop. What a worker runs is lost with it.
+
+    Args:
+        curve: An attempt's learning curve from its configuration and its training seed. It may
+            raise: `SimulatedEnd`, or any other exception as a real objective might.
+        seconds_per_epoch: How long an epoch of this configuration takes on this worker.
+        workers: The workers that come of their own accord.
+        faults: What goes wrong.
+        seed: For everything that happens by chance.
+        startup_seconds: How long an attempt's process takes to start.
+        batch_seconds: What happens within this time of one another is told together, as to a
+            master that is busy meanwhile.
+    """
+
+    def __init__(
+        self,
+        *,
+        curve: Callable[[Params, int], Curve],
+        seconds_per_epoch: Callable[[Params, SimulatedWorker], float],
+        workers: Sequence[SimulatedWorker],
+        faults: Faults | None = None,
+        seed: int = 0,
+        startup_seconds: float = 0.0,
+        batch_seconds: float = 0.0,
+    ) -> None:
+        self.clock = VirtualClock()
+        self._curve = curve
+        self._seconds_per_epoch = seconds_per_epoch
+        self._coming = tuple(workers)
+        self._faults = faults or Faults()
+        self._seed = seed
+        self._startup_seconds = startup_seconds
+        self._batch_seconds = batch_seconds
+        self._places: dict[str, _Place] = {}
+        self._runs: dict[AttemptId, _Run] = {}
+        self._happenings: list[_Happening] = []
+        self._order = itertools.count()
+        self._pids = itertools.count(1)
+        self._told: list[Event] = []
+        self._awake = False
+
+    def open(self) -> None:
+        """Let the workers come, each at its time."""
+        for worker in self._coming:
+            self._after(worker.joins_seconds, self._join, (worker, 1))
+
+    def start(self, order: AttemptOrder) -> None:
+        """Start to play an attempt; nothing happens if its worker has left meanwhile."""
+        place = self._places.get(order.placement.worker)
+        if place is None:
+            return
+        seconds = self._seconds_per_epoch(order.params, place.worker)
+        killed_in_epoch = math.inf
+        faults = self._faults
+        if faults.killed_attempts or faults.stragglers:
+            luck = self._luck(order.attempt)
+            if luck.random() < faults.stragglers:
+                seconds *= faults.straggler_slowdown
+            if luck.random() < faults.killed_attempts:
+                killed_in_epoch = luck.random()
+        run = _Run(order, seconds, killed_in_epoch)
+        self._runs[order.attempt] = run
+        place.runs.add(order.attempt)
+        self._after(self._startup_seconds, self._begin, run)
+        timeout = order.brief.trial_timeout_seconds
+        if timeout is not None:
+            self._after(timeout, self._time_out, run)
+
+    def stop(self, attempt: AttemptId) -> None:
+        """Tell an attempt to let go; it does so at the end of its epoch."""
+        if run := self._runs.get(attempt):
+            run.told_to_stop = True
+
+    def events(self, timeout_seconds: float) -> list[Event]:
+        """What happens next, if it does within the time-out; the clock moves there."""
+        deadline = self.clock.now() + timeout_seconds
+        while not self._awake and self._happenings and self._happenings[0][0] <= deadline:
+            until = self._happenings[0][0] + self._batch_seconds
+            while self._happenings and self._happenings[0][0] <= until:
+                at, _, happen, subject = heapq.heappop(self._happenings)
+                self.clock.advance_to(at)
+                happen(subject)
+            if self._told:
+                told, self._told = self._told, []
+                return told
+        if not self._awake:
+            self.clock.advance_to(deadline)
+        self._awake = False
+        return []
+
+    def wake(self) -> None:
+        """Make the next `events` return at once."""
+        self._awake = True
+
+    def lose_worker(self, name: str) -> None:
+        """Let a worker be lost now, with what it runs."""
+        self._after(0.0, self._leave, name)
+
+    def close(self) -> None:
+        """End everything."""
+        self._happenings.clear()
+        self._runs.clear()
+        self._places.clear()
+
+    @property
+    def dashboard(self) -> str:
+        """There is none."""
+        return ""
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def _after(self, seconds: float, happen: Callable[[Any], None], subject: object) -> None:
+        at = self.clock.now() + seconds
+        heapq.heappush(self._happenings, (at, next(self._order), happen, subject))
+
+    def _luck(self, *of: object) -> random.Random:
+        return random.Random(repr((self._seed, *of)))  # noqa: S311 - no secret hangs on it
+
+    def _join(self, coming: tuple[SimulatedWorker, int]) -> None:
+        worker, generation = coming
+        name = worker.name if generation == 1 else f"{worker.name}-{generation}"
+        self._places[name] = _Place(worker, generation, set())
+        self._told.append(WorkerJoined(self.clock.now(), name, f"node-{name}", worker.capacity))
+        if worker.leaves_seconds is not None:
+            self._after(worker.leaves_seconds - worker.joins_seconds, self._leave, name)
+        if self._faults.worker_life_seconds is not None:
+            life = self._luck(name).expovariate(1 / self._faults.worker_life_seconds)
+            self._after(life, self._leave, name)
+
+    def _leave(self, name: str) -> None:
+        place = self._places.pop(name, None)
+        if place is None:
+            return
+        for attempt in place.runs:
+            del self._runs[attempt]
+        self._told.append(WorkerLeft(self.clock.now(), name, f"the worker {name} is gone"))
+        if self._faults.replaced_after_seconds is not None:
+            again = (replace(place.worker, leaves_seconds=None), place.generation + 1)
+            self._after(self._faults.replaced_after_seconds, self._join, again)
+
+    def _begin(self, run: _Run) -> None:
+        if not self._is_running(run):
+            return
+        order = run.order
+        self._told.append(AttemptStarted(self.clock.now(), order.attempt, next(self._pids)))
+        try:
+            run.curve = self._curve(order.params, order.seed)[: order.brief.epochs]
+        except SimulatedEnd as end:
+            run.curve, run.ending = end.reported, end.ending
+        except Exception as error:  # the boundary of the user's code
+            reason = f"{type(error).__name__}: {error}"
+            run.ending = Ending(Cause.EXCEPTION, reason=reason)
+        if run.killed_in_epoch != math.inf:
+            run.killed_in_epoch = 1 + int(run.killed_in_epoch * len(run.curve))
+        self._go_on(run)
+
+    def _go_on(self, run: _Run) -> None:
+        if run.step < len(run.curve):
+            self._after(run.epoch_seconds, self._end_epoch, run)
+        elif run.ending is not None:
+            self._end(run, run.ending)
+        else:
+            result = dict(run.curve[-1]) if run.curve else {}
+            self._end(run, Ending(Cause.RETURNED, result, step=run.step or None))
+
+    def _end_epoch(self, run: _Run) -> None:
+        if not self._is_running(run):
+            return
+        run.step += 1
+        if run.step >= run.killed_in_epoch:
+            self._end(run, Ending(Cause.KILLED, reason="its process was killed by the simulation"))
+            return
+        metrics = run.curve[run.step - 1]
+        attempt = run.order.attempt
+        self._told.append(Reported(self.clock.now(), attempt, Report(run.step, metrics)))
+        for name in (run.order.brief.metric, "loss"):
+            if not math.isfinite(metrics.get(name, 0.0)):
+                reason = f"{name} is {metrics[name]} at step {run.step}"
+                self._end(run, Ending(Cause.NON_FINITE, reason=reason))
+                return
+        if run.told_to_stop:
+            self._end(run, Ending(Cause.STOPPED, reason="told to let go"))
+        else:
+            self._go_on(run)
+
+    def _time_out(self, run: _Run) -> None:
+        if self._is_running(run):
+            seconds = run.order.brief.trial_timeout_seconds
+            reason = f"ran longer than the {seconds:g} s allowed"
+            self._end(run, Ending(Cause.TIMED_OUT, reason=reason))
+
+    def _end(self, run: _Run, ending: Ending) -> None:
+        attempt = run.order.attempt
+        del self._runs[attempt]
+        self._places[run.order.placement.worker].runs.discard(attempt)
+        self._told.append(AttemptEnded(self.clock.now(), attempt, ending))
+
+    def _is_running(self, run: _Run) -> bool:
+        return self._runs.get(run.order.attempt) is run
