@@ -6,6 +6,7 @@ import contextlib
 import logging
 import multiprocessing
 import pickle
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
 from ..core.trial import AttemptId, Cause, Ending
 from ..errors import StudyError, UsageError
 from ..model_file import ObjectiveSource
-from ..worker.agent import Agent, run_attempt, stop_attempt
+from ..worker.agent import Agent, announcement, run_attempt, stop_attempt
 from ..worker.orders import AttemptOrder
 from .base import EventQueue, Executor
 
@@ -63,6 +64,7 @@ class DaskExecutor(Executor):
         self._cluster: Any = None
         self._futures: dict[AttemptId, Future[None]] = {}
         self._workers: set[str] = set()
+        self._lock = threading.Lock()
         self._opened = False
         shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
         self._agent = Agent(name=name, source=source, warm_address=warm_address, cores=shares)
@@ -75,6 +77,10 @@ class DaskExecutor(Executor):
         self._client.subscribe_topic(self._name, self._on_agent_event)
         self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
         self._client.register_plugin(self._agent, name=self._name)
+        # The subscription travels on another way than the plug-in, so the announcements of the
+        # workers that are here already may have come before it.
+        for event in self._client.run(announcement, self._name).values():
+            self._on_joined(event)
 
     def _start_cluster(self) -> Any:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
@@ -164,17 +170,25 @@ class DaskExecutor(Executor):
     def _on_agent_event(self, stamped: Any) -> None:
         event: Event = pickle.loads(stamped[1])  # noqa: S301 - from our own workers
         if isinstance(event, WorkerJoined):
-            if event.worker in self._workers:
-                return
+            self._on_joined(event)
+        else:
+            self._queue.put(event)
+
+    def _on_joined(self, event: WorkerJoined) -> None:
+        with self._lock:
+            is_new = event.worker not in self._workers
             self._workers.add(event.worker)
-        self._queue.put(event)
+        if is_new:
+            self._queue.put(event)
 
     def _on_scheduler_event(self, stamped: Any) -> None:
         message = stamped[1]
         if isinstance(message, dict) and message.get("action") == "remove-worker":
             worker = message["worker"]
-            if worker in self._workers:
+            with self._lock:
+                was_ours = worker in self._workers
                 self._workers.discard(worker)
+            if was_ours:
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
 
     def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:

@@ -55,8 +55,10 @@ class Agent(WorkerPlugin):
         )
         has = devices.capacity()
         cpus = self._cores.get(worker.name) or has.cpus[: worker.state.nthreads]
-        announced = Capacity(cpus, has.gpus, has.memory_bytes)
-        self._tell(WorkerJoined(0.0, worker.address, node, announced))
+        self.announcement = WorkerJoined(
+            0.0, worker.address, node, Capacity(cpus, has.gpus, has.memory_bytes)
+        )
+        self._tell(self.announcement)
 
     def teardown(self, worker: Any) -> None:  # noqa: ARG002 - Dask's signature
         """Kill what runs; called by Dask when the worker closes."""
@@ -85,6 +87,12 @@ class Agent(WorkerPlugin):
                 ended = self._ended.pop(event.attempt, None)
             if ended is not None:
                 ended.set()
+
+
+def announcement(name: str, dask_worker: Any = None) -> WorkerJoined:
+    """What this worker has to announce."""
+    announced: WorkerJoined = dask_worker.plugins[name].announcement
+    return announced
 
 
 def run_attempt(name: str, order: AttemptOrder) -> None:
