@@ -198,22 +198,24 @@ def _find_hypermodel(module: ModuleType) -> Any:
 def user_traceback(error: BaseException) -> str:
     """The error's traceback, trimmed to the user's own files.
 
-    Frames of hptune, of the standard library and of installed packages are left out, unless
-    nothing else would be left.
+    Frames of the standard library and of installed packages are left out, unless nothing else
+    would be left. Frames of hptune are always left out; where there are no others, the error is
+    ours, its message says all, and the answer is empty.
     """
     shown = traceback.TracebackException.from_exception(error, capture_locals=False)
     linecache.checkcache()
     _trim(shown)
+    if not shown.stack and not isinstance(error, SyntaxError):
+        return ""
     return "".join(shown.format()).rstrip()
 
 
 def _trim(shown: traceback.TracebackException) -> None:
-    foreign = (str(Path(__file__).parent), *_installed_roots())
-    own = [f for f in shown.stack if not f.filename.startswith((*foreign, "<frozen"))]
-    if own:
-        shown.stack = traceback.StackSummary.from_list(own)
-    elif shown.stack:
-        shown.stack = traceback.StackSummary.from_list(list(shown.stack)[-1:])
+    ours = str(Path(__file__).parent)
+    foreign = tuple(_installed_roots())
+    others = [f for f in shown.stack if not f.filename.startswith((ours, "<frozen"))]
+    own = [f for f in others if not f.filename.startswith(foreign)]
+    shown.stack = traceback.StackSummary.from_list(own or others[-1:])
     for other in (shown.__cause__, shown.__context__):
         if other is not None:
             _trim(other)

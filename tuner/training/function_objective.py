@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.trial import Cause, Ending
+from ..errors import ModelFileError
 from ..model_file import UserCode
 from .context import AttemptStopped, TrialContext, as_metrics
 
@@ -15,7 +16,7 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     """Call the user's objective and read its result.
 
     Raises:
-        TypeError: It returned neither a number nor a dict of metrics.
+        ModelFileError: It returned neither a number nor a dict of metrics.
         AttemptStopped: It returned because it was told to let go.
     """
     if code.objective is None:
@@ -23,11 +24,24 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     result = code.objective(hp, trial)
     if trial.should_stop():
         raise AttemptStopped
-    if isinstance(result, numbers.Real) or hasattr(result, "__float__"):
-        return Ending(Cause.RETURNED, {trial.metric: float(result)})
+    return Ending(Cause.RETURNED, read_result(result, trial.metric))
+
+
+def read_result(result: Any, metric: str) -> dict[str, float]:
+    """The metrics in what an objective returned.
+
+    Args:
+        result: What it returned.
+        metric: The name of a result that is a mere number.
+
+    Raises:
+        ModelFileError: It is neither a number nor a dict of metrics.
+    """
     if isinstance(result, Mapping):
-        return Ending(Cause.RETURNED, as_metrics(result))
-    raise TypeError(
+        return as_metrics(result)
+    if isinstance(result, numbers.Real) or hasattr(result, "__float__"):
+        return {metric: float(result)}
+    raise ModelFileError(
         f"objective() returned {result!r}; allowed are a number or a dict of metrics "
-        f"such as {{{trial.metric!r}: 0.93}}"
+        f"such as {{{metric!r}: 0.93}}"
     )

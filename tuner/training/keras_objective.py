@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.trial import Cause, Direction, Ending
+from ..errors import ModelFileError
 from ..model_file import UserCode
 from .context import AttemptStopped, TrialContext, UnknownMetric, as_metrics
 
@@ -48,7 +49,7 @@ def run(
     """
     model = code.hypermodel.build(hp)
     if model is None:
-        raise TypeError("build_model(hp) returned None; it must return a compiled Keras model")
+        raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
     recorder = make_recorder(trial, direction)
     result = _fit(code, hp, model, recorder, epochs)
     if trial.should_stop():
@@ -72,7 +73,7 @@ def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any
     keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
     keywords["callbacks"] = [*keywords.get("callbacks", ()), recorder]
     if has_own_fit(code.hypermodel):
-        return _own_fit(code.hypermodel, hp, model, arguments, keywords)
+        return own_fit(code.hypermodel, hp, model, arguments, keywords)
     if "batch_size" in values:
         keywords["batch_size"] = int(values["batch_size"])
     return model.fit(*arguments, **keywords)
@@ -86,9 +87,19 @@ def has_own_fit(hypermodel: Any) -> bool:
     return fit is not None and fit is not keras_tuner.HyperModel.fit
 
 
-def _own_fit(
+def own_fit(
     hypermodel: Any, hp: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Any:
+    """Call the HyperModel's own `fit` with those of our keywords that it has room for.
+
+    KerasTuner passes on what `search` was given, so a `fit` need not take `epochs` or `verbose`.
+    """
+    optional = ("epochs", "verbose")
+    takes = inspect.signature(hypermodel.fit).parameters
+    if not any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+        keywords = {
+            name: value for name, value in keywords.items() if name in takes or name not in optional
+        }
     while True:
         try:
             return hypermodel.fit(hp, model, *arguments, **keywords)
@@ -97,23 +108,23 @@ def _own_fit(
             # epochs; it fails before the training begins if we pass epochs too.
             twice = [
                 name
-                for name in ("epochs", "verbose", "batch_size")
+                for name in (*optional, "batch_size")
                 if name in keywords
                 and f"multiple values for keyword argument '{name}'" in str(error)
             ]
             if not twice:
                 raise
-            del keywords[twice[0]]
+            keywords = {name: value for name, value in keywords.items() if name != twice[0]}
 
 
 def load_data(code: UserCode, hp: Any) -> Any:
     """Call the user's `load_data`, with `hp` if it takes an argument.
 
     Raises:
-        TypeError: There is no `load_data`.
+        ModelFileError: There is no `load_data`.
     """
     if code.load_data is None:
-        raise TypeError(
+        raise ModelFileError(
             "the model file has no load_data(); define load_data() (or load_data(hp)) "
             "returning (train, validation), for example ((x, y), (x_val, y_val))"
         )
@@ -125,15 +136,21 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of `model.fit` for what `load_data` returned.
 
     Raises:
-        TypeError: It is not a pair (train, validation).
+        ModelFileError: It is not a pair (train, validation).
     """
     if not isinstance(data, tuple | list) or len(data) != 2:
-        raise TypeError(
-            f"load_data() returned {type(data).__name__}; it must return a pair "
+        many = f" of {len(data)}" if isinstance(data, tuple | list) else ""
+        raise ModelFileError(
+            f"load_data() returned a {type(data).__name__}{many}; it must return a pair "
             "(train, validation), for example ((x, y), (x_val, y_val)) or two datasets "
             "(validation may be None)"
         )
     train, validation = data
+    if hasattr(validation, "shape"):
+        raise ModelFileError(
+            "load_data() returned two arrays; it must return a pair (train, validation), each "
+            "with its inputs and targets: ((x, y), (x_val, y_val))"
+        )
     arguments = tuple(train[:2]) if isinstance(train, tuple | list) else (train,)
     keywords: dict[str, Any] = {}
     if isinstance(train, tuple | list) and len(train) == 3:

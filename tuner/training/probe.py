@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import ModelFileError, SpaceError
 from ..model_file import UserCode
-from .keras_objective import fit_arguments, has_own_fit, load_data
+from .function_objective import read_result
+from .keras_objective import fit_arguments, has_own_fit, load_data, own_fit
 
 MAX_BUILDS = 60
 MAX_SECONDS = 30.0
@@ -65,7 +67,19 @@ def find_space(code: UserCode, declared: Declared) -> tuple[bool, tuple[str, ...
     import keras_tuner
 
     class Watched(keras_tuner.HyperParameters):  # type: ignore[misc]
-        """KerasTuner's own, telling of each new declaration."""
+        """KerasTuner's own, telling of each new declaration, and more of what is wrong in one."""
+
+        def Int(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:  # noqa: N802
+            _check_bounds(name, min_value, max_value, *more, **named)
+            return super().Int(name, min_value, max_value, *more, **named)
+
+        def Float(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:  # noqa: N802
+            _check_bounds(name, min_value, max_value, *more, **named)
+            return super().Float(name, min_value, max_value, *more, **named)
+
+        def Choice(self, name: str, values: Any, *more: Any, **named: Any) -> Any:  # noqa: N802
+            _check_choices(name, values)
+            return super().Choice(name, values, *more, **named)
 
         def _register(self, hyperparameter: Any, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002
             value = super()._register(hyperparameter, overwrite)
@@ -75,24 +89,58 @@ def find_space(code: UserCode, declared: Declared) -> tuple[bool, tuple[str, ...
     hp = Watched()
     if code.objective is not None:
         try:
-            code.objective(hp, _ProbeTrial(hp.values))
+            result = code.objective(hp, _ProbeTrial(hp.values))
         except _Enough:
             pass
-        except Exception:
+        except SpaceError:
+            raise
+        except (Exception, SystemExit):
             # A trial may fail, with its reason; but a file that fails before it has declared
             # anything is wrong.
             if not hp.space:
                 raise
+        else:
+            read_result(result, "value")
         return False, ()
     return _find_keras_space(code, hp)
+
+
+def _check_bounds(
+    name: str, lower: Any, upper: Any, _step: Any = None, sampling: Any = None, *_: Any, **__: Any
+) -> None:
+    if lower > upper:
+        raise SpaceError(
+            f"{name}: the lower bound {lower} is above the upper bound {upper}; the lower one "
+            "comes first"
+        )
+    if sampling in ("log", "reverse_log") and lower <= 0:
+        raise SpaceError(
+            f"{name}: the lower bound is {lower}, but on a logarithmic scale it must be above 0"
+        )
+
+
+def _check_choices(name: str, values: Any) -> None:
+    kinds = sorted({type(value).__name__ for value in values})
+    if not kinds:
+        raise SpaceError(f"{name}: there is no value to choose from; give at least one")
+    if len(kinds) > 1:
+        raise SpaceError(
+            f"{name}: the values {list(values)!r} are of the types {', '.join(kinds)}; a Choice "
+            "takes values of one type"
+        )
 
 
 def _find_keras_space(code: UserCode, hp: Any) -> tuple[bool, tuple[str, ...]]:
     model = code.hypermodel.build(hp)
     has_accuracy = _has_accuracy(model)
     warnings: list[str] = []
-    if code.fit is not None or has_own_fit(code.hypermodel):
-        _probe_fit(code, hp, model)
+    owns_fit = code.fit is not None or has_own_fit(code.hypermodel)
+    _check_model(model, owns_fit=owns_fit)
+    data = load_data(code, hp)
+    if code.fit is None:
+        fit_arguments(data)  # says what is wrong
+    if owns_fit:
+        _probe_fit(code, hp, model, data)
     began = time.monotonic()
     for values in itertools.islice(_corners(hp), MAX_BUILDS):
         if time.monotonic() - began > MAX_SECONDS:
@@ -100,10 +148,27 @@ def _find_keras_space(code: UserCode, hp: Any) -> tuple[bool, tuple[str, ...]]:
         hp.values = dict(values)
         try:
             code.hypermodel.build(hp)
+        except SpaceError:
+            raise
         except Exception as error:
             chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
             warnings.append(f"with {chosen} the model cannot be built: {error}")
     return has_accuracy, tuple(warnings)
+
+
+def _check_model(model: Any, *, owns_fit: bool) -> None:
+    wanted = "it must return a compiled Keras model"
+    if model is None:
+        raise ModelFileError(f"build_model(hp) returned None; {wanted}")
+    if owns_fit:
+        return  # which may train whatever it likes
+    if not callable(getattr(model, "fit", None)):
+        raise ModelFileError(f"build_model(hp) returned {model!r}; {wanted}")
+    if not getattr(model, "compiled", True):
+        raise ModelFileError(
+            f"build_model(hp) returned a model that is not compiled; {wanted}: call "
+            "model.compile(…) before returning it"
+        )
 
 
 def _corners(hp: Any) -> Iterator[dict[str, Any]]:
@@ -123,36 +188,46 @@ def _corners(hp: Any) -> Iterator[dict[str, Any]]:
             break
         tried.append(closed)
         yield {**_defaults(hp), **{each.name: each.values[0] for each in closed}}
-    kinds = {id(p): type(p).__name__ for p in hp.space}
-    largest = {p.name: p.max_value for p in hp.space if kinds[id(p)] == "Int"}
-    flipped = {p.name: not p.default for p in hp.space if kinds[id(p)] == "Boolean"}
+    largest = {p.name: p.max_value for p in hp.space if _kind(p) == "Int"}
+    flipped = {p.name: not p.default for p in hp.space if _kind(p) == "Boolean"}
     if largest or flipped:
         yield {**_defaults(hp), **largest, **flipped}
     for parameter in list(hp.space):
-        if kinds[id(parameter)] == "Choice" and isinstance(parameter.values[0], str):
+        if _kind(parameter) == "Choice" and isinstance(parameter.values[0], str):
             for word in parameter.values:
                 if word != parameter.default:
                     yield {**_defaults(hp), parameter.name: word}
+
+
+def _kind(parameter: Any) -> str:
+    return type(parameter).__name__
 
 
 def _defaults(hp: Any) -> dict[str, Any]:
     return {p.name: p.default for p in hp.space}
 
 
-def _probe_fit(code: UserCode, hp: Any, model: Any) -> None:
+def _probe_fit(code: UserCode, hp: Any, model: Any, data: Any) -> None:
     """Call the user's fit up to the moment when it would train."""
+    import keras
 
     def no_training(*_arguments: Any, **_keywords: Any) -> None:
         raise _Enough
 
+    class NoTraining(keras.callbacks.Callback):  # type: ignore[misc]
+        """For training loops of the user's own, which call the callbacks by themselves."""
+
+        on_train_begin = on_epoch_begin = on_epoch_end = no_training
+        on_train_batch_begin = on_train_batch_end = no_training
+
     with contextlib.suppress(_Enough):
-        data = load_data(code, hp)
         model.fit = no_training
         if code.fit is not None:
-            code.fit(hp, model, data, [], 1)
+            code.fit(hp, model, data, [NoTraining()], 1)
         else:
             arguments, keywords = fit_arguments(data)
-            code.hypermodel.fit(hp, model, *arguments, callbacks=[], **keywords)
+            keywords.update({"epochs": 1, "verbose": 2, "callbacks": [NoTraining()]})
+            own_fit(code.hypermodel, hp, model, arguments, keywords)
 
 
 def _has_accuracy(model: Any) -> bool:

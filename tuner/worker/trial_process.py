@@ -217,12 +217,12 @@ def _one_line(error: BaseException) -> str:
 
 
 def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
-    from ..training.probe import find_space
-
     _settle(order.working_directory)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _limit_threads(1)
     try:
+        from ..training.probe import find_space
+
         code = load(order.source)
         constants = _plain_constants(code)
         is_keras = code.objective is None
@@ -237,10 +237,8 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
         channel.send(Found(is_keras, tuple(latest), constants, has_accuracy, warnings))
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
-        if isinstance(error, HptuneError):
-            channel.send(NotFound(error.message, error.detail))
-        else:
-            channel.send(NotFound(_one_line(error), user_traceback(error)))
+        message = error.message if isinstance(error, HptuneError) else _one_line(error)
+        channel.send(NotFound(message, user_traceback(error)))
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
@@ -255,8 +253,13 @@ def _plain_constants(code: UserCode) -> dict[str, object]:
             f"RESOURCES is {resources!r}; allowed is tuner.Resources(cpus=…, gpus=…, "
             "memory_bytes=…) or a dict of the same"
         )
-    allowed = {"OBJECTIVE": str, "DIRECTION": str, "EPOCHS": int}
-    for name, kind in allowed.items():
-        if name in constants and not isinstance(constants[name], kind):
-            raise ModelFileError(f"{name} is {constants[name]!r}; allowed is a {kind.__name__}")
+    allowed = {
+        "OBJECTIVE": (str, "the name of a metric"),
+        "DIRECTION": (str, "'max' or 'min'"),
+        "EPOCHS": (int, "a whole number from 1 on"),
+    }
+    for name, (kind, words) in allowed.items():
+        value = constants.get(name)
+        if name in constants and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ModelFileError(f"{name} is {value!r}; allowed is {words}")
     return constants
