@@ -22,6 +22,8 @@ from ..model_file import ObjectiveSource, SourceKind
 from .orders import AttemptOrder, Found, NotFound, ProbeOrder
 
 READY = b"ready\n"
+MAX_FOLDER_BYTES = 90
+"""The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -42,7 +44,7 @@ class WarmParent:
     def __init__(self, source: ObjectiveSource) -> None:
         self._source = source
         # Of the user alone: whoever can connect to the address can run code in their name.
-        self._folder = Path(tempfile.mkdtemp(prefix="hptune-"))
+        self._folder = _folder()
         self._log = self._folder / "log.txt"
         self.address = str(self._folder / "warm")
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
@@ -194,6 +196,14 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Connection[Any, Any]
             # A Keras model is built in moments and says when it is done; an objective may go on
             # to train for hours.
             quiet = None if found.is_keras else order.quiet_seconds
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="hptune-"))
+    if len(os.fsencode(folder)) <= MAX_FOLDER_BYTES:
+        return folder
+    folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix="hptune-", dir="/tmp"))
 
 
 def _environment() -> dict[str, str]:

@@ -17,9 +17,11 @@ import gc
 import importlib
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -53,7 +55,9 @@ class _Child:
 
 
 class _Server:
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, owner: int) -> None:
+        self._folder = Path(address).parent
+        self._owner = owner
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._listener = socket.socket(socket.AF_UNIX)
@@ -61,7 +65,7 @@ class _Server:
         self._listener.listen(64)
 
     def run(self) -> None:
-        """Serve until the standard input closes."""
+        """Serve until the owner's end of the pipe closes."""
         awake, waker = socket.socketpair()
         for end in (awake, waker):
             end.settimeout(0)
@@ -69,15 +73,17 @@ class _Server:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(awake, selectors.EVENT_READ, lambda: self._reap(awake))
-        self._selector.register(0, selectors.EVENT_READ, lambda: self._owner(0))
+        self._selector.register(self._owner, selectors.EVENT_READ, self._end_with_owner)
         while True:
             for key, _ in self._selector.select():
                 key.data()
 
-    def _owner(self, standard_input: int) -> None:
-        if not os.read(standard_input, 4096):
+    def _end_with_owner(self) -> None:
+        if not os.read(self._owner, 4096):
             for pid in self._children:
                 _kill(pid)
+            # An owner that was killed could not do it.
+            shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(0)
 
     def _accept(self) -> None:
@@ -160,18 +166,42 @@ def _preload(source: ObjectiveSource | None) -> None:
         return
     before = _threads()
     # A file that cannot be imported says so again in the child, where it is reported.
-    with contextlib.suppress(BaseException):
+    with contextlib.suppress(BaseException), _ending_with_the_owner():
         load(source)
     if _threads() > before:
         os._exit(UNSAFE_STATUS)
 
 
+@contextlib.contextmanager
+def _ending_with_the_owner() -> Iterator[None]:
+    """A file that trains when it is imported must not go on when its owner was killed."""
+    owner = os.getppid()
+
+    def look(*_: object) -> None:
+        if os.getppid() != owner:
+            os._exit(1)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003 - its own signature
+    signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
 def main(address: str, source_kind: str, source_path: str) -> None:
     """Import, say that all is ready, and serve."""
-    server = _Server(address)
-    # What the user's file prints belongs into the log, not between us and our starter.
+    # Nobody is there to answer what the user's file may ask.
+    owner = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    # What it prints belongs into the log, not between us and our starter.
     ready = os.dup(1)
     os.dup2(2, 1)
+    server = _Server(address, owner)
     _preload(ObjectiveSource(SourceKind(source_kind), source_path) if source_path else None)
     # The children share these pages until somebody writes to them; the collector would.
     gc.collect()
