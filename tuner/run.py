@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import threading
 import uuid
@@ -98,7 +99,9 @@ def start(
             shape=workers.shape(found.constants),
             notes=(*found.warnings, *notes, *_space_notes(settings, space)),
         )
+        existed = directory.path.exists()
         directory.create()
+        engine = Engine()
         facts = {
             "hptune_version": _version(),
             "created_at": workers.clock.now(),
@@ -110,17 +113,26 @@ def start(
             "declared_space": space.to_json(),
             "is_keras": found.is_keras,
         }
-        with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
-            return _run(
-                plan,
-                directory=directory,
-                lock=lock,
-                ledger=ledger,
-                engine=Engine(),
-                workers=workers,
-                progress=progress,
-                leave_at_once=leave_at_once,
-            )
+        try:
+            with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
+                return _run(
+                    plan,
+                    directory=directory,
+                    lock=lock,
+                    ledger=ledger,
+                    engine=engine,
+                    workers=workers,
+                    progress=progress,
+                    leave_at_once=leave_at_once,
+                )
+        except UnknownMetricError as error:
+            if existed or engine.best is not None:
+                raise UnknownMetricError(
+                    f"{error.message} Start again with another --study (or remove {directory})."
+                ) from error
+            # Nothing in it can be used, and it would stand in the way of the mended command.
+            shutil.rmtree(directory.path, ignore_errors=True)
+            raise
 
 
 def resume(
@@ -384,10 +396,7 @@ class _Kept:
 
 def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
     if finish.verdict is Verdict.UNKNOWN_METRIC:
-        raise UnknownMetricError(
-            f"{finish.reason}. Name one of these with --objective, and start again with another "
-            f"--study (or remove {directory})."
-        )
+        raise UnknownMetricError(f"{finish.reason}. Name one of these with --objective.")
     if finish.verdict in (Verdict.SAME_FAILURE, Verdict.TOO_MANY_FAILURES):
         raise ObjectiveFailedError(
             f"The study was stopped: {finish.reason}. Its trials' logs are in "

@@ -224,16 +224,25 @@ def resolve_shape(
         raise UsageError(
             f"RESOURCES has {', '.join(sorted(unknown))}; allowed are cpus, gpus and memory_bytes"
         )
+    for name, least in (("cpus", 1), ("gpus", 0), ("memory_bytes", 0)):
+        value = file.get(name)
+        if value is not None and (type(value) is not int or value < least):
+            raise UsageError(
+                f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
+            )
     cores = worker_cores(settings.workers, machine)
     whole = len(cores[0])
     cpus = settings.cpus_per_trial or file.get("cpus") or (whole if settings.workers else 1)
     if cpus > whole:
         raise UsageError(
-            f"a trial asks for {cpus} cores, but each of {len(cores)} workers on this machine has "
-            f"{whole} (of {len(machine)}); ask for fewer cores or fewer workers"
+            f"a trial asks for {cpus} cores, but this machine has {len(machine)}, and each of "
+            f"{len(cores)} workers {whole}; ask for fewer cores or fewer workers"
+            if len(cores) > 1
+            else f"a trial asks for {cpus} cores, but this machine has {len(machine)}; ask for "
+            "fewer cores"
         )
     gpus = settings.gpus_per_trial if settings.gpus_per_trial is not None else file.get("gpus")
-    memory = settings.memory_per_trial_bytes or int(file.get("memory_bytes") or 0)
+    memory = settings.memory_per_trial_bytes or file.get("memory_bytes") or 0
     if settings.executor == "joblib":
         # A seat is one trial's.
         every = [core for each in cores for core in each]
