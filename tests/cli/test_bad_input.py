@@ -1,0 +1,182 @@
+"""Bad input, each with one clear message and exit code 2, and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from real_runs import Ended, Hptune, trials
+
+GOOD = """\
+def objective(hp, trial):
+    return hp.Float("x", 0, 1)
+"""
+
+# Where the Dask cluster does not matter, the joblib executor starts only once all is well.
+LIGHT = ("--executor", "joblib", "--trials", "3")
+
+
+def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
+    """It ended as a usage error, with one message that has these words, and left nothing."""
+    assert ended.code == 2, ended.err
+    assert ended.err.count("\nError: ") + ended.err.startswith("Error: ") == 1, ended.err
+    for word in words:
+        assert word in ended.err, ended.err
+    assert "tuner/" not in ended.err.replace("tuner.errors", ""), "a traceback of ours"
+    assert not hptune.study().exists()
+    assert not (hptune.directory / "studies").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nofile.py"], ["no file nofile.py", "good.py"]),
+        (["run", "."], ["not a Python file"]),
+        (["run", "good.py", "--trials", "0"], ["trials is 0", "from 1 on"]),
+        (["run", "good.py", "--trials", "many"], ["--trials", "'many'"]),
+        (["run", "good.py", "--workers", "0"], ["workers is 0"]),
+        (["run", "good.py", "--timeout", "soon"], ["'soon'", "30m"]),
+        (["run", "good.py", "--timeout", "0"], ["timeout_seconds is 0", "above 0"]),
+        (["run", "good.py", "--memory-per-trial", "3x"], ["'3x'", "4GB"]),
+        (["run", "good.py", "--direction", "up"], ["'up'", "'max'", "'min'"]),
+        (["run", "good.py", "--executor", "ray"], ["'ray'", "'dask'", "'joblib'"]),
+        (["run", "good.py", "--serch", "grid"], ["--serch", "--search"]),
+        (["run", "good.py", "--search", "randm"], ["'randm'", "grid", "Did you mean 'random'?"]),
+        (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
+        (["status"], ["Missing argument 'DIR'"]),
+        (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
+        (["resume", "nowhere"], ["no study", "nowhere"]),
+        (["best", "good.py"], ["no study", "it is a file"]),
+        (["stop", "nowhere"], ["no study"]),
+        (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),
+    ],
+)
+def test_the_request(hptune: Hptune, arguments: list[str], words: list[str]) -> None:
+    hptune.file("good.py", GOOD)
+    refused(hptune(*arguments), hptune, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def train(): pass", ["no entry point", "found the functions train"]),
+        ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "--direction max"]),
+        ("RESOURCES = {'cpus': 512}\n" + GOOD, ["asks for 512 cores", "this machine has"]),
+    ],
+    ids=["no entry point", "direction", "cores"],
+)
+def test_the_file(hptune: Hptune, text: str, words: list[str]) -> None:
+    model = hptune.file("model.py", text)
+    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+    refused(ended, hptune, *words)
+    assert "Traceback" not in ended.err
+
+
+def test_the_users_own_error(hptune: Hptune) -> None:
+    """Their traceback, trimmed to their file, then one message; with Dask workers about."""
+    model = hptune.file("model.py", "import json\njson.loads('{')")
+    ended = hptune("run", model, "--study", hptune.study())
+    refused(ended, hptune, "line 2", "json.loads('{')", f"Error: {model} cannot be used")
+    assert ended.err.count('  File "') == 1
+
+
+def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            return {"loss": hp.Float("x", 0, 1), "auc": 0.5}
+        """,
+    )
+    command = ("run", model, *LIGHT, "--study", hptune.study(), "--objective")
+    refused(hptune(*command, "val_auc"), hptune, "'val_auc'", "it has: auc, loss", "--objective")
+    # The mended command finds nothing in its way.
+    assert hptune(*command, "auc").code == 0
+
+
+def test_a_study_is_not_overwritten(hptune: Hptune) -> None:
+    model = hptune.file("model.py", GOOD)
+    assert hptune("run", model, *LIGHT, "--study", hptune.study()).code == 0
+    before = (hptune.study() / "study.db").read_bytes()
+    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+    assert ended.code == 2
+    assert "already holds a study" in ended.err
+    assert f"hptune resume {hptune.study()}" in ended.err
+    assert (hptune.study() / "study.db").read_bytes() == before
+    ended = hptune("resume", hptune.study(), "--trials", "-1")
+    assert (ended.code, "trials is -1" in ended.err) == (2, True)
+
+
+def test_a_changed_space_is_shown_and_can_be_accepted(hptune: Hptune) -> None:
+    model = hptune.file("model.py", GOOD)
+    assert hptune("run", model, *LIGHT, "--study", hptune.study()).code == 0
+    hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            return hp.Float("x", 2, 3) + hp.Int("n", 1, 4)
+        """,
+    )
+    more = ("resume", hptune.study(), "--trials", "6")
+    ended = hptune(*more)
+    assert ended.code == 2
+    for word in ("has changed", "x", "n", "--accept-space", "--study OTHER"):
+        assert word in ended.err
+    ended = hptune(*more, "--accept-space")
+    assert ended.code == 0, ended.err
+    found = trials(hptune.study())
+    assert [set(trial["params"]) for trial in found] == [{"x"}] * 3 + [{"x", "n"}] * 3
+    assert all(2 <= trial["params"]["x"] <= 3 for trial in found[3:])
+    # And from now on, this is the space.
+    assert hptune("resume", hptune.study(), "--trials", "7").code == 0
+
+
+def test_no_hyperparameters_means_one_trial(hptune: Hptune) -> None:
+    model = hptune.file("model.py", "def objective(hp, trial):\n    return 1.5")
+    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+    assert ended.code == 0
+    assert "no hyperparameters" in ended.err
+    assert "1/3 trials" in ended.out
+
+
+def test_what_must_not_be_inherited_is_left_to_each_trial(hptune: Hptune) -> None:
+    """Threads, started when the file is imported, do not survive a fork."""
+    model = hptune.file(
+        "model.py",
+        """
+        import queue
+        import threading
+
+        asked, answered = queue.Queue(), queue.Queue()
+
+        def answer():
+            while True:
+                answered.put(asked.get() ** 2)
+
+        threading.Thread(target=answer, daemon=True).start()
+
+        def objective(hp, trial):
+            asked.put(hp.Float("x", -1, 1))
+            return answered.get(timeout=30)
+        """,
+    )
+    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+
+
+def test_a_path_with_spaces_and_quotes(hptune: Hptune) -> None:
+    odd = Path(hptune.directory / "an odd 'place'")
+    odd.mkdir()
+    model = hptune.file("an odd 'place'/my model.py", GOOD)
+    ended = hptune("run", model, *LIGHT, "--study", odd / "a study")
+    assert ended.code == 0, ended.err
+    assert hptune("best", odd / "a study").code == 0
+
+
+def test_a_long_temporary_path(hptune: Hptune) -> None:
+    """A socket's path may have 108 bytes only."""
+    model = hptune.file("model.py", GOOD)
+    deep = hptune.directory / ("d" * 100)
+    deep.mkdir()
+    ended = hptune("run", model, *LIGHT, "--study", hptune.study(), TMPDIR=str(deep))
+    assert ended.code == 0, ended.err

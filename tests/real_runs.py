@@ -1,0 +1,179 @@
+"""The real command in real processes, and the proof that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("hptune")
+MARK = "HPTUNE_TEST_MARK"
+
+
+def wait_for(condition: Callable[[], Any], what: str, *, seconds: float = 60.0) -> Any:
+    """What the condition gives, once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds:g} s for {what}")
+        time.sleep(0.02)
+    return value
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that is over."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Started:
+    """A command that runs, as the leader of a process group, as a terminal would start it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the terminal signals the whole foreground group."""
+        os.killpg(self.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """`kill -9` of the master alone."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.communicate(timeout=30)
+
+    def wait(self, *, seconds: float = 120.0) -> Ended:
+        out, err = self.process.communicate(timeout=seconds)
+        return Ended(self.process.returncode, out, err)
+
+
+class Hptune:
+    """Runs `hptune` in a directory of its own, with every process of the run marked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        # Short: a socket's path may have some hundred characters only.
+        self.temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+        self._mark = uuid.uuid4().hex
+        self._started: list[Started] = []
+
+    def file(self, name: str, text: str) -> Path:
+        """Write a model file."""
+        path = self.directory / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def start(self, *arguments: object, **environment: str) -> Started:
+        process = subprocess.Popen(
+            [COMMAND, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=self.directory,
+            env=self.environment(**environment),
+            start_new_session=True,
+        )
+        started = Started(process)
+        self._started.append(started)
+        return started
+
+    def __call__(self, *arguments: object, seconds: float = 120.0, **environment: str) -> Ended:
+        return self.start(*arguments, **environment).wait(seconds=seconds)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {**os.environ, MARK: self._mark, "TMPDIR": str(self.temporary), **more}
+
+    def study(self, name: str = "study") -> Path:
+        return self.directory / name
+
+    def processes(self) -> dict[int, str]:
+        """All living processes of this test's commands, wherever they went."""
+        wanted = f"{MARK}={self._mark}".encode()
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    if is_alive(int(entry.name)):
+                        found[int(entry.name)] = command.decode(errors="replace")
+        return found
+
+    def leftovers(self) -> list[str]:
+        """Folders of runs in the temporary directory."""
+        return [path.name for path in self.temporary.glob("hptune-*")]
+
+    def assert_nothing_left(self, *, seconds: float = 10.0) -> None:
+        """No process (so no port either), and no temporary folder."""
+        deadline = time.monotonic() + seconds
+        while (self.processes() or self.leftovers()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (self.processes(), self.leftovers()) == ({}, [])
+
+    def close(self) -> None:
+        for started in self._started:
+            if started.process.poll() is None:
+                started.process.kill()
+                started.process.communicate()
+            for stream in (started.process.stdout, started.process.stderr):
+                if stream is not None:
+                    stream.close()
+        try:
+            self.assert_nothing_left()
+        finally:
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def rows(study: Path, query: str) -> list[dict[str, Any]]:
+    """Rows of the ledger, as anybody can read them."""
+    with contextlib.closing(sqlite3.connect(f"file:{study / 'study.db'}?mode=ro", uri=True)) as db:
+        db.row_factory = sqlite3.Row
+        return [dict(row) for row in db.execute(query)]
+
+
+def trials(study: Path) -> list[dict[str, Any]]:
+    """The ledger's trials, their params read."""
+    found = rows(study, "SELECT * FROM trials ORDER BY number")
+    return [{**row, "params": json.loads(row["params"])} for row in found]
+
+
+def states(study: Path) -> dict[str, int]:
+    """How many trials there are in each state."""
+    counts: dict[str, int] = {}
+    for trial in trials(study):
+        counts[trial["state"]] = counts.get(trial["state"], 0) + 1
+    return counts
