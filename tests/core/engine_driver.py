@@ -1,0 +1,250 @@
+"""Feeds an engine with events and keeps books of its own on what must follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tuner.core.engine import Engine
+from tuner.core.messages import (
+    Ask,
+    AttemptEnded,
+    AttemptStarted,
+    Command,
+    Event,
+    Finish,
+    KeepBest,
+    ParametersUsed,
+    Reported,
+    Start,
+    Stop,
+    StopRequested,
+    StudyOpened,
+    Suggested,
+    Tell,
+    Verdict,
+    WorkerJoined,
+    WorkerLeft,
+)
+from tuner.core.resources import Capacity, Placement, Resources
+from tuner.core.seeds import training_seed
+from tuner.core.trial import (
+    Attempt,
+    AttemptId,
+    Cause,
+    Direction,
+    Ending,
+    Goal,
+    Params,
+    Report,
+    Suggestion,
+    Trial,
+)
+from tuner.ledger.codec import decode_event, encode_event
+
+GOAL = Goal("score", Direction.MAX)
+SEED = 7
+
+
+def returned(score: float, **others: float) -> Ending:
+    """The ending of an attempt that has a result."""
+    return Ending(Cause.RETURNED, {"score": score, **others}, step=1)
+
+
+class EngineDriver:
+    """An engine, its story so far, and what is known from its commands alone.
+
+    Every event goes through the ledger's codec, every step through `validate`, and every command
+    is checked against the books: so each test that uses this checks the engine's promises too.
+
+    Attributes:
+        engine: The engine.
+        story: Every event with the commands that it was answered with.
+        workers: The workers there are.
+        running: What attempts that were started and are not over hold.
+        over: The attempts that are over.
+        starts: The latest start of every trial.
+        ask: The question that is not answered yet.
+        finish: How the study ended, if it has.
+    """
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.story: list[tuple[Event, list[Command]]] = []
+        self.workers: dict[str, Capacity] = {}
+        self.running: dict[AttemptId, Placement] = {}
+        self.over: list[AttemptId] = []
+        self.starts: dict[int, Start] = {}
+        self.ask: Ask | None = None
+        self.finish: Finish | None = None
+        self.at = 1_000.0
+        self._trial_rows: dict[int, Trial] = {}
+        self._attempt_rows: dict[AttemptId, Attempt] = {}
+        self._stopping = False
+
+    # --- events -----------------------------------------------------------------------------
+
+    def open(
+        self,
+        trials: int | None = None,
+        *,
+        resources: Resources | None = None,
+        max_failures: int | None = None,
+        same_failure_limit: int = 0,
+        goal: Goal = GOAL,
+    ) -> list[Command]:
+        resources = resources or Resources()
+        opened = StudyOpened(
+            self.at, trials, goal, SEED, resources, max_failures, same_failure_limit
+        )
+        self.workers.clear()
+        self.over.extend(self.running)
+        self.running.clear()
+        self.ask = self.finish = None
+        self._stopping = False
+        return self.feed(opened)
+
+    def join(self, worker: str = "w", cores: int = 1, gpus: int = 0) -> list[Command]:
+        capacity = Capacity(tuple(range(cores)), tuple(f"g{number}" for number in range(gpus)))
+        return self.join_with(worker, capacity)
+
+    def join_with(self, worker: str, capacity: Capacity) -> list[Command]:
+        self.workers[worker] = capacity
+        return self.feed(WorkerJoined(self.at, worker, f"node of {worker}", capacity))
+
+    def leave(self, worker: str = "w", reason: str = "gone") -> list[Command]:
+        self.workers.pop(worker, None)
+        for name in [n for n, held in self.running.items() if held.worker == worker]:
+            del self.running[name]
+            self.over.append(name)
+        return self.feed(WorkerLeft(self.at, worker, reason))
+
+    def suggest(self, params: Sequence[Params] | None = None) -> list[Command]:
+        """Answer the question; with fewer suggestions than asked for, the space is exhausted."""
+        if self.ask is None:
+            raise AssertionError("nothing was asked")
+        numbers, self.ask = self.ask.numbers, None
+        if params is None:
+            params = [{"x": number} for number in numbers]
+        suggestions = tuple(Suggestion(each, "test") for each in params)
+        exhausted = len(suggestions) < len(numbers)
+        return self.feed(Suggested(self.at, numbers[0], suggestions, exhausted))
+
+    def started(self, name: AttemptId, pid: int = 1) -> list[Command]:
+        return self.feed(AttemptStarted(self.at, name, pid))
+
+    def report(self, name: AttemptId, step: int, **metrics: float) -> list[Command]:
+        return self.feed(Reported(self.at, name, Report(step, metrics)))
+
+    def end(self, name: AttemptId, ending: Ending) -> list[Command]:
+        if self.running.pop(name, None) is not None:
+            self.over.append(name)
+        return self.feed(AttemptEnded(self.at, name, ending))
+
+    def used(
+        self, name: AttemptId, values: Params, declared: Iterable[Mapping[str, object]] = ()
+    ) -> list[Command]:
+        return self.feed(ParametersUsed(self.at, name, tuple(declared), values))
+
+    def stop(self, verdict: Verdict = Verdict.INTERRUPTED, reason: str = "Ctrl-C") -> list[Command]:
+        return self.feed(StopRequested(self.at, verdict, reason))
+
+    def go(self, trials: int | None = None, *, cores: int = 1, **options: int) -> list[Command]:
+        """Open a study with one worker, and answer its first question."""
+        self.open(trials, **options)  # type: ignore[arg-type]
+        self.join(cores=cores)
+        return self.suggest()
+
+    # --- the books --------------------------------------------------------------------------
+
+    def feed(self, event: Event) -> list[Command]:
+        """Let the engine handle an event that has been in the ledger, and check its answer."""
+        again = decode_event(*encode_event(event))
+        assert repr(again) == repr(event)  # NaN is not equal to itself
+        commands = self.engine.handle(again)
+        self.engine.validate()
+        self.story.append((event, commands))
+        self.at += 1.0
+        trials, attempts = self.engine.take_changes()
+        self._trial_rows.update((trial.number, trial) for trial in trials)
+        self._attempt_rows.update((attempt.id, attempt) for attempt in attempts)
+        for command in commands:
+            self._check(command)
+        self._check_books()
+        return commands
+
+    def _check(self, command: Command) -> None:
+        assert self.finish is None or isinstance(command, Tell), f"{command} after the finish"
+        match command:
+            case Start(attempt=name, placement=placement):
+                assert not self._stopping, f"{command} while the study lets go"
+                assert name not in self.running, f"{name} is started twice"
+                assert name not in self.over, f"{name} is started again"
+                assert placement.worker in self.workers, f"{command} on an unknown worker"
+                before = self.starts.get(name.trial)
+                expected = 0 if before is None else before.attempt.number + 1
+                assert name.number == expected, f"{name} follows {before}"
+                assert command.seed == training_seed(SEED, name.trial, 0)
+                assert command.params == self.trial(name.trial).params
+                best = self.engine.best
+                assert command.incumbent == (None if best is None else best.value)
+                self.running[name] = placement
+                self.starts[name.trial] = command
+                self._check_held(placement.worker)
+            case Stop(attempt=name):
+                self._stopping = True
+                assert name in self.running or name in self.over
+            case Ask(numbers=numbers):
+                assert self.ask is None, "two questions at once"
+                assert not self._stopping, f"{command} while the study lets go"
+                first = len(self._trial_rows)
+                assert [*numbers] == [*range(first, first + len(numbers))]
+                assert numbers
+                self.ask = command
+            case KeepBest(trial=trial):
+                assert trial.value is not None
+            case Finish():
+                assert not self.running, f"{command} while {self.running} run"
+                self.finish = command
+            case _:
+                pass
+
+    def _check_held(self, worker: str) -> None:
+        capacity = self.workers[worker]
+        held = [placement for placement in self.running.values() if placement.worker == worker]
+        cpus = [cpu for placement in held for cpu in placement.cpus]
+        gpus = [gpu for placement in held for gpu in placement.gpus]
+        assert len(cpus) == len(set(cpus))
+        assert set(cpus) <= set(capacity.cpus)
+        assert len(gpus) == len(set(gpus))
+        assert set(gpus) <= set(capacity.gpus)
+        if capacity.memory_bytes:
+            assert sum(placement.memory_bytes for placement in held) <= capacity.memory_bytes
+
+    def _check_books(self) -> None:
+        picture = self.engine.picture
+        assert {run.attempt.id for run in picture.running} == set(self.running)
+        assert picture.workers == len(self.workers)
+        assert picture.cpus == sum(len(each.cpus) for each in self.workers.values())
+        assert picture.cpus_held == sum(len(held.cpus) for held in self.running.values())
+        assert picture.gpus == sum(len(each.gpus) for each in self.workers.values())
+        assert picture.gpus_held == sum(len(held.gpus) for held in self.running.values())
+        assert [*self.engine.trials] == [self._trial_rows[n] for n in sorted(self._trial_rows)]
+        ended = {name for name, row in self._attempt_rows.items() if row.outcome is not None}
+        assert ended == set(self.over)
+        assert set(self._attempt_rows) == ended | set(self.running)
+
+    def trial(self, number: int) -> Trial:
+        return [*self.engine.trials][number]
+
+    def attempt(self, name: AttemptId) -> Attempt:
+        return self._attempt_rows[name]
+
+    def check_replay(self) -> None:
+        """The same events make the same study."""
+        other = Engine()
+        for event, commands in self.story:
+            assert other.handle(decode_event(*encode_event(event))) == commands
+        assert [*other.trials] == [*self.engine.trials]
+        assert other.best == self.engine.best
+        assert other.picture == self.engine.picture
+        assert other.active_seconds == self.engine.active_seconds

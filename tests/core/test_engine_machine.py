@@ -1,0 +1,178 @@
+"""Any order of legal events, late and repeated ones among them, leaves the engine in order."""
+
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+from engine_driver import EngineDriver, returned
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tuner.core.messages import Command, Finish, GrowSpace, Tell, Verdict
+from tuner.core.resources import Capacity, Resources
+from tuner.core.trial import AttemptId, Cause, Ending, TrialState
+
+BUDGETS = st.none() | st.integers(1, 12)
+LIMITS = st.none() | st.integers(0, 3)
+RESOURCES = st.builds(
+    Resources,
+    cpus=st.integers(1, 3),
+    gpus=st.sampled_from([None, 0, 1, 2]),
+    memory_bytes=st.sampled_from([0, 4]),
+)
+CAPACITIES = st.builds(
+    lambda cores, gpus, memory: Capacity(
+        tuple(range(10, 10 + cores)), tuple("ABCD"[:gpus]), memory_bytes=memory
+    ),
+    cores=st.integers(0, 6),
+    gpus=st.integers(0, 3),
+    memory=st.sampled_from([0, 3, 9]),
+)
+SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
+ENDINGS = (
+    SCORES.map(returned)
+    | st.builds(
+        Ending,
+        st.sampled_from([each for each in Cause if each is not Cause.MASTER_LOST]),
+        reason=st.sampled_from(["", "ValueError: 1", "KeyError: 2"]),
+    )
+    | st.just(Ending(Cause.RETURNED, {"other": 1.0}))
+)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """What the loop and any executor may tell the engine, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = EngineDriver()
+        self.joined = 0
+
+    def some_attempt(self, data: st.DataObject, *, late: bool) -> AttemptId:
+        names = self.driver.over if late else [*self.driver.running]
+        return data.draw(st.sampled_from(names))
+
+    @initialize(trials=BUDGETS, resources=RESOURCES, failures=LIMITS, same=st.integers(0, 3))
+    def first_opening(
+        self, trials: int | None, resources: Resources, failures: int | None, same: int
+    ) -> None:
+        self.driver.open(
+            trials, resources=resources, max_failures=failures, same_failure_limit=same
+        )
+
+    @rule(trials=BUDGETS, resources=RESOURCES, failures=LIMITS, same=st.integers(0, 3))
+    def another_master(
+        self, trials: int | None, resources: Resources, failures: int | None, same: int
+    ) -> None:
+        self.first_opening(trials, resources, failures, same)
+
+    @rule(capacity=CAPACITIES)
+    def worker_joins(self, capacity: Capacity) -> None:
+        self.joined += 1
+        self.driver.join_with(f"w{self.joined}", capacity)
+
+    @precondition(lambda self: self.driver.workers)
+    @rule(data=st.data())
+    def worker_leaves(self, data: st.DataObject) -> None:
+        self.driver.leave(data.draw(st.sampled_from([*self.driver.workers])))
+
+    @rule()
+    def an_unknown_worker_leaves(self) -> None:
+        assert self.driver.leave("never seen") == []
+
+    @precondition(lambda self: self.driver.ask is not None)
+    @rule()
+    def sampler_answers(self) -> None:
+        self.driver.suggest()
+
+    @precondition(lambda self: self.driver.ask is not None)
+    @rule(data=st.data())
+    def sampler_is_exhausted(self, data: st.DataObject) -> None:
+        assert self.driver.ask is not None
+        numbers = self.driver.ask.numbers
+        found = data.draw(st.integers(0, len(numbers) - 1))
+        self.driver.suggest([{"x": number} for number in numbers[:found]])
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data())
+    def attempt_starts(self, data: st.DataObject) -> None:
+        assert self.driver.started(self.some_attempt(data, late=False)) == []
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), step=st.integers(1, 9))
+    def attempt_reports(self, data: st.DataObject, step: int) -> None:
+        name = self.some_attempt(data, late=False)
+        assert self.driver.report(name, step, score=0.5) == []
+        latest = {run.attempt.id: run.latest for run in self.driver.engine.picture.running}[name]
+        assert latest is not None
+        assert latest.step == step
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), grows=st.booleans())
+    def attempt_draws_more(self, data: st.DataObject, grows: bool) -> None:
+        name = self.some_attempt(data, late=False)
+        values = {**self.driver.trial(name.trial).params, "late": 1}
+        declared = [{"class_name": "Int", "config": {"name": "late"}}] if grows else []
+        commands = self.driver.used(name, values, declared)
+        assert any(isinstance(command, GrowSpace) for command in commands) == grows
+        assert self.driver.trial(name.trial).params == values
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), ending=ENDINGS)
+    def attempt_ends(self, data: st.DataObject, ending: Ending) -> None:
+        self.driver.end(self.some_attempt(data, late=False), ending)
+
+    @precondition(lambda self: self.driver.over)
+    @rule(data=st.data(), ending=ENDINGS)
+    def late_messages_change_nothing(self, data: st.DataObject, ending: Ending) -> None:
+        name = self.some_attempt(data, late=True)
+        before = self.driver.engine.picture
+        answers: list[Command] = [
+            *self.driver.started(name),
+            *self.driver.report(name, 99, score=9.0),
+            *self.driver.used(name, {"x": -1}, [{"class_name": "Int"}]),
+            *self.driver.end(name, ending),
+        ]
+        assert answers == []
+        assert self.driver.engine.picture == before
+
+    @rule(verdict=st.sampled_from([Verdict.INTERRUPTED, Verdict.TIME_UP]))
+    def stop_is_requested(self, verdict: Verdict) -> None:
+        self.driver.stop(verdict)
+        assert self.driver.engine.picture.stopping or self.driver.finish
+
+    def teardown(self) -> None:
+        if self.driver.engine.active_seconds or self.driver.story:
+            self.finish_the_study()
+            self.driver.check_replay()
+
+    def finish_the_study(self) -> None:
+        """Once every question and every start is answered, the study is over."""
+        driver = self.driver
+        if driver.finish is None:
+            driver.join_with("large", Capacity(tuple(range(9)), ("A", "B"), memory_bytes=99))
+        for _ in range(300):
+            if driver.finish is not None:
+                break
+            if driver.ask is not None:
+                driver.suggest(None if len(driver.ask.numbers) < 20 else [])
+            elif driver.running:
+                driver.end(next(iter(driver.running)), returned(0.1))
+            if len([*driver.engine.trials]) > 60:
+                driver.stop()
+        assert isinstance(driver.finish, Finish), "the study does not end"
+        if driver.finish.verdict in (Verdict.DONE, Verdict.EXHAUSTED):
+            assert all(trial.state.is_final for trial in driver.engine.trials)
+        told: dict[int, TrialState] = {}
+        for _, commands in driver.story:
+            for command in commands:
+                if isinstance(command, Tell):
+                    told[command.trial.number] = command.trial.state
+        for trial in driver.engine.trials:
+            final = trial.state if trial.state.is_final else TrialState.WAITING
+            assert told[trial.number] in (final, TrialState.RUNNING)
+
+
+EngineMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestEngine = EngineMachine.TestCase
