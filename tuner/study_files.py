@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -31,14 +32,17 @@ class StudyFiles:
             best = self._directory.best
             best.mkdir(parents=True, exist_ok=True)
             home = self._directory.trial(trial.number)
-            has_model = False
-            for name in MODEL_FILES:
-                if (home / name).exists():
-                    _put(home / name, best / name)
-                    has_model = True
-            if not has_model and self.best_number() != trial.number:
-                # An objective function keeps what it likes in its checkpoint directory.
-                self._copy_checkpoint(home / "checkpoint", best / "checkpoint")
+            new = [name for name in MODEL_FILES if (home / name).exists()]
+            for name in new:
+                _put(home / name, best / name)
+            is_new = bool(new) or self.best_number() != trial.number
+            # An objective function keeps what it likes in its checkpoint directory.
+            if is_new and not new and _copy_directory(home / "checkpoint", best / "checkpoint"):
+                new = ["checkpoint"]
+            if is_new:
+                # What else lies there is of the best trial before.
+                for name in {*MODEL_FILES, "checkpoint"}.difference(new):
+                    self._remove(name)
             summary = {
                 "trial": trial.number,
                 "metric": goal.metric,
@@ -46,9 +50,13 @@ class StudyFiles:
                 "value": trial.value,
                 "step": trial.step,
                 "hyperparameters": dict(trial.params),
-                "metrics": dict(trial.metrics),
+                # JSON has no word for NaN, which a metric beside the goal's may be.
+                "metrics": {
+                    name: value if math.isfinite(value) else None
+                    for name, value in trial.metrics.items()
+                },
             }
-            text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+            text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
             atomic_write(best / SUMMARY, text.encode())
             for name in MODEL_FILES:
                 (home / name).unlink(missing_ok=True)
@@ -86,13 +94,24 @@ class StudyFiles:
                 if path.parent.name.isdigit() and int(path.parent.name) in over:
                     self.discard(int(path.parent.name))
 
-    def _copy_checkpoint(self, source: Path, target: Path) -> None:
-        fresh = target.with_name("checkpoint.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        if source.is_dir() and any(source.iterdir()):
-            shutil.copytree(source, fresh)
-            shutil.rmtree(target, ignore_errors=True)
-            fresh.rename(target)
+    def _remove(self, name: str) -> None:
+        path = self._directory.best / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _copy_directory(source: Path, target: Path) -> bool:
+    """Put a copy of a directory in another's place; False if there is nothing to copy."""
+    if not source.is_dir() or not any(source.iterdir()):
+        return False
+    fresh = target.with_name(target.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(source, fresh)
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.rename(target)
+    return True
 
 
 def _put(source: Path, target: Path) -> None:

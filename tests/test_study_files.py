@@ -1,0 +1,93 @@
+"""The directory `best/` holds the best trial's model, and nothing of another's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner.core.trial import Direction, Goal, Trial, TrialState
+from tuner.study_directory import StudyDirectory
+from tuner.study_files import StudyFiles
+
+GOAL = Goal("val_loss", Direction.MIN)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StudyDirectory:
+    return StudyDirectory(tmp_path / "study").create()
+
+
+def trial(directory: StudyDirectory, number: int, *files: str, nan: bool = False) -> Trial:
+    for name in files:
+        path = directory.trial(number) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"of trial {number}")
+    metrics = {"val_loss": 0.5, "other": float("nan") if nan else 1.0}
+    return Trial(number, {"x": 1}, "random", TrialState.COMPLETE, 0.5, 3, metrics)
+
+
+def kept(directory: StudyDirectory) -> dict[str, str]:
+    found = {
+        str(path.relative_to(directory.best)): path.read_text()
+        for path in directory.best.rglob("*")
+        if path.is_file()
+    }
+    assert json.loads(found.pop("best.json"))["metric"] == "val_loss"
+    return found
+
+
+KINDS = ["model.keras", "model.weights.h5", "checkpoint/weights.pt"]
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("then", KINDS)
+def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, then: str) -> None:
+    files = StudyFiles(directory)
+    files.keep_best(trial(directory, 0, first), GOAL)
+    assert kept(directory) == {first: "of trial 0"}
+    files.keep_best(trial(directory, 1, then), GOAL)
+    assert kept(directory) == {then: "of trial 1"}
+    assert files.best_number() == 1
+    assert files.model_path() == directory.best / Path(then).parts[0]
+
+
+@pytest.mark.parametrize("first", KINDS)
+def test_a_better_trial_without_a_model_leaves_no_others(
+    directory: StudyDirectory, first: str
+) -> None:
+    files = StudyFiles(directory)
+    files.keep_best(trial(directory, 0, first), GOAL)
+    files.keep_best(trial(directory, 1), GOAL)
+    assert (kept(directory), files.model_path()) == ({}, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_may_be_said_again_after_the_files_were_moved(
+    directory: StudyDirectory, kind: str
+) -> None:
+    files = StudyFiles(directory)
+    best = trial(directory, 4, kind)
+    for _ in range(2):
+        files.keep_best(best, GOAL)
+        assert kept(directory) == {kind: "of trial 4"}
+    files.discard(4)
+    files.keep_best(best, GOAL)
+    assert kept(directory) == {kind: "of trial 4"}
+
+
+def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) -> None:
+    StudyFiles(directory).keep_best(trial(directory, 0, nan=True), GOAL)
+    text = (directory.best / "best.json").read_text()
+    assert "NaN" not in text
+    assert json.loads(text)["metrics"] == {"val_loss": 0.5, "other": None}
+
+
+def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> None:
+    for number in (0, 1, 10):
+        trial(directory, number, *KINDS, "log.txt")
+    StudyFiles(directory).sweep({1, 10})
+    left = {path.relative_to(directory.trials) for path in directory.trials.rglob("*.*")}
+    whole = {Path("0") / name for name in (*KINDS, "log.txt")}
+    assert left == whole | {Path("1/log.txt"), Path("10/log.txt")}
