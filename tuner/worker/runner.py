@@ -236,7 +236,8 @@ def _ending_of_process(run: _Run) -> Ending:
         )
     name = signal.Signals(-status).name
     if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return Ending(Cause.KILLED, reason=f"its process was killed by {name}")
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return Ending(Cause.KILLED, reason=f"its process was killed by {name}{hint}")
     return Ending(Cause.EXITED, reason=f"its process crashed with {name}")
 
 

@@ -208,6 +208,8 @@ def _seed(seed: int, *, deterministic: bool) -> None:
 
 
 def _one_line(error: BaseException) -> str:
+    if isinstance(error, HptuneError):
+        return " ".join(error.message.split())
     text = " ".join(str(error).split())
     name = type(error).__name__
     return f"{name}: {text[:300]}" if text else name
@@ -237,8 +239,7 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
         channel.send(Found(is_keras, tuple(latest), constants, has_accuracy, warnings))
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
-        message = error.message if isinstance(error, HptuneError) else _one_line(error)
-        channel.send(NotFound(message, user_traceback(error)))
+        channel.send(NotFound(_one_line(error), user_traceback(error)))
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
