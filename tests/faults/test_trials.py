@@ -1,0 +1,159 @@
+"""Trials that end in every bad way: the study goes on, and each has its reason."""
+
+from __future__ import annotations
+
+import json
+
+from real_runs import Hptune, rows, states, trials
+
+WAYS = {
+    "good": "",
+    "raises": "raise ValueError(f'bad point {trial.number}')",
+    "exits": "os._exit(3)",
+    "sys.exit": "sys.exit('enough')",
+    "segfault": "ctypes.string_at(0)",
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "nan": "return float('nan')",
+    "inf": "return {'value': float('inf')}",
+    "reports nan": "trial.report(2, value=float('nan'))",
+    "too long": "time.sleep(600)",
+    "loud": "print('x' * 50 + '\\n', end='') or [print('y' * 50) for _ in range(50_000)]",
+    "returns text": "return 'good'",
+    "forks": "subprocess.Popen(['sleep', '600'])",
+    "other nan": "return {'value': 0.5, 'other': float('nan')}",
+}
+
+MODEL = """\
+import ctypes, os, signal, subprocess, sys, time
+
+def objective(hp, trial):
+    way = hp.Choice("way", {ways})
+    print("way out:", way)
+    print("way in:", way, file=sys.stderr)
+    trial.report(1, value=2.0)
+{branches}
+    return 1.0
+"""
+
+
+def model_text() -> str:
+    branches = "\n".join(
+        f"    if way == {way!r}:\n        {action or 'pass'}" for way, action in WAYS.items()
+    )
+    return MODEL.format(ways=list(WAYS), branches=branches)
+
+
+def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> None:
+    model = hptune.file("model.py", model_text())
+    ended = hptune(
+        "run", model, "--search", "grid", "--study", hptune.study(), "--trial-timeout", "3"
+    )
+    assert ended.code == 0, ended.err
+    assert f"the grid has {len(WAYS)} configurations" in ended.err
+
+    found = {trial["params"]["way"]: trial for trial in trials(hptune.study())}
+    assert set(found) == set(WAYS)
+    complete = {way for way, trial in found.items() if trial["state"] == "COMPLETE"}
+    assert complete == {"good", "loud", "forks", "other nan"}
+    reasons = {way: trial["reason"] for way, trial in found.items() if way not in complete}
+    number = found["raises"]["number"]
+    assert reasons == {
+        "raises": f"ValueError: bad point {number}",
+        "exits": "its process exited with status 3 and gave no result",
+        "sys.exit": "sys.exit('enough')",
+        "segfault": "its process crashed with SIGSEGV",
+        "killed": "its process was killed by SIGKILL (out of memory?)",
+        "nan": "value is nan",
+        "inf": "value is inf",
+        "reports nan": "value is nan at step 2",
+        "too long": "ran longer than the 3 s allowed",
+        "returns text": "objective() returned 'good'; allowed are a number or a dict of metrics "
+        "such as {'value': 0.93}",
+    }
+    assert {trial["state"] for way, trial in found.items() if way in reasons} == {"FAILED"}
+    assert "line " in found["raises"]["detail"]
+    assert "bad point" in found["raises"]["detail"]
+
+    # A death from outside may be the machine's fault, so it was tried three times.
+    assert {way: trial["attempts"] for way, trial in found.items() if trial["attempts"] > 1} == {
+        "killed": 3
+    }
+    outcomes = rows(
+        hptune.study(),
+        f"SELECT outcome FROM attempts WHERE trial = {found['killed']['number']} ORDER BY number",
+    )
+    assert [row["outcome"] for row in outcomes] == ["LOST", "LOST", "ERRORED"]
+
+    # All that a trial wrote is in its log, up to the moment of its death.
+    for way, trial in found.items():
+        log = (hptune.study() / "trials" / str(trial["number"]) / "log.txt").read_text()
+        assert f"way out: {way}\n" in log
+        assert f"way in: {way}\n" in log
+    log = (hptune.study() / "trials" / str(found["loud"]["number"]) / "log.txt").read_text()
+    assert log.count("y" * 50) == 50_000
+    log = (hptune.study() / "trials" / str(found["segfault"]["number"]) / "log.txt").read_text()
+    assert "Segmentation fault" in log
+
+    # All of it can be read.
+    text = hptune("status", hptune.study()).out
+    for word in ("4 complete, 10 failed", "SIGSEGV", "log.txt"):
+        assert word in text
+    plain = json.loads(hptune("status", hptune.study(), "--json").out)
+    assert {each["reason"] for each in plain["failures"]} == set(reasons.values())
+    best = json.loads(hptune("best", hptune.study(), "--json").out)
+    assert (best["best"]["value"], best["best"]["metrics"]["other"]) == (0.5, None)
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    kept = (hptune.study() / "best" / "best.json").read_text()
+    assert json.loads(kept, parse_constant=refuse)["trial"] == found["other nan"]["number"]
+
+
+def test_the_same_failure_at_first_stops_the_study(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            return check(x)
+
+        def check(x):
+            raise ValueError(f"{x} is no good")
+        """,
+    )
+    ended = hptune("run", model, "--trials", "20", "--study", hptune.study())
+    assert ended.code == 1
+    for word in ("first 3 trials all failed the same way", "raise ValueError(f", "in check",
+                 f"hptune resume {hptune.study()}"):  # fmt: skip
+        assert word in ended.err
+    assert "tuner/" not in ended.err
+    # Those that ran beside the third one may have ended meanwhile.
+    assert 3 <= states(hptune.study())["FAILED"] <= 4
+
+    # Mended, it goes on; told to, it would have gone on anyway.
+    hptune.file("model.py", 'def objective(hp, trial):\n    return hp.Float("x", 0, 1)')
+    ended = hptune("resume", hptune.study(), "--trials", "6")
+    assert ended.code == 0, ended.err
+    assert states(hptune.study())["COMPLETE"] >= 2
+    assert len(trials(hptune.study())) == 6
+
+
+def test_max_failures(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            if trial.number % 2:
+                raise ValueError("an odd trial")
+            return x
+        """,
+    )
+    ended = hptune("run", model, "--trials", "50", "--max-failures", "2", "--study", hptune.study())
+    assert ended.code == 1
+    for word in ("3 trials failed, allowed are 2", "an odd trial", "hptune resume"):
+        assert word in ended.err
+    assert 3 <= states(hptune.study())["FAILED"] <= 4
+    # What was finished is there.
+    assert hptune("best", hptune.study()).code == 0
