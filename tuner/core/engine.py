@@ -522,6 +522,6 @@ class Engine:
                 raise AssertionError(f"trial {trial.number} is better than the best, {best}")
         if self._finished and self._running:
             raise AssertionError("finished with attempts running")
-        budget = self._budget
+        budget = None if self._opened is None else self._opened.trials
         if budget is not None and len(self._trials) > max(budget, self._trials_at_opening):
             raise AssertionError(f"{len(self._trials)} trials of {budget}")
