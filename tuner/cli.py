@@ -213,17 +213,28 @@ def run(
     is_flag=True,
     help="Go on although the model file now declares another search space.",
 )
+@click.option(
+    "--model-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the model file is now, if it was moved.",
+)
 @_settings_options
-def resume(directory: Path, accept_space: bool, quiet: bool, **options: Any) -> None:
+def resume(
+    directory: Path, accept_space: bool, model_file: Path | None, quiet: bool, **options: Any
+) -> None:
     """Go on with the study in DIR, after a stop, a crash, or for more trials.
 
     --trials is the total: a study of 50 trials resumed with --trials 80 runs 30 more.
     """
+    from .model_file import check_path
     from .run import leave_at_once
     from .run import resume as resume_study
     from .study_directory import StudyDirectory
 
     changes = {name: value for name, value in options.items() if value is not None}
+    if model_file is not None:
+        changes["source"] = check_path(model_file)
     where = StudyDirectory(directory)
     _run_and_close(
         where,

@@ -118,7 +118,8 @@ class StudyLoop:
             StudyError: The ledger cannot be written, or the executor broke. What the ledger
                 holds is whole, and the study can be resumed.
         """
-        self._take_in([opened])
+        # What came before, such as workers that were quicker than we, belongs to this run.
+        self._take_in([opened, *self._executor.events(0.0)])
         self._show()
         while self._finish is None:
             events = self._executor.events(POLL_SECONDS)

@@ -14,12 +14,12 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
-from .errors import ModelFileError
+from .errors import ModelFileError, UsageError
 
 ENTRY_POINTS = (
     "build_model(hp), a keras_tuner.HyperModel subclass or instance, or objective(hp, trial)"
@@ -77,6 +77,37 @@ class BuildFunction:
         self.build = build
 
 
+@dataclass(frozen=True, slots=True)
+class StoredData:
+    """Data in a file that all trials of a machine read through the same memory."""
+
+    path: Path
+
+    @classmethod
+    def store(cls, data: Any, path: Path) -> Self:
+        """Write the data.
+
+        Raises:
+            UsageError: It cannot be written for another process.
+        """
+        import joblib
+
+        try:
+            joblib.dump(data, path)
+        except Exception as error:  # whatever an object raises that cannot be pickled
+            raise UsageError(
+                f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
+                "function that returns (train, validation) and is called in each trial"
+            ) from error
+        return cls(path)
+
+    def __call__(self) -> Any:
+        """Read the data; what is an array is mapped, not copied."""
+        import joblib
+
+        return joblib.load(self.path, mmap_mode="r")
+
+
 def check_path(path: Path) -> ObjectiveSource:
     """The source for a model file.
 
@@ -106,6 +137,10 @@ def load(source: ObjectiveSource) -> UserCode:
             code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
         if not isinstance(code, UserCode):
             raise ModelFileError(f"{source.path} does not hold an objective")
+        if isinstance(code.load_data, StoredData):
+            # The study directory may have been moved since.
+            beside = Path(source.path).with_name(code.load_data.path.name)
+            code = replace(code, load_data=StoredData(beside))
         return code
     return _entry_points(_import(Path(source.path)), source.path)
 

@@ -26,6 +26,7 @@ from .executors.base import Executor
 from .ledger import Ledger
 from .loop import StudyLoop
 from .master_lock import MasterLock
+from .model_file import ObjectiveSource, SourceKind
 from .reporting.progress import Progress, RunHeader
 from .samplers import make_sampler
 from .settings import LocalShape, StudySettings, resolve_epochs, resolve_goal, resolve_shape
@@ -165,6 +166,10 @@ def resume(
     with directory.acquire() as lock, Ledger.open(directory) as ledger:
         facts = ledger.facts
         settings = replace(StudySettings.from_json(facts["settings"]), **changes)
+        if settings.source.kind is SourceKind.PICKLE:
+            # It lies in the study directory, which may have been moved since.
+            beside = directory.path / Path(settings.source.path).name
+            settings = replace(settings, source=ObjectiveSource(SourceKind.PICKLE, str(beside)))
         engine = Engine()
         for event in ledger.events():
             engine.handle(event)

@@ -7,17 +7,16 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .core.messages import Verdict
 from .core.trial import Direction
 from .errors import UsageError
-from .model_file import BuildFunction, ObjectiveSource, SourceKind, UserCode, save
+from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, UserCode, save
 from .reporting.progress import make_progress
 from .run import RunResult, free_directory, resume, start
-from .settings import DEFAULT_TRIALS, StudySettings
+from .settings import StudySettings
 from .study import Study
 from .study_directory import StudyDirectory
 
@@ -47,7 +46,8 @@ class Tuner:
         objective: The metric to optimise; None for `val_accuracy` where the model measures it,
             `val_loss` elsewhere, and the returned number of an objective function.
         search: How to search, as `--search` of the command line.
-        trials: The total number of trials; None for the whole grid with `search="grid"`.
+        trials: The total number of trials; None for 50, or for the whole grid with
+            `search="grid"`.
         direction: "max" or "min"; None to tell from the metric's name.
         directory: Where to keep the study; None for `studies/MODEL_FN-N`.
         resume: Go on with the study in `directory`, if there is one.
@@ -69,7 +69,7 @@ class Tuner:
         objective: str | None = None,
         *,
         search: str = "random",
-        trials: int | None = DEFAULT_TRIALS,
+        trials: int | None = None,
         direction: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -179,8 +179,7 @@ class Tuner:
             train = (x,) if y is None else (x, y)
             if sample_weight is not None:
                 train = (*train, sample_weight)
-            load_data = _StoredData(str(folder / DATA_FILE))
-            load_data.store((train, validation))
+            load_data = StoredData.store((train, validation), folder / DATA_FILE)
         code = UserCode(
             hypermodel=self._code.hypermodel,
             objective=self._code.objective,
@@ -188,29 +187,6 @@ class Tuner:
             fit_arguments=dict(fit_arguments),
         )
         save(code, Path(self._settings.source.path))
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredData:
-    """Data in a file that all trials of a machine read through the same memory."""
-
-    path: str
-
-    def store(self, data: Any) -> None:
-        import joblib
-
-        try:
-            joblib.dump(data, self.path)
-        except Exception as error:  # whatever an object raises that cannot be pickled
-            raise UsageError(
-                f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
-                "function that returns (train, validation) and is called in each trial"
-            ) from error
-
-    def __call__(self) -> Any:
-        import joblib
-
-        return joblib.load(self.path, mmap_mode="r")
 
 
 def _user_code(model_fn: Any) -> UserCode:

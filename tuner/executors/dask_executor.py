@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import dask
 from distributed import Client, Future, LocalCluster
 
 from ..core.clock import Clock
@@ -89,22 +88,20 @@ class DaskExecutor(Executor):
                 "it must not start them when it is only imported. Put the part that runs the "
                 "study under `if __name__ == '__main__':`."
             )
-        # Dask's workers are daemons by default and may then have no children.
-        with dask.config.set({"distributed.worker.daemon": False}):
-            try:
-                self._cluster = LocalCluster(
-                    n_workers=len(self._cores),
-                    threads_per_worker=len(self._cores[0]),
-                    processes=True,
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    # Trials are processes of their own, which Dask's limit does not see.
-                    memory_limit=0,
-                    silence_logs=logging.ERROR,
-                )
-            except (OSError, RuntimeError, TimeoutError) as error:
-                raise StudyError(f"The Dask cluster cannot be started: {error}") from error
-            return Client(self._cluster, set_as_default=False)
+        try:
+            self._cluster = LocalCluster(
+                n_workers=len(self._cores),
+                threads_per_worker=len(self._cores[0]),
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                # Trials are processes of their own, which Dask's limit does not see.
+                memory_limit=0,
+                silence_logs=logging.ERROR,
+            )
+        except (OSError, RuntimeError, TimeoutError) as error:
+            raise StudyError(f"The Dask cluster cannot be started: {error}") from error
+        return Client(self._cluster, set_as_default=False)
 
     def start(self, order: AttemptOrder) -> None:
         """Submit the attempt as a task to the worker of its placement."""
