@@ -27,9 +27,8 @@ DATA_FILE = "data.joblib"
 class Tuner:
     """Searches the hyperparameters of a model; `fit` takes what Keras's `fit` takes.
 
-    In a script, make it and call it under ``if __name__ == "__main__":``, since workers import
-    the script. Every trial trains in a process of its own, so `model_fn` and the data are sent
-    there: the data as arrays, or as a function that makes them.
+    For scripts and notebooks. Every trial trains in a process of its own, so `model_fn` and the
+    data are sent there: the data as arrays, or as a function that makes them.
 
     >>> def build_model(hp):                                          # doctest: +SKIP
     ...     units = hp.Int("units", 32, 512, sampling="log")

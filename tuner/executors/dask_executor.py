@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import multiprocessing
 import pickle
+import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from distributed import Client, Future, LocalCluster
+from distributed import Client, Future, LocalCluster, Nanny, Status
 
 from ..core.clock import Clock
 from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
 from ..core.trial import AttemptId, Cause, Ending
-from ..errors import StudyError, UsageError
+from ..errors import StudyError
 from ..model_file import ObjectiveSource
 from ..worker.agent import Agent, announcement, run_attempt, stop_attempt
 from ..worker.orders import AttemptOrder
@@ -25,6 +25,32 @@ _WORKERS_COME_AND_GO = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
 
 log = logging.getLogger(__name__)
+
+
+class _Nanny(Nanny):
+    """Starts (and restarts) a worker without running the user's script in it.
+
+    Python's way of starting a process imports the script that is running. A worker needs nothing
+    of it, and would pay for its imports, a framework perhaps, in time and memory; and a script
+    without `if __name__ == "__main__":` would start the whole study again.
+    """
+
+    _script: ClassVar[dict[str, Any]] = {}
+    _starting: ClassVar[int] = 0
+
+    async def instantiate(self) -> Status:
+        main = vars(sys.modules["__main__"])
+        if not _Nanny._starting:
+            _Nanny._script = {name: main.get(name) for name in ("__file__", "__spec__")}
+        _Nanny._starting += 1
+        main.pop("__file__", None)
+        main["__spec__"] = None
+        try:
+            return await super().instantiate()
+        finally:
+            _Nanny._starting -= 1
+            if not _Nanny._starting:
+                main.update({k: v for k, v in _Nanny._script.items() if v or k == "__spec__"})
 
 
 class DaskExecutor(Executor):
@@ -82,17 +108,12 @@ class DaskExecutor(Executor):
             self._on_joined(event)
 
     def _start_cluster(self) -> Any:
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise UsageError(
-                "Workers are started by running your script again up to where it starts them, so "
-                "it must not start them when it is only imported. Put the part that runs the "
-                "study under `if __name__ == '__main__':`."
-            )
         try:
             self._cluster = LocalCluster(
                 n_workers=len(self._cores),
                 threads_per_worker=len(self._cores[0]),
                 processes=True,
+                worker_class=_Nanny,
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
                 # Trials are processes of their own, which Dask's limit does not see.
