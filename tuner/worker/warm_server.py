@@ -206,7 +206,8 @@ def main(address: str, source_kind: str, source_path: str) -> None:
     # The children share these pages until somebody writes to them; the collector would.
     gc.collect()
     gc.freeze()
-    os.write(ready, READY)
+    with contextlib.suppress(BrokenPipeError):  # the owner is gone; the server will see it
+        os.write(ready, READY)
     os.close(ready)
     server.run()
 
