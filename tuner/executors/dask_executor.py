@@ -87,7 +87,7 @@ class DaskExecutor(Executor):
         self._client = client
         self._is_ours = client is None
         self._cluster: Any = None
-        self._futures: dict[AttemptId, Future[None]] = {}
+        self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
         self._lock = threading.Lock()
         self._opened = False
@@ -126,27 +126,37 @@ class DaskExecutor(Executor):
 
     def start(self, order: AttemptOrder) -> None:
         """Submit the attempt as a task to the worker of its placement."""
+        worker = order.placement.worker
+        with self._lock:
+            if worker not in self._workers:
+                return
         future = self._client.submit(
             run_attempt,
             self._name,
             order,
             key=f"{self._name}-trial-{order.attempt}",
-            workers=[order.placement.worker],
+            workers=[worker],
             allow_other_workers=False,
             pure=False,
             retries=0,
         )
-        self._futures[order.attempt] = future
+        self._futures[order.attempt] = (worker, future)
         future.add_done_callback(lambda done: self._on_done(order.attempt, done))
 
     def stop(self, attempt: AttemptId) -> None:
         """Send the order to the attempt's agent."""
-        future = self._futures.get(attempt)
+        worker, future = self._futures.get(attempt, ("", None))
         if future is None or future.done():
             return
-        self._client.run(
-            stop_attempt, self._name, attempt, wait=False, on_error="ignore", nanny=False
-        )
+
+        async def send() -> None:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._client.run(
+                    stop_attempt, self._name, attempt, workers=[worker], on_error="ignore"
+                )
+
+        # Not waited for: a worker that hangs must not hold up the study.
+        self._client.loop.add_callback(send)
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """What happened since the last call."""
@@ -156,6 +166,11 @@ class DaskExecutor(Executor):
         for event in events:
             if isinstance(event, AttemptEnded):
                 self._futures.pop(event.attempt, None)
+            elif isinstance(event, WorkerLeft):
+                # Dask would keep their tasks for a worker that comes back to the same address.
+                for attempt, (worker, _) in list(self._futures.items()):
+                    if worker == event.worker:
+                        del self._futures[attempt]
         return events
 
     def wake(self) -> None:
@@ -171,7 +186,8 @@ class DaskExecutor(Executor):
             self._client.unregister_worker_plugin(self._name)
             self._client.unsubscribe_topic(self._name)
             self._client.unsubscribe_topic(_WORKERS_COME_AND_GO)
-            self._client.cancel(list(self._futures.values()), force=True)
+            futures = [future for _, future in self._futures.values()]
+            self._client.cancel(futures, force=True)
         self._futures.clear()
         if self._is_ours:
             with contextlib.suppress(OSError, TimeoutError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import asyncio
 import pickle
 import threading
 from collections.abc import Mapping
@@ -103,8 +105,9 @@ def run_attempt(name: str, order: AttemptOrder) -> None:
     agent.run(order)
 
 
-def stop_attempt(name: str, attempt: AttemptId, dask_worker: Any = None) -> None:
+async def stop_attempt(name: str, attempt: AttemptId, dask_worker: Any = None) -> None:
     """Tell an attempt on this worker to let go."""
     agent = dask_worker.plugins.get(name)
     if agent is not None:
-        agent.stop(attempt)
+        # It may have to wait while another attempt is started; Dask's own work may not.
+        await asyncio.to_thread(agent.stop, attempt)

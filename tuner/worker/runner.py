@@ -60,6 +60,7 @@ class AttemptRunner:
         self._own_parent: WarmParent | None = None
         self._client: Client | None = None
         self._runs: dict[AttemptId, _Run] = {}
+        self._stopped_early: set[AttemptId] = set()
         self._lock = threading.RLock()
         self._wake_reader, self._wake_writer = _pipe()
         self._closing = False
@@ -73,7 +74,9 @@ class AttemptRunner:
                 channel = self._connected().fork(order.attempt, order)
                 timeout = order.brief.trial_timeout_seconds
                 kill_at = None if timeout is None else time.monotonic() + timeout
-                self._runs[order.attempt] = _Run(order, channel, kill_at)
+                run = self._runs[order.attempt] = _Run(order, channel, kill_at)
+                if order.attempt in self._stopped_early:
+                    self._let_go(run)
         except (OSError, StudyError) as error:
             reason = f"no process could be started for it: {error}"
             self._tell(order.attempt, Ending(Cause.WORKER_LOST, reason=reason))
@@ -84,13 +87,20 @@ class AttemptRunner:
         """Tell an attempt to let go; after a grace time it is killed. Over already: no matter."""
         with self._lock:
             run = self._runs.get(attempt)
-            if run is None:
-                return
-            run.told_to_stop = True
-            run.kill_at = time.monotonic() + GRACE_SECONDS
-            with contextlib.suppress(OSError):
-                run.channel.send("stop")
+            if run is not None:
+                self._let_go(run)
+            else:
+                # Over, or not begun: this order may have overtaken the order to start.
+                self._stopped_early.add(attempt)
         self._wake()
+
+    def _let_go(self, run: _Run) -> None:
+        if run.told_to_stop:
+            return
+        run.told_to_stop = True
+        run.kill_at = time.monotonic() + GRACE_SECONDS
+        with contextlib.suppress(OSError):
+            run.channel.send("stop")
 
     @property
     def running(self) -> list[AttemptId]:
