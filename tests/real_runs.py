@@ -14,7 +14,7 @@ import tempfile
 import textwrap
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,15 @@ class Hptune:
         return path
 
     def start(self, *arguments: object, **environment: str) -> Started:
+        return self._start([COMMAND, *map(str, arguments)], environment)
+
+    def script(self, text: str, **environment: str) -> Started:
+        """Start a Python script of the user's."""
+        return self._start([sys.executable, self.file("script.py", text)], environment)
+
+    def _start(self, command: list[Any], environment: Mapping[str, str]) -> Started:
         process = subprocess.Popen(
-            [COMMAND, *map(str, arguments)],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import ModelFileError, SpaceError
 from ..model_file import UserCode
 from .function_objective import read_result
+from .hyperparameters import import_keras_tuner
 from .keras_objective import fit_arguments, has_own_fit, load_data, own_fit
 
 MAX_BUILDS = 60
@@ -64,9 +65,8 @@ def find_space(code: UserCode, declared: Declared) -> tuple[bool, tuple[str, ...
     Raises:
         BaseException: What the user's code raises with the default values.
     """
-    import keras_tuner
 
-    class Watched(keras_tuner.HyperParameters):  # type: ignore[misc]
+    class Watched(import_keras_tuner().HyperParameters):  # type: ignore[misc]
         """KerasTuner's own, telling of each new declaration, and more of what is wrong in one."""
 
         def Int(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:  # noqa: N802

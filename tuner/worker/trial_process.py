@@ -145,10 +145,10 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
 
 
 def _hyperparameters(order: AttemptOrder) -> Any:
-    import keras_tuner
+    from ..training.hyperparameters import import_keras_tuner
 
     config = {"space": list(order.space), "values": dict(order.params)}
-    return keras_tuner.HyperParameters.from_config(config)
+    return import_keras_tuner().HyperParameters.from_config(config)
 
 
 def _declarations(hp: Any) -> list[dict[str, object]]:
@@ -201,7 +201,7 @@ def _seed(seed: int, *, deterministic: bool) -> None:
         sys.modules["numpy"].random.seed(seed % 2**32)
     if "keras" in sys.modules:
         sys.modules["keras"].utils.set_random_seed(seed)
-    elif "torch" in sys.modules:
+    if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
     if deterministic and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()

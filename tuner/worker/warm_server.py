@@ -29,22 +29,22 @@ from pathlib import Path
 from typing import Any
 
 from ..model_file import ObjectiveSource, SourceKind, load
+from ..training.hyperparameters import import_keras_tuner
 from . import trial_process
 
 READY = b"ready\n"
 UNSAFE_STATUS = 75
 """Exit status that asks to be started again without the user's file."""
 
-# What keras, its TensorFlow backend and a trial import only when they are first used; found by
-# comparing `sys.modules` before and after a trial.
+# What a trial imports only when it first uses it.
 _USED_LATER = (
-    "keras.src.backend.tensorflow.trainer",
+    "keras.src.backend.{backend}.trainer",
     "keras.src.saving.saving_api",
     "keras.src.trainers.data_adapters.array_data_adapter",
+    "threadpoolctl",
     "tuner.training.function_objective",
     "tuner.training.keras_objective",
     "tuner.training.probe",
-    "threadpoolctl",
 )
 
 
@@ -157,19 +157,21 @@ def _threads() -> int:
 
 
 def _preload(source: ObjectiveSource | None) -> None:
-    import keras_tuner  # noqa: F401
-
+    if source is not None:
+        code = None
+        before = _threads()
+        # A file that cannot be imported says so again in the child, where it is reported.
+        with contextlib.suppress(BaseException), _ending_with_the_owner():
+            code = load(source)
+        if _threads() > before:
+            os._exit(UNSAFE_STATUS)
+        if code is None:
+            return  # nothing will be trained
+    import_keras_tuner()
+    backend = sys.modules["keras"].config.backend()
     for name in _USED_LATER:
         with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    if source is None:
-        return
-    before = _threads()
-    # A file that cannot be imported says so again in the child, where it is reported.
-    with contextlib.suppress(BaseException), _ending_with_the_owner():
-        load(source)
-    if _threads() > before:
-        os._exit(UNSAFE_STATUS)
+            importlib.import_module(name.format(backend=backend))
 
 
 @contextlib.contextmanager

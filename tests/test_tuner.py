@@ -1,0 +1,171 @@
+"""`Tuner(…).fit(…)`, as scripts use it: each test runs a real script in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from real_runs import Hptune, states, trials, wait_for
+
+PLAIN = """
+    import json
+    from tuner import Tuner
+
+    def objective(hp, trial):
+        x = hp.Float("x", -1.0, 1.0)
+        return (x - 0.3) ** 2
+"""
+
+
+def test_an_objective_is_tuned_from_a_script_that_has_no_guard(hptune: Hptune) -> None:
+    ended = hptune.script(
+        PLAIN
+        + """
+    study = Tuner(objective, trials=5, directory="study", seed=1, quiet=True).fit()
+    best = study.best_trial
+    print(json.dumps([best.value, study.best_hyperparameters, len(study.trials)]))
+    """
+    ).wait()
+    assert (ended.code, ended.err) == (0, "")
+    value, params, count = json.loads(ended.out)
+    assert value == pytest.approx((params["x"] - 0.3) ** 2)
+    assert count == 5
+    assert value == min(trial["value"] for trial in trials(hptune.study()))
+
+
+def test_a_study_goes_on_where_it_was_moved_to(hptune: Hptune) -> None:
+    first = hptune.script(
+        PLAIN + '\n    Tuner(objective, trials=2, directory="study").fit()\n'
+    ).wait()
+    assert first.code == 0, first.err
+    shutil.move(hptune.study(), hptune.study("elsewhere"))
+    (hptune.directory / "script.py").unlink()
+    ended = hptune("resume", "elsewhere", "--trials", 4)
+    assert ended.code == 0, ended.err
+    assert states(hptune.study("elsewhere")) == {"COMPLETE": 4}
+
+
+def test_resume_is_asked_for(hptune: Hptune) -> None:
+    script = (
+        PLAIN
+        + """
+    import sys
+    Tuner(objective, trials=int(sys.argv[1]) if len(sys.argv) > 1 else 2, directory="study",
+          resume=RESUME, quiet=True).fit()
+    """
+    )
+    assert hptune.script(script.replace("RESUME", "True")).wait().code == 0
+    again = hptune.script(script.replace("RESUME", "False")).wait()
+    assert again.code == 1
+    assert "StudyExistsError" in again.err
+    more = hptune.script(script.replace("RESUME", "True").replace("else 2", "else 3")).wait()
+    assert more.code == 0, more.err
+    assert states(hptune.study()) == {"COMPLETE": 3}
+
+
+def test_ctrl_c_lets_go_and_resume_goes_on(hptune: Hptune) -> None:
+    script = """
+        import time
+        from tuner import Tuner
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0.0, 1.0)
+            for step in range(1, 2000):
+                trial.report(step, value=x)
+                if trial.should_stop():
+                    break
+                time.sleep(SECONDS)
+            return x
+
+        Tuner(objective, trials=2, directory="study", resume=True).fit()
+        print("not reached")
+    """
+    started = hptune.script(script.replace("SECONDS", "0.05"))
+    wait_for((hptune.study() / "trials/0/log.txt").exists, "the first trial", seconds=30)
+    started.interrupt()
+    ended = started.wait()
+    assert "KeyboardInterrupt" in ended.err
+    assert "not reached" not in ended.out
+    assert states(hptune.study()) == {"WAITING": 2}
+    hptune.assert_nothing_left()
+    again = hptune.script(script.replace("SECONDS", "0.0"))
+    assert again.wait().code == 0
+    assert states(hptune.study()) == {"COMPLETE": 2}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("Tuner(3)", "model_fn is 3; allowed are build_model(hp)"),
+        ("Tuner(objective, direction='up')", "direction is 'up'; allowed are 'max' and 'min'"),
+        ("Tuner(objective, trials=0)", "trials is 0; allowed are whole numbers from 1 on"),
+        ("Tuner(objective, cores=2)", "unexpected keyword argument 'cores'"),
+        ("Tuner(objective, search='tree')", "tree"),
+        ("Tuner(lambda hp: lock.acquire()).fit()", "must not refer to open files, locks"),
+        ("Tuner(lambda hp: None).fit(x=lock, y=[1])", "the data cannot be sent"),
+    ],
+)
+def test_a_wrong_call_says_what_is_allowed(hptune: Hptune, call: str, said: str) -> None:
+    fit = call if call.endswith(")") and ".fit(" in call else call + ".fit()"
+    ended = hptune.script(
+        PLAIN + f"\n    import threading\n    lock = threading.Lock()\n    {fit}\n"
+    ).wait()
+    assert ended.code == 1
+    assert said in ended.err.splitlines()[-1]
+    assert not (hptune.directory / "studies").exists() or not any(
+        (hptune.directory / "studies").iterdir()
+    )
+
+
+@pytest.mark.slow
+def test_a_keras_model_and_its_data_travel_from_a_script(hptune: Hptune) -> None:
+    ended = hptune.script(
+        """
+        import json
+        import keras
+        import numpy as np
+        from tuner import Tuner
+
+        def build_model(hp):
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(hp.Int("units", 2, 8))])
+            model.add(keras.layers.Dense(1))
+            model.compile("sgd", "mse", metrics=["mae"])
+            return model
+
+        x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+        y = x.sum(axis=1)
+        tuner = Tuner(build_model, objective="val_mae", trials=3, directory="study", quiet=True)
+        study = tuner.fit(
+            x[:48], y[:48], validation_data=(x[48:], y[48:]), epochs=3, batch_size=16
+        )
+        loss, mae = study.best_model().evaluate(x[48:], y[48:], verbose=0)
+        print(json.dumps([study.best_trial.value, mae, list(study.trials_dataframe()["state"])]))
+        """
+    ).wait(seconds=180)
+    assert ended.code == 0, ended.err
+    value, measured, found = json.loads(ended.out.splitlines()[-1])
+    assert measured == pytest.approx(value, rel=1e-5)
+    assert found == ["COMPLETE"] * 3
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_client_and_a_joblib_backend_carry_trials(hptune: Hptune) -> None:
+    ended = hptune.script(
+        PLAIN
+        + """
+    if __name__ == "__main__":
+        import joblib
+        from distributed import Client, LocalCluster
+
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+            with Client(cluster) as client:
+                own = Tuner(objective, trials=4, directory="a", client=client, quiet=True).fit()
+                assert len(client.scheduler_info()["workers"]) == 2  # left as they were found
+        with joblib.parallel_config("threading"):
+            Tuner(objective, trials=4, directory="b", executor="joblib", quiet=True).fit()
+    """
+    ).wait(seconds=180)
+    assert ended.code == 0, ended.err
+    for name in "ab":
+        assert states(hptune.study(name)) == {"COMPLETE": 4}
