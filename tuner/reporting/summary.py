@@ -257,6 +257,9 @@ def _next_lines(view: StudyView, finish: Finish) -> list[str]:
     if finish.verdict is Verdict.DONE and view.budget_trials is not None:
         more = 2 * view.budget_trials
         commands.append((f"hptune resume {directory} --trials {more}", "search on"))
+    elif finish.verdict is Verdict.TIME_UP:
+        # The limit holds for all runs together, so without a longer one it would stop at once.
+        commands.append((f"hptune resume {directory} --timeout LONGER", "go on from here"))
     elif finish.verdict is not Verdict.EXHAUSTED:
         commands.append((f"hptune resume {directory}", "go on from here"))
     width = max((len(command) for command, _ in commands), default=0)
