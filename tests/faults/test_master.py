@@ -1,0 +1,306 @@
+"""The master is told to let go, or dies, in every way: nothing is lost, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from real_runs import Hptune, Started, is_alive, rows, states, trials, wait_for
+
+# Trials of a length that the test chooses: they end when their gate is there.
+GATED = """\
+import os, time
+
+GATE = {gate!r}
+
+def objective(hp, trial):
+    x = hp.Float("x", 0, 1)
+    trial.report(1, value=x)
+    while not os.path.exists(GATE):
+        if trial.should_stop():
+            return None
+        time.sleep(0.02)
+    return x
+"""
+
+# Trials that are never done and do not listen.
+DEAF = """\
+import time
+
+def objective(hp, trial):
+    x = hp.Float("x", 0, 1)
+    trial.report(1, value=x)
+    while True:
+        try:
+            time.sleep(1)
+        except BaseException:
+            pass
+"""
+
+QUICK = """\
+import time
+
+def objective(hp, trial):
+    x = hp.Float("x", 0, 1)
+    trial.report(1, value=x)
+    time.sleep(0.3)
+    return x
+"""
+
+
+def count(study: Path, condition: str) -> int:
+    if not (study / "study.db").exists():
+        return 0
+    found: int = rows(study, f"SELECT count(*) AS n FROM trials WHERE {condition}")[0]["n"]
+    return found
+
+
+def wait_until_running(hptune: Hptune, started: Started, *, trials: int = 1) -> None:
+    def is_running() -> bool:
+        assert started.process.poll() is None, started.wait()
+        if not (hptune.study() / "study.db").exists():
+            return False
+        reports = rows(hptune.study(), "SELECT count(DISTINCT trial) AS n FROM reports")
+        return bool(reports[0]["n"] >= trials)
+
+    wait_for(is_running, "trials to run")
+
+
+def assert_each_trial_exactly_once(study: Path, number: int) -> None:
+    found = trials(study)
+    assert [trial["number"] for trial in found] == list(range(number))
+    assert {trial["state"] for trial in found} == {"COMPLETE"}
+    finished = rows(study, "SELECT trial FROM attempts WHERE outcome = 'FINISHED' ORDER BY trial")
+    assert [row["trial"] for row in finished] == list(range(number))
+    assert rows(study, "SELECT * FROM attempts WHERE outcome IS NULL") == []
+    # Told to the sampler as if nothing had happened: no configuration twice.
+    assert len({trial["params"]["x"] for trial in found}) == number
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM", "hptune stop"])
+def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
+    gate = hptune.directory / "gate"
+    model = hptune.file("model.py", GATED.format(gate=str(gate)))
+    started = hptune.start("run", model, "--trials", "5", "--study", hptune.study())
+    wait_until_running(hptune, started)
+
+    if how == "Ctrl-C":
+        # Meanwhile, it can be watched, and nobody else can run it.
+        plain = json.loads(hptune("status", hptune.study(), "--json").out)
+        assert plain["master"]["pid"] == started.pid
+        assert "running" in hptune("status", hptune.study()).out
+        ended = hptune("best", hptune.study())
+        assert (ended.code, "No trial" in ended.err) == (1, True)
+        second = hptune("resume", hptune.study())
+        assert second.code == 1
+        assert str(started.pid) in second.err
+        assert hptune("run", model, "--study", hptune.study()).code == 2
+        started.interrupt()
+    elif how == "SIGTERM":
+        os.kill(started.pid, signal.SIGTERM)
+    else:
+        stopped = hptune("stop", hptune.study())
+        assert stopped.code == 0, stopped.err
+        assert "hptune resume" in stopped.out
+
+    ended = started.wait(seconds=30)
+    assert ended.code == 130
+    assert f"hptune resume {hptune.study()}" in ended.out
+    assert "Traceback" not in ended.err
+    hptune.assert_nothing_left()
+    assert set(states(hptune.study())) == {"WAITING"}
+    assert {row["outcome"] for row in rows(hptune.study(), "SELECT outcome FROM attempts")} == {
+        "RELEASED"
+    }
+    if how == "hptune stop":
+        again = hptune("stop", hptune.study())
+        assert (again.code, "nothing to stop" in again.err) == (1, True)
+
+    gate.touch()
+    ended = hptune("resume", hptune.study())
+    assert ended.code == 0, ended.err
+    assert_each_trial_exactly_once(hptune.study(), 5)
+
+
+def test_twice_means_at_once(hptune: Hptune) -> None:
+    model = hptune.file("model.py", DEAF)
+    started = hptune.start("run", model, "--trials", "3", "--study", hptune.study())
+    wait_until_running(hptune, started)
+    started.interrupt()
+    wait_for(
+        lambda: rows(hptune.study(), "SELECT 1 FROM events WHERE kind = 'StopRequested'"),
+        "the first Ctrl-C to be taken in",
+    )
+    began = time.monotonic()
+    started.interrupt()
+    ended = started.wait(seconds=10)
+    assert ended.code == 130
+    assert time.monotonic() - began < 3
+    hptune.assert_nothing_left(seconds=5)
+
+    hptune.file("model.py", QUICK)
+    assert hptune("resume", hptune.study()).code == 0
+    assert_each_trial_exactly_once(hptune.study(), 3)
+
+
+@pytest.mark.slow
+def test_what_ignores_the_order_is_killed_after_the_grace_time(hptune: Hptune) -> None:
+    model = hptune.file("model.py", DEAF)
+    ended = hptune("run", model, "--trials", "3", "--timeout", "2s", "--study", hptune.study())
+    assert ended.code == 1  # the time is up, and no trial is complete
+    assert "No trial is complete" in ended.err
+    found = rows(hptune.study(), "SELECT outcome, reason FROM attempts")
+    assert {row["outcome"] for row in found} == {"RELEASED"}
+    assert all("killed after the grace time" in row["reason"] for row in found)
+
+
+def test_the_studys_time_is_up(hptune: Hptune) -> None:
+    model = hptune.file("model.py", QUICK)
+    ended = hptune("run", model, "--trials", "10000", "--timeout", "3s", "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert "time" in ended.out
+    assert f"hptune resume {hptune.study()} --timeout" in ended.out
+    done = states(hptune.study())["COMPLETE"]
+    assert 1 <= done < 40
+    # No time is left, and none is taken.
+    again = hptune("resume", hptune.study())
+    assert again.code == 0
+    assert states(hptune.study())["COMPLETE"] == done
+    more = hptune("resume", hptune.study(), "--timeout", "1h", "--trials", str(done + 4))
+    assert more.code == 0
+    assert_each_trial_exactly_once(hptune.study(), len(trials(hptune.study())))
+
+
+def test_killed_again_and_again(hptune: Hptune) -> None:
+    """`kill -9` before, at and after the first trial; every trial is run exactly once."""
+    model = hptune.file("model.py", QUICK)
+    study = hptune.study()
+
+    started = hptune.start("run", model, "--trials", "8", "--study", study)
+    wait_for(lambda: any("warm_server" in p for p in hptune.processes().values()), "the start")
+    started.kill()
+    hptune.assert_nothing_left(seconds=15)
+    assert hptune("resume", study).code == 2
+    assert not study.exists()
+
+    command: tuple[object, ...] = ("run", model, "--trials", "8", "--study", study)
+    for instant in (
+        (study / "study.db").exists,
+        lambda: count(study, "state = 'RUNNING'"),
+        lambda: count(study, "state = 'COMPLETE'") >= 2,
+    ):
+        started = hptune.start(*command)
+        wait_for(instant, "the instant of death")
+        started.kill()
+        hptune.assert_nothing_left()
+        # A study that was killed can be looked at.
+        if command[0] == "resume":
+            status = hptune("status", study)
+            assert status.code == 0
+            assert "hptune resume" in status.out
+        command = ("resume", study)
+
+    before = count(study, "state = 'COMPLETE'")
+    ended = hptune("resume", study)
+    assert ended.code == 0, ended.err
+    assert re.search(rf"resumed: {before} trials are over", ended.err)
+    assert_each_trial_exactly_once(study, 8)
+    # The total is the total.
+    assert hptune("resume", study).code == 0
+    assert len(trials(study)) == 8
+    ended = hptune("resume", study, "--trials", "10")
+    assert ended.code == 0, ended.err
+    assert_each_trial_exactly_once(study, 10)
+
+
+def test_a_dead_warm_parent_and_a_dead_worker_are_replaced(hptune: Hptune) -> None:
+    gate = hptune.directory / "gate"
+    model = hptune.file("model.py", GATED.format(gate=str(gate)))
+    started = hptune.start("run", model, "--trials", "6", "--study", hptune.study())
+    wait_until_running(hptune, started, trials=2)
+
+    def children(of: int, what: str) -> list[int]:
+        return [
+            child.pid
+            for child in psutil.Process(of).children()
+            if is_alive(child.pid) and any(what in argument for argument in child.cmdline())
+        ]
+
+    def running(attempts: int) -> bool:
+        found = rows(
+            hptune.study(),
+            "SELECT count(*) AS n FROM attempts WHERE outcome IS NULL AND started IS NOT NULL "
+            f"AND number = {attempts}",
+        )
+        return bool(found[0]["n"] == 2)
+
+    (warm,) = children(started.pid, "warm_server")
+    trial_processes = children(warm, "warm_server")
+    assert len(trial_processes) == 2
+    os.kill(warm, signal.SIGKILL)
+    wait_for(lambda: running(1), "the trials' second attempts")
+    assert not any(is_alive(pid) for pid in trial_processes)
+
+    (worker,) = children(started.pid, "spawn_main")
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: running(2), "the trials' third attempts")
+
+    gate.touch()
+    ended = started.wait()
+    assert ended.code == 0, ended.err
+    assert "Traceback" not in ended.err
+    assert_each_trial_exactly_once(hptune.study(), 6)
+    lost = rows(hptune.study(), "SELECT reason FROM attempts WHERE outcome = 'LOST'")
+    assert len(lost) == 4
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def can_mount() -> bool:
+    return os.geteuid() == 0 and Path("/proc/filesystems").read_text().find("tmpfs") >= 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="only root can mount a small file system")
+def test_a_full_disk(hptune: Hptune) -> None:
+    model = hptune.file("model.py", QUICK)
+    small = hptune.directory / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        study, ballast = small / "study", small / "ballast"
+        started = hptune.start("run", model, "--trials", "30", "--study", study)
+        wait_for(lambda: count(study, "state = 'COMPLETE'") >= 2, "two trials")
+        with pytest.raises(OSError, match="No space"):
+            fill(ballast)
+        ended = started.wait()
+        assert ended.code == 1, ended.err
+        assert "No space left" in ended.err or "full" in ended.err
+        assert "hptune resume" in ended.err
+        assert "Traceback" not in ended.err
+        hptune.assert_nothing_left()
+        ballast.unlink()
+        ended = hptune("resume", study, "--trials", "8")
+        assert ended.code == 0, ended.err
+        found = trials(study)
+        assert [trial["number"] for trial in found] == list(range(len(found)))
+        assert {trial["state"] for trial in found} == {"COMPLETE"}
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
