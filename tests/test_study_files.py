@@ -44,10 +44,10 @@ KINDS = ["model.keras", "model.weights.h5", "checkpoint/weights.pt"]
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("then", KINDS)
 def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, then: str) -> None:
-    files = StudyFiles(directory)
-    files.keep_best(trial(directory, 0, first), GOAL)
+    files = StudyFiles(directory, GOAL)
+    files.keep_best(trial(directory, 0, first))
     assert kept(directory) == {first: "of trial 0"}
-    files.keep_best(trial(directory, 1, then), GOAL)
+    files.keep_best(trial(directory, 1, then))
     assert kept(directory) == {then: "of trial 1"}
     assert files.best_number() == 1
     assert files.model_path() == directory.best / Path(then).parts[0]
@@ -57,9 +57,9 @@ def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, t
 def test_a_better_trial_without_a_model_leaves_no_others(
     directory: StudyDirectory, first: str
 ) -> None:
-    files = StudyFiles(directory)
-    files.keep_best(trial(directory, 0, first), GOAL)
-    files.keep_best(trial(directory, 1), GOAL)
+    files = StudyFiles(directory, GOAL)
+    files.keep_best(trial(directory, 0, first))
+    files.keep_best(trial(directory, 1))
     assert (kept(directory), files.model_path()) == ({}, None)
 
 
@@ -67,18 +67,18 @@ def test_a_better_trial_without_a_model_leaves_no_others(
 def test_it_may_be_said_again_after_the_files_were_moved(
     directory: StudyDirectory, kind: str
 ) -> None:
-    files = StudyFiles(directory)
+    files = StudyFiles(directory, GOAL)
     best = trial(directory, 4, kind)
     for _ in range(2):
-        files.keep_best(best, GOAL)
+        files.keep_best(best)
         assert kept(directory) == {kind: "of trial 4"}
     files.discard(4)
-    files.keep_best(best, GOAL)
+    files.keep_best(best)
     assert kept(directory) == {kind: "of trial 4"}
 
 
 def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) -> None:
-    StudyFiles(directory).keep_best(trial(directory, 0, nan=True), GOAL)
+    StudyFiles(directory, GOAL).keep_best(trial(directory, 0, nan=True))
     text = (directory.best / "best.json").read_text()
     assert "NaN" not in text
     assert json.loads(text)["metrics"] == {"val_loss": 0.5, "other": None}
@@ -87,7 +87,7 @@ def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) ->
 def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> None:
     for number in (0, 1, 10):
         trial(directory, number, *KINDS, "log.txt")
-    StudyFiles(directory).sweep({1, 10})
+    StudyFiles(directory, GOAL).sweep({1, 10})
     left = {path.relative_to(directory.trials) for path in directory.trials.rglob("*.*")}
     whole = {Path("0") / name for name in (*KINDS, "log.txt")}
     assert left == whole | {Path("1/log.txt"), Path("10/log.txt")}

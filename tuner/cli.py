@@ -186,8 +186,9 @@ def run(
 ) -> None:
     """Start a study of MODEL_FILE and run it to its end."""
     from .core.trial import Direction
+    from .interrupts import end_process
     from .model_file import check_path
-    from .run import free_directory, leave_at_once, start
+    from .run import Watch, free_directory, start
     from .settings import StudySettings
     from .study_directory import StudyDirectory
 
@@ -201,7 +202,7 @@ def run(
     directory = free_directory(model_file) if study is None else StudyDirectory(study)
     _run_and_close(
         directory,
-        lambda progress: start(settings, directory, progress=progress, leave_at_once=leave_at_once),
+        lambda progress: start(settings, directory, watch=Watch(progress, end_process)),
         quiet=quiet,
     )
 
@@ -227,8 +228,9 @@ def resume(
 
     --trials is the total: a study of 50 trials resumed with --trials 80 runs 30 more.
     """
+    from .interrupts import end_process
     from .model_file import check_path
-    from .run import leave_at_once
+    from .run import Watch
     from .run import resume as resume_study
     from .study_directory import StudyDirectory
 
@@ -241,9 +243,8 @@ def resume(
         lambda progress: resume_study(
             where,
             changes,
-            progress=progress,
+            watch=Watch(progress, end_process),
             accept_space=accept_space,
-            leave_at_once=leave_at_once,
         ),
         quiet=quiet,
     )

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import secrets
 import shutil
-import signal
-import threading
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from .core.clock import SystemClock
 from .core.engine import Engine
-from .core.messages import Event, Finish, StopRequested, StudyOpened, Verdict
+from .core.messages import Finish, StudyOpened, Verdict
 from .core.sampler import Sampler
 from .core.space import SearchSpace
-from .core.trial import Direction, Goal, Trial
+from .core.trial import Direction, Goal
 from .errors import ObjectiveFailedError, SpaceChangedError, StudyExistsError, UnknownMetricError
 from .executors.base import Executor
+from .interrupts import Requests, raise_interrupt
 from .ledger import Ledger
 from .loop import StudyLoop
 from .master_lock import MasterLock
 from .model_file import ObjectiveSource, SourceKind
 from .reporting.progress import Progress, RunHeader
 from .samplers import make_sampler
-from .settings import LocalShape, StudySettings, resolve_epochs, resolve_goal, resolve_shape
-from .settings import worker_cores as share_cores
+from .settings import LocalShape, StudySettings, resolve_epochs, resolve_goal
 from .study_directory import StudyDirectory
 from .study_files import StudyFiles
-from .worker import devices
-from .worker.orders import Found, ProbeOrder, StudyBrief
-from .worker.warm_parent import WarmParent
-
-STOP_POLL_SECONDS = 1.0
+from .worker.orders import StudyBrief
+from .workforce import Workforce
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +36,28 @@ class RunResult:
 
     finish: Finish
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks on.
+
+    Attributes:
+        progress: Shows how it goes.
+        leave_at_once: What a second Ctrl-C does.
+    """
+
+    progress: Progress
+    leave_at_once: Callable[[], None] = raise_interrupt
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Where the study is written down, and the right to do so."""
+
+    directory: StudyDirectory
+    lock: MasterLock
+    ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +77,16 @@ def start(
     settings: StudySettings,
     directory: StudyDirectory,
     *,
-    progress: Progress,
+    watch: Watch,
     client: Any = None,
-    leave_at_once: Callable[[], None] | None = None,
 ) -> RunResult:
     """Start a study and run it to its end.
 
     Args:
         settings: What the user asked for.
         directory: Where to keep the study; must not hold one yet.
-        progress: Shows how it goes.
-        client: A `distributed.Client` whose workers to use; None to start a cluster here.
-        leave_at_once: Called on a second Ctrl-C; None to raise KeyboardInterrupt.
+        watch: Who looks on.
+        client: A `distributed.Client` whose workers to use; None to start workers here.
 
     Raises:
         UsageError: Something in the request or in the user's code is wrong. No study was made.
@@ -87,7 +97,7 @@ def start(
         raise StudyExistsError(f"{directory} already holds a study")
     # Fails on an unknown name before seconds are spent on reading the model.
     make_sampler(settings.search, SearchSpace(), 0, direction=Direction.MAX)
-    with _workers(settings, client) as workers:
+    with Workforce(settings, client) as workers:
         found = workers.read_objective()
         goal, notes = resolve_goal(settings, found)
         space = SearchSpace.from_json(found.space)
@@ -116,16 +126,7 @@ def start(
         }
         try:
             with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
-                return _run(
-                    plan,
-                    directory=directory,
-                    lock=lock,
-                    ledger=ledger,
-                    engine=engine,
-                    workers=workers,
-                    progress=progress,
-                    leave_at_once=leave_at_once,
-                )
+                return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
         except UnknownMetricError as error:
             if existed or engine.best is not None:
                 raise UnknownMetricError(
@@ -140,20 +141,18 @@ def resume(
     directory: StudyDirectory,
     changes: Mapping[str, Any],
     *,
-    progress: Progress,
+    watch: Watch,
     accept_space: bool = False,
     client: Any = None,
-    leave_at_once: Callable[[], None] | None = None,
 ) -> RunResult:
     """Take a study up where its last master left it.
 
     Args:
         directory: Where the study is.
         changes: Fields of `StudySettings` to change, such as a larger `trials`.
-        progress: Shows how it goes.
+        watch: Who looks on.
         accept_space: Go on although the model file now declares another search space.
         client: As for `start`.
-        leave_at_once: As for `start`.
 
     Raises:
         NoStudyError: There is no study.
@@ -174,7 +173,7 @@ def resume(
         for event in ledger.events():
             engine.handle(event)
         engine.take_changes()
-        with _workers(settings, client) as workers:
+        with Workforce(settings, client) as workers:
             found = workers.read_objective()
             space = SearchSpace.from_json(facts["space"])
             declared = SearchSpace.from_json(found.space)
@@ -203,116 +202,22 @@ def resume(
             ledger.set_fact("epochs", epochs)
             ledger.set_fact("declared_space", declared.to_json())
             ledger.set_fact("space", space.to_json())
-            return _run(
-                plan,
-                directory=directory,
-                lock=lock,
-                ledger=ledger,
-                engine=engine,
-                workers=workers,
-                progress=progress,
-                leave_at_once=leave_at_once,
-            )
+            return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
 
 
-# --- workers --------------------------------------------------------------------------------
-
-
-class _Workers:
-    """The warm parent and the executor of this run."""
-
-    def __init__(self, settings: StudySettings, client: Any, stack: contextlib.ExitStack) -> None:
-        self.name = f"hptune-{uuid.uuid4().hex[:12]}"
-        self.clock = SystemClock()
-        self._settings = settings
-        self._client = client
-        self._stack = stack
-        self._machine = devices.cpus()
-        # First of all, since importing a framework takes seconds; all else goes on meanwhile.
-        self._warm = WarmParent(settings.source)
-        stack.callback(self._warm.close)
-        self._executor: Executor | None = None
-        if settings.executor == "dask":
-            self._executor = self._opened(self._make_dask())
-
-    def read_objective(self) -> Found:
-        """Run the user's code in a child, and find what it declares."""
-        settings = self._settings
-        return self._warm.probe(ProbeOrder(settings.source, settings.working_directory))
-
-    def shape(self, constants: Mapping[str, object]) -> LocalShape:
-        """How cores are shared out, and what a trial holds."""
-        return resolve_shape(self._settings, constants, self._machine)
-
-    def executor(self, shape: LocalShape) -> Executor:
-        """The open executor."""
-        if self._executor is None:
-            from .executors.joblib_executor import JoblibExecutor
-
-            self._executor = self._opened(
-                JoblibExecutor(
-                    source=self._settings.source,
-                    clock=self.clock,
-                    cores=shape.cores,
-                    warm_address=self._warm.address,
-                )
-            )
-        return self._executor
-
-    def words(self, shape: LocalShape) -> str:
-        """How much runs at once, in words."""
-        cpus = shape.resources.cpus
-        if self._client is not None:
-            return f"on the Dask cluster at {self._client.scheduler_info()['address']}"
-        count = shape.at_once
-        trials = "1 trial" if count == 1 else f"{count} trials"
-        cores = "1 core" if cpus == 1 else f"{cpus} cores"
-        return f"{trials} at once on this machine, {cores} each ({self._settings.executor})"
-
-    def _make_dask(self) -> Executor:
-        from .executors.dask_executor import DaskExecutor
-
-        return DaskExecutor(
-            name=self.name,
-            source=self._settings.source,
-            clock=self.clock,
-            cores=share_cores(self._settings.workers, self._machine),
-            client=self._client,
-            warm_address=self._warm.address,
-        )
-
-    def _opened(self, executor: Executor) -> Executor:
-        self._stack.callback(executor.close)
-        executor.open()
-        return executor
-
-
-@contextlib.contextmanager
-def _workers(settings: StudySettings, client: Any) -> Iterator[_Workers]:
-    with contextlib.ExitStack() as stack:
-        yield _Workers(settings, client, stack)
-
-
-# --- the run --------------------------------------------------------------------------------
-
-
-def _run(
-    plan: _Plan,
-    *,
-    directory: StudyDirectory,
-    lock: MasterLock,
-    ledger: Ledger,
-    engine: Engine,
-    workers: _Workers,
-    progress: Progress,
-    leave_at_once: Callable[[], None] | None,
-) -> RunResult:
-    settings, clock = plan.settings, workers.clock
+def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
+    settings, clock, directory = plan.settings, workers.clock, home.directory
     executor = workers.executor(plan.shape)
-    files = StudyFiles(directory)
+    files = StudyFiles(directory, plan.goal)
     files.sweep(_over(engine))
     directory.clear_stop_request()
-    requests = _Requests(settings, directory, lock, clock, worked_seconds=engine.active_seconds)
+    requests = Requests(
+        directory,
+        home.lock,
+        clock,
+        timeout_seconds=settings.timeout_seconds,
+        worked_seconds=engine.active_seconds,
+    )
 
     def new_sampler(space: SearchSpace) -> Sampler:
         return make_sampler(
@@ -325,19 +230,24 @@ def _run(
 
     loop = StudyLoop(
         engine=engine,
-        recorder=ledger,
+        recorder=home.ledger,
         make_sampler=new_sampler,
         space=plan.space,
         executor=executor,
         clock=clock,
         brief=_brief(plan, directory, workers.name),
-        files=_Kept(files, plan.goal),
-        observer=progress,
+        files=files,
+        observer=watch.progress,
         requests=requests,
     )
-    progress.start(_header(plan, directory, workers, executor))
+
+    def leave() -> None:
+        watch.progress.stop()
+        watch.leave_at_once()
+
+    watch.progress.start(_header(plan, directory, workers, executor))
     try:
-        with _interrupts(requests, executor, progress, leave_at_once):
+        with requests.from_signals(wake=executor.wake, leave_at_once=leave):
             finish = loop.run(
                 StudyOpened(
                     at=clock.now(),
@@ -350,7 +260,7 @@ def _run(
                 )
             )
     finally:
-        progress.stop()
+        watch.progress.stop()
     _raise_verdict(finish, directory)
     return RunResult(finish, engine.active_seconds)
 
@@ -371,7 +281,7 @@ def _brief(plan: _Plan, directory: StudyDirectory, name: str) -> StudyBrief:
 
 
 def _header(
-    plan: _Plan, directory: StudyDirectory, workers: _Workers, executor: Executor
+    plan: _Plan, directory: StudyDirectory, workers: Workforce, executor: Executor
 ) -> RunHeader:
     return RunHeader(
         study=str(directory),
@@ -385,20 +295,6 @@ def _header(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The loop's view of the files: the goal is the study's."""
-
-    files: StudyFiles
-    goal: Goal
-
-    def keep_best(self, trial: Trial) -> None:
-        self.files.keep_best(trial, self.goal)
-
-    def discard(self, number: int) -> None:
-        self.files.discard(number)
-
-
 def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
     if finish.verdict is Verdict.UNKNOWN_METRIC:
         raise UnknownMetricError(f"{finish.reason}. Name one of these with --objective.")
@@ -408,82 +304,6 @@ def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
             f"{directory.trials}. Mend the cause and go on with `hptune resume {directory}`.",
             finish.detail,
         )
-
-
-class _Requests:
-    """What comes from outside: interrupts, `hptune stop`, the end of the study's time."""
-
-    def __init__(
-        self,
-        settings: StudySettings,
-        directory: StudyDirectory,
-        lock: MasterLock,
-        clock: SystemClock,
-        *,
-        worked_seconds: float,
-    ) -> None:
-        self._directory = directory
-        self._lock = lock
-        self._clock = clock
-        self._next_poll = 0.0
-        self._told = False
-        self.interrupted = ""
-        left = None if settings.timeout_seconds is None else settings.timeout_seconds
-        self._limit = "" if left is None else f"the time limit of {left:g} s is reached"
-        self._end = None if left is None else clock.now() - worked_seconds + left
-
-    def __call__(self) -> Sequence[Event]:
-        now = self._clock.now()
-        self._lock.refresh()
-        if self._told:
-            return ()
-        event = None
-        if self.interrupted:
-            event = StopRequested(now, Verdict.INTERRUPTED, self.interrupted)
-        elif self._end is not None and now >= self._end:
-            event = StopRequested(now, Verdict.TIME_UP, self._limit)
-        elif now >= self._next_poll:
-            self._next_poll = now + STOP_POLL_SECONDS
-            if reason := self._directory.stop_requested():
-                event = StopRequested(now, Verdict.INTERRUPTED, reason)
-        if event is None:
-            return ()
-        self._told = True
-        return (event,)
-
-
-@contextlib.contextmanager
-def _interrupts(
-    requests: _Requests,
-    executor: Executor,
-    progress: Progress,
-    leave_at_once: Callable[[], None] | None,
-) -> Iterator[None]:
-    """Ctrl-C (and SIGTERM) once: let go. Twice: leave at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if not requests.interrupted:
-            requests.interrupted = f"interrupted by {name}"
-            executor.wake()
-            return
-        progress.stop()
-        if leave_at_once is not None:
-            leave_at_once()
-        raise KeyboardInterrupt
-
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-# --- small words ----------------------------------------------------------------------------
 
 
 def _over(engine: Engine) -> set[int]:
@@ -523,11 +343,6 @@ def _version() -> str:
         return version("hptune")
     except PackageNotFoundError:
         return "unknown"
-
-
-def leave_at_once() -> None:
-    """End the process now; workers and trials notice and end too."""
-    os._exit(130)
 
 
 def free_directory(model: Path) -> StudyDirectory:

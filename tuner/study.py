@@ -86,7 +86,7 @@ class Study:
     @property
     def model_path(self) -> Path | None:
         """Where the best model lies; None if the objective left none."""
-        return StudyFiles(self._directory).model_path()
+        return StudyFiles(self._directory, self.goal).model_path()
 
     def best_model(self) -> Any:
         """The best trial's Keras model, as it was at its best epoch.

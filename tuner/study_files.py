@@ -19,10 +19,11 @@ SUMMARY = "best.json"
 class StudyFiles:
     """Keeps `best/` true: at any instant it holds a whole model, and says whose it is."""
 
-    def __init__(self, directory: StudyDirectory) -> None:
+    def __init__(self, directory: StudyDirectory, goal: Goal) -> None:
         self._directory = directory
+        self._goal = goal
 
-    def keep_best(self, trial: Trial, goal: Goal) -> None:
+    def keep_best(self, trial: Trial) -> None:
         """Make this trial's model the study's best. May be repeated.
 
         Raises:
@@ -45,8 +46,8 @@ class StudyFiles:
                     self._remove(name)
             summary = {
                 "trial": trial.number,
-                "metric": goal.metric,
-                "direction": str(goal.direction),
+                "metric": self._goal.metric,
+                "direction": str(self._goal.direction),
                 "value": trial.value,
                 "step": trial.step,
                 "hyperparameters": dict(trial.params),

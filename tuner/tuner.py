@@ -15,7 +15,7 @@ from .core.trial import Direction
 from .errors import UsageError
 from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, UserCode, save
 from .reporting.progress import make_progress
-from .run import RunResult, free_directory, resume, start
+from .run import RunResult, Watch, free_directory, resume, start
 from .settings import StudySettings
 from .study import Study
 from .study_directory import StudyDirectory
@@ -138,7 +138,7 @@ class Tuner:
         if epochs is not None:
             values = {**_fields(settings), "epochs": epochs}
             settings = StudySettings(**values)
-        progress = make_progress(sys.stderr, quiet=self._quiet)
+        watch = Watch(make_progress(sys.stderr, quiet=self._quiet))
         if self._resume and self._directory.database.exists():
             changes = {
                 name: value
@@ -146,12 +146,12 @@ class Tuner:
                 if name not in ("source", "working_directory", "search", "seed", "metric")
                 and value is not None
             }
-            result = resume(self._directory, changes, progress=progress, client=self._client)
+            result = resume(self._directory, changes, watch=watch, client=self._client)
             return self._finished(result)
         was_there = self._directory.path.exists()
         try:
             self._store(x, y, validation_data, sample_weight, fit_arguments)
-            result = start(settings, self._directory, progress=progress, client=self._client)
+            result = start(settings, self._directory, watch=watch, client=self._client)
         except BaseException:
             if not was_there and not self._directory.database.exists():
                 shutil.rmtree(self._directory.path, ignore_errors=True)

@@ -1,0 +1,109 @@
+"""What comes from outside while a study runs: Ctrl-C, `hptune stop`, the end of its time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+from .core.clock import Clock
+from .core.messages import Event, StopRequested, Verdict
+from .master_lock import MasterLock
+from .study_directory import StudyDirectory
+
+STOP_POLL_SECONDS = 1.0
+
+
+class Requests:
+    """Asked by the loop, again and again, whether the study is to let go.
+
+    Args:
+        directory: Where `hptune stop` leaves its request.
+        lock: The study's lock, kept fresh.
+        clock: The run's clock.
+        timeout_seconds: How long the study may work in all; None for ever.
+        worked_seconds: How long it has worked before.
+    """
+
+    def __init__(
+        self,
+        directory: StudyDirectory,
+        lock: MasterLock,
+        clock: Clock,
+        *,
+        timeout_seconds: float | None,
+        worked_seconds: float,
+    ) -> None:
+        self._directory = directory
+        self._lock = lock
+        self._clock = clock
+        self._next_poll = 0.0
+        self._told = False
+        self._interrupted = ""
+        limit = timeout_seconds
+        self._limit = "" if limit is None else f"the time limit of {limit:g} s is reached"
+        self._end = None if limit is None else clock.now() - worked_seconds + limit
+
+    def __call__(self) -> Sequence[Event]:
+        """The request to stop, once, when there is one."""
+        now = self._clock.now()
+        self._lock.refresh()
+        if self._told:
+            return ()
+        event = None
+        if self._interrupted:
+            event = StopRequested(now, Verdict.INTERRUPTED, self._interrupted)
+        elif self._end is not None and now >= self._end:
+            event = StopRequested(now, Verdict.TIME_UP, self._limit)
+        elif now >= self._next_poll:
+            self._next_poll = now + STOP_POLL_SECONDS
+            if reason := self._directory.stop_requested():
+                event = StopRequested(now, Verdict.INTERRUPTED, reason)
+        if event is None:
+            return ()
+        self._told = True
+        return (event,)
+
+    @contextlib.contextmanager
+    def from_signals(
+        self, *, wake: Callable[[], None], leave_at_once: Callable[[], None]
+    ) -> Iterator[None]:
+        """Within, Ctrl-C or SIGTERM lets go; a second one leaves at once.
+
+        Only the main thread gets signals; in another one this does nothing.
+
+        Args:
+            wake: Makes the loop ask at once.
+            leave_at_once: What a second signal does; may raise.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            if self._interrupted:
+                leave_at_once()
+                return
+            name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+            self._interrupted = f"interrupted by {name}"
+            wake()
+
+        before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+def end_process() -> None:
+    """End the process now; workers and trials notice and end too."""
+    os._exit(130)
+
+
+def raise_interrupt() -> None:
+    """Go up through all callers, ending workers and trials on the way."""
+    raise KeyboardInterrupt

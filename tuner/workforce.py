@@ -1,0 +1,113 @@
+"""The workers of one run: the warm parent, and the executor that places trials on workers."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from .core.clock import SystemClock
+from .executors.base import Executor
+from .settings import LocalShape, StudySettings, resolve_shape, worker_cores
+from .worker import devices
+from .worker.orders import Found, ProbeOrder
+from .worker.warm_parent import WarmParent
+
+
+class Workforce:
+    """Starts what a run needs as early as it can, and ends it all on exit; a context manager.
+
+    Attributes:
+        name: The run's name on the workers.
+        clock: The run's clock.
+
+    Args:
+        settings: What the user asked for.
+        client: A `distributed.Client` whose workers to use; None to start workers here.
+    """
+
+    def __init__(self, settings: StudySettings, client: Any = None) -> None:
+        self.name = f"hptune-{uuid.uuid4().hex[:12]}"
+        self.clock = SystemClock()
+        self._settings = settings
+        self._client = client
+        self._machine = devices.cpus()
+        self._stack = contextlib.ExitStack()
+        self._executor: Executor | None = None
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            # First of all, since importing a framework takes seconds; all else goes on meanwhile.
+            self._warm = WarmParent(self._settings.source)
+            stack.callback(self._warm.close)
+            if self._settings.executor == "dask":
+                self._executor = self._opened(self._make_dask(), stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def read_objective(self) -> Found:
+        """Run the user's code in a child, and find what it declares.
+
+        Raises:
+            ModelFileError: It cannot be used.
+        """
+        settings = self._settings
+        return self._warm.probe(ProbeOrder(settings.source, settings.working_directory))
+
+    def shape(self, constants: Mapping[str, object]) -> LocalShape:
+        """How cores are shared out, and what a trial holds."""
+        return resolve_shape(self._settings, constants, self._machine)
+
+    def executor(self, shape: LocalShape) -> Executor:
+        """The open executor."""
+        if self._executor is None:
+            self._executor = self._opened(self._make_joblib(shape), self._stack)
+        return self._executor
+
+    def words(self, shape: LocalShape) -> str:
+        """How much runs at once, in words."""
+        cpus = shape.resources.cpus
+        if self._client is not None:
+            return f"on the Dask cluster at {self._client.scheduler_info()['address']}"
+        count = shape.at_once
+        trials = "1 trial" if count == 1 else f"{count} trials"
+        cores = "1 core" if cpus == 1 else f"{cpus} cores"
+        return f"{trials} at once on this machine, {cores} each ({self._settings.executor})"
+
+    def _make_dask(self) -> Executor:
+        from .executors.dask_executor import DaskExecutor
+
+        return DaskExecutor(
+            name=self.name,
+            source=self._settings.source,
+            clock=self.clock,
+            cores=worker_cores(self._settings.workers, self._machine),
+            client=self._client,
+            warm_address=self._warm.address,
+        )
+
+    def _make_joblib(self, shape: LocalShape) -> Executor:
+        from .executors.joblib_executor import JoblibExecutor
+
+        return JoblibExecutor(
+            source=self._settings.source,
+            clock=self.clock,
+            cores=shape.cores,
+            warm_address=self._warm.address,
+        )
+
+    @staticmethod
+    def _opened(executor: Executor, stack: contextlib.ExitStack) -> Executor:
+        stack.callback(executor.close)
+        executor.open()
+        return executor
