@@ -183,7 +183,7 @@ class EngineDriver:
                 before = self.starts.get(name.trial)
                 expected = 0 if before is None else before.attempt.number + 1
                 assert name.number == expected, f"{name} follows {before}"
-                assert command.seed == training_seed(SEED, name.trial, 0)
+                assert command.seed == training_seed(SEED, name.trial)
                 assert command.params == self.trial(name.trial).params
                 best = self.engine.best
                 assert command.incumbent == (None if best is None else best.value)

@@ -7,7 +7,8 @@ import math
 import pytest
 from engine_driver import SEED, EngineDriver, returned
 
-from tuner.core.engine import MAX_LOSSES, Engine
+from tuner.core.engine import Engine
+from tuner.core.failures import MAX_LOSSES
 from tuner.core.messages import (
     Ask,
     Discard,
@@ -57,7 +58,7 @@ def test_the_trace_that_the_module_tells(driver: EngineDriver) -> None:
         attempt=FIRST,
         params={"x": 1},
         placement=Placement("w", (0,)),
-        seed=training_seed(SEED, 0, 0),
+        seed=training_seed(SEED, 0),
         incumbent=None,
     )
     assert driver.started(FIRST) == []
@@ -277,7 +278,7 @@ def test_an_attempt_that_starts_over_has_the_seed_that_it_had(driver: EngineDriv
     driver.join()
     seeds.append(driver.starts[0].seed)
     assert driver.starts[0].attempt == (0, 3)
-    assert seeds == [training_seed(SEED, 0, 0)] * 4
+    assert seeds == [training_seed(SEED, 0)] * 4
 
 
 def test_first_trials_that_all_fail_alike_end_the_study(driver: EngineDriver) -> None:

@@ -16,12 +16,12 @@ The way of one trial::
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from ..errors import InvalidTransition
+from .failures import FailureTally, judged, outcome_of
 from .messages import (
     Ask,
     AttemptEnded,
@@ -60,14 +60,10 @@ from .trial import (
     TrialState,
 )
 
-MAX_LOSSES = {Cause.KILLED: 3, Cause.WORKER_LOST: 5}
-"""So often may a trial end this way before it is held to be the trial's own fault."""
-
 
 @dataclass(slots=True)
 class _TrialRecord:
     trial: Trial
-    retries: int = 0
     losses: dict[Cause, int] = field(default_factory=dict)
     running: AttemptId | None = None
 
@@ -97,12 +93,10 @@ class Engine:
         self._opened: StudyOpened | None = None
         self._asked = 0
         self._exhausted = False
-        self._ending: tuple[Verdict, str, str] | None = None
+        self._ending: Finish | None = None
         self._finished = False
         self._trials_at_opening = 0
-        self._failed = 0
-        self._first_failures: list[str] = []
-        self._any_success = False
+        self._failures = FailureTally(max_failures=None, same_failure_limit=0)
         self._latest_at = 0.0
         self._active_seconds = 0.0
         self._changed_trials: set[int] = set()
@@ -142,7 +136,7 @@ class Engine:
                 if name in self._running:
                     self._end_attempt(at, name, ending, commands)
             case StopRequested(verdict=verdict, reason=reason):
-                self._let_go(verdict, reason, "", commands)
+                self._let_go(Finish(verdict, reason), commands)
             case _:
                 assert_never(event)
         if isinstance(event, StudyOpened):
@@ -167,9 +161,9 @@ class Engine:
         self._ending = None
         self._finished = False
         self._trials_at_opening = len(self._trials)
-        self._failed = 0
-        self._first_failures = []
-        self._any_success = False
+        self._failures = FailureTally(
+            max_failures=event.max_failures, same_failure_limit=event.same_failure_limit
+        )
         if self._best is not None:
             commands.append(KeepBest(self._trials[self._best].trial))
 
@@ -221,8 +215,10 @@ class Engine:
         trial = self._trials[name.trial]
         trial.running = None
         self._places.give_back(record.attempt.placement)
-        ending = self._checked(ending)
-        outcome = self._outcome(trial, ending)
+        ending = judged(ending, self._config.goal)
+        losses = trial.losses.get(ending.cause, 0)
+        trial.losses[ending.cause] = losses + 1
+        outcome = outcome_of(ending.cause, losses)
         ended = replace(
             record.attempt, ended_at=at, outcome=outcome, reason=ending.reason or str(ending.cause)
         )
@@ -238,49 +234,10 @@ class Engine:
             case Outcome.PRUNED:
                 raise InvalidTransition(f"attempt {name} was pruned, but nothing prunes")
 
-    def _checked(self, ending: Ending) -> Ending:
-        """A result without a finite value of the goal's metric is no result."""
-        if ending.cause is not Cause.RETURNED:
-            return ending
-        metric = self._config.goal.metric
-        value = ending.metrics.get(metric)
-        if value is None:
-            return replace(
-                ending,
-                cause=Cause.UNKNOWN_METRIC,
-                reason=f"the result has no metric {metric!r}; "
-                f"it has: {', '.join(sorted(ending.metrics)) or 'none'}",
-            )
-        if not math.isfinite(value):
-            return replace(ending, cause=Cause.NON_FINITE, reason=f"{metric} is {value}")
-        return ending
-
-    def _outcome(self, trial: _TrialRecord, ending: Ending) -> Outcome:
-        match ending.cause:
-            case Cause.RETURNED:
-                return Outcome.FINISHED
-            case Cause.STOPPED:
-                return Outcome.RELEASED
-            case Cause.MASTER_LOST:
-                return Outcome.LOST
-            case Cause.KILLED | Cause.WORKER_LOST:
-                losses = trial.losses.get(ending.cause, 0) + 1
-                trial.losses[ending.cause] = losses
-                return Outcome.LOST if losses < MAX_LOSSES[ending.cause] else Outcome.ERRORED
-            case (
-                Cause.EXCEPTION
-                | Cause.NON_FINITE
-                | Cause.UNKNOWN_METRIC
-                | Cause.EXITED
-                | Cause.TIMED_OUT
-            ):
-                return Outcome.ERRORED
-        assert_never(ending.cause)
-
     def _complete(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
         goal = self._config.goal
         value = ending.metrics[goal.metric]
-        self._any_success = True
+        self._failures.count_success()
         self._put_trial(
             trial,
             replace(trial.trial, value=value, step=ending.step, metrics=dict(ending.metrics)),
@@ -301,36 +258,14 @@ class Engine:
         self._put_trial(trial, replace(trial.trial, reason=reason, detail=ending.detail))
         self._set_state(trial, TrialState.FAILED)
         commands.extend((Tell(trial.trial), Discard(trial.trial.number)))
-        config = self._config
-        if ending.cause is Cause.UNKNOWN_METRIC:
-            self._let_go(Verdict.UNKNOWN_METRIC, reason, "", commands)
-        self._failed += 1
-        limit = config.same_failure_limit
-        first = self._first_failures
-        if len(first) < limit:
-            first.append(ending.fingerprint)
-        if limit and not self._any_success and len(first) == limit and len(set(first)) == 1:
-            count = "trial" if limit == 1 else f"{limit} trials"
-            self._let_go(
-                Verdict.SAME_FAILURE,
-                f"the first {count} all failed the same way: {reason}",
-                ending.detail,
-                commands,
-            )
-        if config.max_failures is not None and self._failed > config.max_failures:
-            self._let_go(
-                Verdict.TOO_MANY_FAILURES,
-                f"{self._failed} trials failed, allowed are {config.max_failures}; "
-                f"the last one: {reason}",
-                ending.detail,
-                commands,
-            )
+        finish = self._failures.count_failure(replace(ending, reason=reason))
+        if finish is not None:
+            self._let_go(finish, commands)
 
-    def _let_go(self, verdict: Verdict, reason: str, detail: str, commands: list[Command]) -> None:
-        if self._ending is not None:
-            return
-        self._ending = (verdict, reason, detail)
-        commands.extend(Stop(name) for name in self._running)
+    def _let_go(self, finish: Finish, commands: list[Command]) -> None:
+        if self._ending is None:
+            self._ending = finish
+            commands.extend(Stop(name) for name in self._running)
 
     # --- what follows -----------------------------------------------------------------------
 
@@ -342,7 +277,7 @@ class Engine:
             return
         if self._ending is not None:
             self._finished = True
-            commands.append(Finish(*self._ending))
+            commands.append(self._ending)
         elif not self._waiting and not self._asked and not self._left_to_ask(1):
             self._finished = True
             if self._exhausted and (self._budget is None or len(self._trials) < self._budget):
@@ -373,7 +308,7 @@ class Engine:
             attempt=name,
             params=record.trial.params,
             placement=placement,
-            seed=training_seed(self._config.seed, number, record.retries),
+            seed=training_seed(self._config.seed, number),
             incumbent=None if self._best is None else self._trials[self._best].trial.value,
         )
 
@@ -467,7 +402,7 @@ class Engine:
             gpus=self._places.gpus,
             gpus_held=self._places.gpus_held,
             notice=self._notice(),
-            stopping="" if self._ending is None else self._ending[1],
+            stopping="" if self._ending is None else self._ending.reason,
         )
 
     def _notice(self) -> str:

@@ -30,18 +30,14 @@ def generator(study_seed: int, purpose: Purpose, *keys: int) -> np.random.Genera
     return np.random.default_rng(np.random.SeedSequence([study_seed, int(purpose), *keys]))
 
 
-def training_seed(study_seed: int, trial: int, retry: int) -> int:
-    """The seed of an attempt's training, between 0 and 2**31 - 1.
+def training_seed(study_seed: int, trial: int) -> int:
+    """The seed of a trial's training, between 0 and 2**31 - 1.
 
-    Args:
-        study_seed: The study's seed.
-        trial: The trial's number.
-        retry: How many of the trial's attempts before this one failed by their own doing. An
-            attempt that was lost or released does not count, so that a trial which had to start
-            over elsewhere ends with the result it would have had.
+    All attempts of a trial share it, so that a trial which had to start over, here or elsewhere,
+    ends with the result it would have had.
 
-    >>> training_seed(1, 0, 0) == training_seed(1, 0, 0) != training_seed(1, 1, 0)
+    >>> training_seed(1, 0) == training_seed(1, 0) != training_seed(1, 1)
     True
     """
-    words = np.random.SeedSequence([study_seed, int(Purpose.TRAINING), trial, retry])
+    words = np.random.SeedSequence([study_seed, int(Purpose.TRAINING), trial])
     return int(words.generate_state(1)[0]) & 0x7FFF_FFFF

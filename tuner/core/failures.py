@@ -1,0 +1,97 @@
+"""What the end of an attempt means: for its trial, and for the study."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import assert_never
+
+from .messages import Finish, Verdict
+from .trial import Cause, Ending, Goal, Outcome
+
+MAX_LOSSES = {Cause.KILLED: 3, Cause.WORKER_LOST: 5}
+"""So often may a trial end this way before it is held to be the trial's own fault."""
+
+
+def judged(ending: Ending, goal: Goal) -> Ending:
+    """The ending as it counts: a result without a finite value of the goal's metric is none."""
+    if ending.cause is not Cause.RETURNED:
+        return ending
+    value = ending.metrics.get(goal.metric)
+    if value is None:
+        return replace(
+            ending,
+            cause=Cause.UNKNOWN_METRIC,
+            reason=f"the result has no metric {goal.metric!r}; "
+            f"it has: {', '.join(sorted(ending.metrics)) or 'none'}",
+        )
+    if not math.isfinite(value):
+        return replace(ending, cause=Cause.NON_FINITE, reason=f"{goal.metric} is {value}")
+    return ending
+
+
+def outcome_of(cause: Cause, losses: int) -> Outcome:
+    """What an end by this cause is for the trial, which ended this way `losses` times before.
+
+    >>> outcome_of(Cause.KILLED, 0), outcome_of(Cause.KILLED, 2)
+    (<Outcome.LOST: 'LOST'>, <Outcome.ERRORED: 'ERRORED'>)
+    """
+    match cause:
+        case Cause.RETURNED:
+            return Outcome.FINISHED
+        case Cause.STOPPED:
+            return Outcome.RELEASED
+        case Cause.MASTER_LOST:
+            return Outcome.LOST
+        case Cause.KILLED | Cause.WORKER_LOST:
+            return Outcome.LOST if losses + 1 < MAX_LOSSES[cause] else Outcome.ERRORED
+        case (
+            Cause.EXCEPTION
+            | Cause.NON_FINITE
+            | Cause.UNKNOWN_METRIC
+            | Cause.EXITED
+            | Cause.TIMED_OUT
+        ):
+            return Outcome.ERRORED
+    assert_never(cause)
+
+
+class FailureTally:
+    """Counts one run's failed trials, and says when the study had better stop.
+
+    Args:
+        max_failures: So many trials may fail; None for any number.
+        same_failure_limit: When so many first trials fail in the same way, the objective is
+            broken; 0 for never.
+    """
+
+    def __init__(self, *, max_failures: int | None, same_failure_limit: int) -> None:
+        self._max = max_failures
+        self._limit = same_failure_limit
+        self._failed = 0
+        self._first: list[str] = []
+        self._any_success = False
+
+    def count_success(self) -> None:
+        """A trial is complete."""
+        self._any_success = True
+
+    def count_failure(self, ending: Ending) -> Finish | None:
+        """A trial failed with this ending; returns how the study is to finish, if it is to."""
+        if ending.cause is Cause.UNKNOWN_METRIC:
+            return Finish(Verdict.UNKNOWN_METRIC, ending.reason)
+        self._failed += 1
+        if len(self._first) < self._limit:
+            self._first.append(ending.fingerprint)
+            is_full = len(self._first) == self._limit
+            if is_full and not self._any_success and len(set(self._first)) == 1:
+                count = "trial" if self._limit == 1 else f"{self._limit} trials"
+                reason = f"the first {count} all failed the same way: {ending.reason}"
+                return Finish(Verdict.SAME_FAILURE, reason, ending.detail)
+        if self._max is not None and self._failed > self._max:
+            reason = (
+                f"{self._failed} trials failed, allowed are {self._max}; "
+                f"the last one: {ending.reason}"
+            )
+            return Finish(Verdict.TOO_MANY_FAILURES, reason, ending.detail)
+        return None
