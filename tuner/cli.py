@@ -253,7 +253,7 @@ def resume(
 def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
     from .core.messages import Verdict
     from .core.trial import TrialState
-    from .reporting.progress import make_progress
+    from .reporting.display import make_progress
     from .study import Study
 
     # Dask tells of every worker that leaves as if it were a misfortune; ours are told by us.

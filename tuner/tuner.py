@@ -14,7 +14,7 @@ from .core.messages import Verdict
 from .core.trial import Direction
 from .errors import UsageError
 from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, UserCode, save
-from .reporting.progress import make_progress
+from .reporting.display import make_progress
 from .run import RunResult, Watch, free_directory, resume, start
 from .settings import StudySettings
 from .study import Study

@@ -10,16 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.core.trial import TrialState
+from tuner.reporting.display import make_progress
 from tuner.reporting.live import LiveProgress
-from tuner.reporting.progress import (
-    NotesOnly,
-    Pace,
-    PlainProgress,
-    Progress,
-    RunHeader,
-    make_progress,
-    step_of,
-)
+from tuner.reporting.plain import NotesOnly, PlainProgress
+from tuner.reporting.progress import Pace, Progress, RunHeader, step_of
 from tuner.reporting.text import NOTHING
 
 HEADER = RunHeader(

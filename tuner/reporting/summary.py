@@ -52,6 +52,7 @@ class StudyView:
         master: Who runs the study now; None if nobody does.
         epochs: How many epochs a trial has; None if unknown or if its steps are not epochs.
         model: Where the best trial's model lies; empty if there is none.
+        possible_trials: How many configurations the search can try; None if there is no end.
     """
 
     directory: str
@@ -64,6 +65,7 @@ class StudyView:
     master: Master | None = None
     epochs: int | None = None
     model: str = ""
+    possible_trials: int | None = None
 
     @property
     def counts(self) -> Mapping[TrialState, int]:
@@ -291,7 +293,8 @@ def _model_lines(view: StudyView) -> list[str]:
 def _master_words(view: StudyView, now: float) -> str:
     master = view.master
     if master is None:
-        over = view.budget_trials is not None and view.ended >= view.budget_trials
+        limits = [n for n in (view.budget_trials, view.possible_trials) if n is not None]
+        over = bool(limits) and view.ended >= min(limits)
         if over:
             return "none; the study is done"
         return f"none; go on with: hptune resume {_directory(view)}"

@@ -1,0 +1,136 @@
+"""Progress in lines, for pipes, logs and the quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from ..core.picture import StudyPicture
+from ..core.trial import Trial, TrialState
+from . import text
+from .progress import Pace, RunHeader, step_of
+
+HEARTBEAT_SECONDS = 30.0
+"""The shortest time between two heartbeat lines in a log."""
+
+_CONFIGURATION_CHARACTERS = 200
+_RUNNING_TRIALS_NAMED = 8
+
+
+class _Lines:
+    """Writes lines to a stream until it breaks, and then no more."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: TextIO | None = stream
+
+    def write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            self._stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            self._stream = None
+
+
+class NotesOnly:
+    """The quiet display: nothing but notes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._lines = _Lines(stream)
+
+    def start(self, header: RunHeader) -> None:
+        """Show nothing."""
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        """Show nothing."""
+
+    def note(self, line: str) -> None:
+        """Show one line."""
+        self._lines.write(text.clean(line))
+
+    def stop(self) -> None:
+        """Show nothing."""
+
+
+class PlainProgress:
+    """Progress for pipes and logs: a line for each ended trial, and a heartbeat in between."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._lines = _Lines(stream)
+        self._pace = Pace()
+        self._epochs: int | None = None
+        self._heartbeat_at: float | None = None
+        self._notice = ""
+
+    def start(self, header: RunHeader) -> None:
+        """Write the header."""
+        self._epochs = header.epochs
+        for line in header.lines():
+            self._lines.write(line)
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        """Write the trials that ended, and a heartbeat if the last line is long ago."""
+        for over in self._pace.update(picture, ended, now):
+            self._tell(self._ended_line(over, picture))
+        notice = picture.stopping or picture.notice
+        if notice != self._notice:
+            self._notice = notice
+            if notice:
+                self._tell(text.clean(notice))
+        if self._heartbeat_at is None:
+            self._heartbeat_at = now
+        elif now - self._heartbeat_at >= HEARTBEAT_SECONDS:
+            self._heartbeat_at = now
+            self._tell(self._heartbeat_line(picture))
+
+    def note(self, line: str) -> None:
+        """Write one line."""
+        self._tell(text.clean(line))
+
+    def stop(self) -> None:
+        """Write nothing: the last lines say it all."""
+
+    def _tell(self, line: str) -> None:
+        self._lines.write(f"{text.duration(self._pace.elapsed_seconds):>6}  {line}")
+
+    def _ended_line(self, over: EndedTrial, picture: StudyPicture) -> str:
+        trial = over.trial
+        said = f"trial {trial.number} {trial.state.lower()}"
+        after = "" if over.seconds is None else f" after {text.duration(over.seconds)}"
+        if trial.state is TrialState.FAILED:
+            return f"{said}{after}: {text.failure(trial)}"
+        value = f"{picture.goal.metric} {text.measured(trial.value)}"
+        step = text.at_step(trial.step, self._epochs)
+        best = picture.best is not None and picture.best.number == trial.number
+        parts = [f"{said}{after}: {value}" + (f" at {step}" if step else "")]
+        if best:
+            parts.append("best so far")
+        if trial.params:
+            configuration = " ".join(text.assignments(trial.params))
+            parts.append(text.shorten(configuration, _CONFIGURATION_CHARACTERS))
+        return "; ".join(parts)
+
+    def _heartbeat_line(self, picture: StudyPicture) -> str:
+        parts = [text.progress(picture.ended, picture.budget_trials)]
+        left = self._pace.seconds_left(picture)
+        if left is not None:
+            parts.append(f"{text.duration(left)} to go")
+        if picture.counts.get(TrialState.FAILED):
+            parts.append(f"{picture.counts[TrialState.FAILED]} failed")
+        if picture.best is not None:
+            best = picture.best
+            parts.append(f"best {text.measured(best.value)} (trial {best.number})")
+        parts.append(self._running_words(picture))
+        return "; ".join(parts)
+
+    def _running_words(self, picture: StudyPicture) -> str:
+        if not picture.running:
+            return f"nothing runs on {text.plural(picture.workers, 'worker')}"
+        told = []
+        for run in picture.running[:_RUNNING_TRIALS_NAMED]:
+            step = "" if run.latest is None else f" ({step_of(run, self._epochs)})"
+            told.append(f"{run.trial.number}{step}")
+        more = len(picture.running) - len(told)
+        return f"running {', '.join(told)}" + (f" and {more} more" if more else "")
