@@ -8,7 +8,7 @@ from typing import TextIO
 from ..core.picture import StudyPicture
 from ..core.trial import Trial, TrialState
 from . import text
-from .progress import Pace, RunHeader, step_of
+from .progress import EndedTrial, Pace, RunHeader, step_of
 
 HEARTBEAT_SECONDS = 30.0
 """The shortest time between two heartbeat lines in a log."""
