@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .core.messages import Finish
+from .core.space import SearchSpace
 from .core.trial import AttemptId, Direction, Goal, Report, Trial
 from .errors import StudyError
 from .ledger import LedgerReader
@@ -146,6 +147,7 @@ class Study:
             master=self._directory.owner(),
             epochs=facts["epochs"],
             model="" if path is None else str(path),
+            possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
         )
 
     def status_text(self) -> str:
@@ -189,3 +191,11 @@ class Study:
             if name not in latest or step > latest[name].step:
                 latest[name] = Report(step, measured)
         return latest
+
+
+def _possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:
+    if settings.search != "grid":
+        return space.size()
+    from .samplers.grid import DEFAULT_RESOLUTION
+
+    return space.grid_size(settings.grid_resolution or DEFAULT_RESOLUTION)

@@ -1,0 +1,101 @@
+"""What the searches promise on the command line, and what can be read of a study."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+
+from real_runs import Hptune, trials, wait_for
+
+MODEL = """\
+import time
+
+DIRECTION = "max"
+
+def objective(hp, trial):
+    a = hp.Int("a", 1, 3)
+    b = hp.Choice("b", ["x", "y"])
+    c = hp.Boolean("c")
+    time.sleep(0.1)
+    return a + 10 * (b == "y") + 100 * c
+"""
+ALL = set(itertools.product([1, 2, 3], ["x", "y"], [False, True]))
+
+
+def tried(hptune: Hptune) -> list[tuple[object, ...]]:
+    return [tuple(trial["params"][name] for name in "abc") for trial in trials(hptune.study())]
+
+
+def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune) -> None:
+    model = hptune.file("model.py", MODEL)
+    started = hptune.start("run", model, "--search", "grid", "--study", hptune.study())
+    wait_for(
+        lambda: (
+            (hptune.study() / "study.db").exists()
+            and any(trial["state"] == "COMPLETE" for trial in trials(hptune.study()))
+        ),
+        "the first trials",
+    )
+    started.interrupt()
+    ended = started.wait()
+    assert ended.code == 130
+    assert "the grid has 12 configurations" in ended.err
+    assert len(tried(hptune)) < 12
+    plain = json.loads(hptune("status", hptune.study(), "--json").out)
+    assert plain["master"] is None
+
+    ended = hptune("resume", hptune.study())
+    assert ended.code == 0, ended.err
+    assert len(tried(hptune)) == 12
+    assert set(tried(hptune)) == ALL
+
+    # There is nothing more to try.
+    ended = hptune("resume", hptune.study(), "--trials", "40")
+    assert ended.code == 0
+    assert "every configuration" in ended.out
+    assert len(tried(hptune)) == 12
+    assert "the study is done" in hptune("status", hptune.study()).out
+
+    best = json.loads(hptune("best", hptune.study(), "--json").out)
+    assert (best["best"]["value"], best["best"]["params"]) == (113, {"a": 3, "b": "y", "c": True})
+
+    table = list(csv.DictReader(io.StringIO(hptune("export", hptune.study()).out)))
+    assert [int(row["number"]) for row in table] == list(range(12))
+    assert {row["state"] for row in table} == {"COMPLETE"}
+    assert {(int(row["param.a"]), row["param.b"]) for row in table} == {(a, b) for a, b, _ in ALL}
+    output = hptune.directory / "trials.json"
+    ended = hptune("export", hptune.study(), "--format", "json", "-o", output)
+    assert (ended.code, ended.out) == (0, "")
+    assert len(json.loads(output.read_text())["trials"]) == 12
+    ended = hptune("export", hptune.study(), "-o", hptune.directory / "no" / "such" / "place.csv")
+    assert (ended.code, "cannot be written" in ended.err) == (2, True)
+
+
+def test_random_tries_nothing_twice_and_ends_when_all_is_tried(hptune: Hptune) -> None:
+    model = hptune.file("model.py", MODEL)
+    ended = hptune("run", model, "--search", "random", "--trials", "20", "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert "every configuration of the space was tried, 12/20 trials" in ended.out
+    assert len(tried(hptune)) == 12
+    assert set(tried(hptune)) == ALL
+
+
+def test_a_grid_of_continuous_parameters(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            return hp.Float("x", 0.0, 1.0) + hp.Float("y", 1e-4, 1e-2, sampling="log")
+        """,
+    )
+    ended = hptune(
+        "run", model, "--search", "grid", "--grid-points", "3", "--study", hptune.study()
+    )
+    assert ended.code == 0, ended.err
+    assert "the grid has 9 configurations, 3 values of each continuous parameter" in ended.err
+    points = {
+        (round(t["params"]["x"], 9), round(t["params"]["y"], 9)) for t in trials(hptune.study())
+    }
+    assert points == set(itertools.product([0.0, 0.5, 1.0], [1e-4, 1e-3, 1e-2]))
