@@ -304,3 +304,27 @@ def test_a_full_disk(hptune: Hptune) -> None:
         assert {trial["state"] for trial in found} == {"COMPLETE"}
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_joblib_workers_are_no_worse(hptune: Hptune) -> None:
+    gate = hptune.directory / "gate"
+    model = hptune.file("model.py", GATED.format(gate=str(gate)))
+    study = hptune.study()
+    started = hptune.start("run", model, "--trials", "4", "--study", study, "--executor", "joblib")
+    wait_until_running(hptune, started)
+    started.interrupt()
+    ended = started.wait(seconds=30)
+    assert (ended.code, "Traceback" in ended.err) == (130, False), ended.err
+    outcomes = {row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")}
+    assert outcomes == {"RELEASED"}
+    hptune.assert_nothing_left()
+
+    started = hptune.start("resume", study)
+    wait_for(lambda: rows(study, "SELECT 1 FROM attempts WHERE outcome IS NULL"), "an attempt")
+    started.kill()
+    hptune.assert_nothing_left()
+
+    gate.touch()
+    ended = hptune("resume", study)
+    assert ended.code == 0, ended.err
+    assert_each_trial_exactly_once(study, 4)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
+import signal
 import threading
-from multiprocessing.connection import Client
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Client, Connection
+from typing import Any
 
 from ..core.messages import Event, WorkerJoined
 from ..core.resources import Capacity
@@ -12,6 +18,9 @@ from ..model_file import ObjectiveSource
 from . import devices
 from .orders import AttemptOrder
 from .runner import AttemptRunner
+
+ORPHANED_SECONDS = 1.0
+"""A killed process's connections close a moment before its children see that it is gone."""
 
 
 def serve(
@@ -31,28 +40,68 @@ def serve(
         source: The user's code.
         warm_address: A warm parent on this machine that may be used.
     """
+    try:
+        with Client(address, authkey=key) as connection, _deaf_to_interrupts():
+            _serve(connection, cpus=cpus, source=source, warm_address=warm_address)
+    except (EOFError, OSError):
+        _end_if_orphaned()
+        raise
+
+
+def _serve(
+    connection: Connection[Any, Any],
+    *,
+    cpus: tuple[int, ...],
+    source: ObjectiveSource,
+    warm_address: str | None,
+) -> None:
     node = devices.node()
-    with Client(address, authkey=key) as connection:
-        lock = threading.Lock()
+    lock = threading.Lock()
 
-        def tell(event: Event) -> None:
-            with lock:
-                connection.send(event)
+    def tell(event: Event) -> None:
+        # If the master is gone, the loop below sees it.
+        with lock, contextlib.suppress(OSError):
+            connection.send(event)
 
-        has = devices.capacity()
-        name = f"{node}-{os.getpid()}-{threading.get_ident()}"
-        tell(WorkerJoined(0.0, name, node, Capacity(cpus, has.gpus, has.memory_bytes)))
-        runner = AttemptRunner(source, tell, warm_address=warm_address)
-        try:
-            while True:
-                order = connection.recv()
-                if order is None:
-                    return
-                if isinstance(order, AttemptOrder):
-                    runner.start(order)
-                else:
-                    runner.stop(order)
-        except (EOFError, OSError):
-            return
-        finally:
-            runner.close()
+    has = devices.capacity()
+    name = f"{node}-{os.getpid()}-{threading.get_ident()}"
+    tell(WorkerJoined(0.0, name, node, Capacity(cpus, has.gpus, has.memory_bytes)))
+    runner = AttemptRunner(source, tell, warm_address=warm_address)
+    try:
+        while True:
+            order = connection.recv()
+            if order is None:
+                return
+            if isinstance(order, AttemptOrder):
+                runner.start(order)
+            else:
+                runner.stop(order)
+    except (EOFError, OSError):
+        runner.close()
+        _end_if_orphaned()
+    finally:
+        runner.close()
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ctrl-C in the terminal is the master's business alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_if_orphaned() -> None:
+    """End a process of joblib's own whose master was killed; it would stay for minutes."""
+    if not multiprocessing.current_process().name.startswith("LokyProcess"):
+        return
+    deadline = time.monotonic() + ORPHANED_SECONDS
+    while time.monotonic() < deadline:
+        if os.getppid() == 1:
+            os._exit(1)
+        time.sleep(0.05)
