@@ -56,8 +56,9 @@ class JoblibExecutor(Executor):
         self._queue = EventQueue(clock)
         # joblib keeps the user's choice by thread, and the seats are called from another one.
         self._backend = get_active_backend()[0]
-        if type(self._backend).__name__ == "SequentialBackend":
-            self._backend = "loky"
+        self._backend_name = type(self._backend).__name__
+        if self._backend_name == "SequentialBackend":
+            self._backend, self._backend_name = "loky", "LokyBackend"
         self._cores = cores
         self._seat = {"source": source, "warm_address": warm_address}
         self._key = secrets.token_bytes(32)
@@ -78,8 +79,7 @@ class JoblibExecutor(Executor):
             self._threads.append(thread)
 
     def _host(self) -> str:
-        name = self._backend if isinstance(self._backend, str) else type(self._backend).__name__
-        if name == "loky" or name in _ON_THIS_MACHINE:
+        if self._backend_name in _ON_THIS_MACHINE:
             return "127.0.0.1"
         return socket.gethostbyname(socket.gethostname())
 
@@ -117,22 +117,22 @@ class JoblibExecutor(Executor):
         """Let every seat go and wait until joblib has its workers back."""
         if self._listener is None or self._closing.is_set():
             return
-        self._closing.set()
         with self._lock:
-            connections = list(self._connections.values())
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.send(None)
+            self._closing.set()
+            for connection in self._connections.values():
+                _let_go(connection)
+        accepting, carrying = self._threads
         # A blocked accept does not notice that its socket is closed: knock.
         with contextlib.suppress(OSError):
             socket.create_connection(self._listener.address, timeout=1).close()
-        for thread in self._threads:
-            thread.join(timeout=30)
+        accepting.join(timeout=30)
+        # Seats that have not been let in yet are turned away, and end.
         self._listener.close()
-        if self._backend == "loky":
+        carrying.join(timeout=30)
+        if self._backend_name == "LokyBackend":
             from joblib.externals.loky import get_reusable_executor
 
-            get_reusable_executor().shutdown(wait=True, kill_workers=True)
+            get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
     @property
     def dashboard(self) -> str:
@@ -155,6 +155,8 @@ class JoblibExecutor(Executor):
                 with joblib.parallel_config(self._backend, n_jobs=len(seats)):
                     joblib.Parallel(batch_size=1, pre_dispatch="all")(seats)
             except Exception as error:  # whatever a backend raises
+                if self._closing.is_set():
+                    return
                 log.warning("The joblib backend dropped its workers: %r", error)
                 self._restarts += 1
                 if self._restarts > _MAX_RESTARTS:
@@ -185,6 +187,8 @@ class JoblibExecutor(Executor):
                     name = event.worker
                     with self._lock:
                         self._connections[name] = connection
+                        if self._closing.is_set():
+                            _let_go(connection)
                     self._restarts = 0
                 self._queue.put(event)
         except (EOFError, OSError):
@@ -195,3 +199,8 @@ class JoblibExecutor(Executor):
             if name and not self._closing.is_set():
                 self._queue.put(WorkerLeft(0.0, name, f"the joblib worker {name} is gone"))
             connection.close()
+
+
+def _let_go(connection: Connection[Any, Any]) -> None:
+    with contextlib.suppress(OSError):
+        connection.send(None)
