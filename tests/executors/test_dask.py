@@ -1,0 +1,89 @@
+"""Attempts on real Dask workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+from tuner.core.clock import SystemClock
+from tuner.core.trial import Cause
+from tuner.executors.base import Executor
+from tuner.executors.dask_executor import DaskExecutor
+from tuner.testing.executors import Driver, ExecutorSuite, Stage
+
+
+@contextmanager
+def on_dask(stage: Stage, *, cores: int = 2, client: Any = None) -> Iterator[DaskExecutor]:
+    executor = DaskExecutor(
+        name=f"hptune-{uuid.uuid4().hex[:12]}",
+        source=stage.source,
+        clock=SystemClock(),
+        cores=[tuple(range(cores))],
+        client=client,
+        warm_address=stage.warm_address,
+    )
+    executor.open()
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+@contextmanager
+def cluster_of(workers: int) -> Iterator[tuple[Any, Any]]:
+    """A cluster that somebody else started, and their client."""
+    with (
+        dask.config.set({"distributed.worker.daemon": False}),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=2,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=":0",
+            memory_limit=0,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield cluster, client
+
+
+class TestDaskExecutor(ExecutorSuite):
+    @contextmanager
+    def executor(self, stage: Stage, cores: int) -> Iterator[Executor]:
+        with on_dask(stage, cores=cores) as executor:
+            yield executor
+
+    def lose_worker(self, executor: Executor, worker: str) -> None:
+        assert isinstance(executor, DaskExecutor)
+        pids = executor._client.run(os.getpid, workers=[worker])
+        os.kill(pids[worker], signal.SIGKILL)
+
+    @contextmanager
+    def executor_without_workers(self, stage: Stage) -> Iterator[Executor]:
+        with cluster_of(0) as (_, client), on_dask(stage, client=client) as executor:
+            yield executor
+
+    def test_workers_may_come_later(self, stage: Stage) -> None:
+        with cluster_of(0) as (cluster, client), on_dask(stage, client=client) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds)
+            assert driver.listen(0.1) == []
+            cluster.scale(1)
+            assert driver.ending(driver.start("return")).cause is Cause.RETURNED
+            assert len(driver.workers) == 1
+
+    def test_somebody_elses_client_is_left_as_it_was(self, stage: Stage) -> None:
+        with cluster_of(1) as (_, client):
+            with on_dask(stage, client=client) as executor:
+                driver = Driver(executor, stage.brief, self.limit_seconds)
+                pid = driver.pid(driver.running("wait"))
+            self.check_gone(pid)
+            plugins = client.run(lambda dask_worker: [*dask_worker.plugins])
+            assert not any("hptune" in name for names in plugins.values() for name in names)
+            assert client.submit(abs, -3).result() == 3

@@ -1,0 +1,105 @@
+"""Attempts on the workers of joblib's backends, the user's own among them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import joblib
+import pytest
+from joblib.parallel import BACKENDS, ThreadingBackend
+
+from tuner.core.clock import SystemClock
+from tuner.core.trial import Cause
+from tuner.executors.base import Executor
+from tuner.executors.joblib_executor import JoblibExecutor
+from tuner.testing.executors import Driver, ExecutorSuite, Stage
+
+
+@contextmanager
+def on_joblib(stage: Stage, cores: list[tuple[int, ...]]) -> Iterator[JoblibExecutor]:
+    executor = JoblibExecutor(
+        source=stage.source, clock=SystemClock(), cores=cores, warm_address=stage.warm_address
+    )
+    executor.open()
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+class TestJoblibExecutor(ExecutorSuite):
+    @pytest.fixture
+    def shared(self, stage: Stage) -> Iterator[Driver]:
+        """A fresh one for each test: a program has one pool of loky's, and seats fill it."""
+        with self.driver(stage) as driver:
+            yield driver
+
+    @contextmanager
+    def executor(self, stage: Stage, cores: int) -> Iterator[Executor]:
+        # joblib does not start a process for a single seat.
+        with on_joblib(stage, [tuple(range(cores))] * 2) as executor:
+            yield executor
+
+    def lose_worker(self, executor: Executor, worker: str) -> None:
+        pid = int(worker.split("-")[-2])
+        assert pid != os.getpid()
+        os.kill(pid, signal.SIGKILL)
+
+    def seats(self, driver: Driver, count: int) -> None:
+        driver.wait(lambda: len(driver.workers) == count, f"{count} seats are there")
+        for worker in [*driver.workers]:
+            assert driver.ending(driver.start("return", worker=worker)).cause is Cause.RETURNED
+
+    def test_each_seat_is_a_process_of_its_own(self, stage: Stage) -> None:
+        with on_joblib(stage, [(0,), (1,)]) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds)
+            self.seats(driver, 2)
+            assert len({worker.split("-")[-2] for worker in driver.workers}) == 2
+
+    def test_threads_are_used_where_the_user_says_so(self, stage: Stage) -> None:
+        with joblib.parallel_config("threading"), on_joblib(stage, [(0,), (1,)]) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds)
+            self.seats(driver, 2)
+            assert {worker.split("-")[-2] for worker in driver.workers} == {str(os.getpid())}
+
+    def test_a_backend_of_the_users_own_is_used(self, stage: Stage) -> None:
+        used: list[str] = []
+
+        class Own(ThreadingBackend):  # type: ignore[misc]
+            def submit(self, func: Any, callback: Any = None) -> Any:
+                used.append("here")
+                return super().submit(func, callback)
+
+            apply_async = submit
+
+        joblib.register_parallel_backend("own", Own)
+        try:
+            with joblib.parallel_config("own"), on_joblib(stage, [(0,), (1,)]) as executor:
+                self.seats(Driver(executor, stage.brief, self.limit_seconds), 2)
+        finally:
+            del BACKENDS["own"]
+        assert len(used) == 2
+
+    def test_dask_is_used_where_the_user_says_so(self, stage: Stage) -> None:
+        from distributed import Client, LocalCluster
+
+        with (
+            LocalCluster(
+                n_workers=2,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address=":0",
+                memory_limit=0,
+            ) as cluster,
+            Client(cluster) as client,
+            joblib.parallel_config("dask"),
+        ):
+            pids = {str(pid) for pid in client.run(os.getpid).values()}
+            with on_joblib(stage, [(0,), (1,)]) as executor:
+                driver = Driver(executor, stage.brief, self.limit_seconds)
+                self.seats(driver, 2)
+                assert {worker.split("-")[-2] for worker in driver.workers} == pids

@@ -1,0 +1,325 @@
+"""What the executors' conformance suite is played with: an objective, a driver, a look around."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from ..core.messages import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Reported,
+    WorkerJoined,
+    WorkerLeft,
+)
+from ..core.resources import Capacity, Placement
+from ..core.trial import AttemptId, Cause, Direction, Ending
+from ..executors.base import Executor
+from ..executors.simulated import Curve, SimulatedEnd
+from ..model_file import ObjectiveSource
+from ..worker.orders import AttemptOrder, StudyBrief
+
+OBJECTIVE = '''"""Does what the configuration says."""
+
+import math
+import os
+import signal
+import time
+
+
+def objective(hp, trial):
+    behaviour = trial.params["behaviour"]
+    trial.report(1, score=0.25)
+    if behaviour == "wait":
+        while not trial.should_stop():
+            time.sleep(0.02)
+    elif behaviour == "ignore":
+        while True:
+            time.sleep(60)
+    elif behaviour == "raise":
+        raise ValueError("it is broken")
+    elif behaviour == "exit":
+        os._exit(3)
+    elif behaviour == "leave":
+        raise SystemExit(4)
+    elif behaviour == "be killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif behaviour == "report NaN":
+        trial.report(2, score=math.nan)
+    elif behaviour == "return NaN":
+        return {"score": math.nan}
+    elif behaviour == "return another metric":
+        return {"loss": 1.0}
+    trial.report(2, score=0.5)
+    return {"score": trial.params["x"], "seed": trial.seed}
+'''
+
+
+def curve(params: Mapping[str, object], seed: int) -> Curve:
+    """What `OBJECTIVE` does, for a simulation."""
+    behaviour, x = params["behaviour"], params["x"]
+    first = [{"score": 0.25}]
+    if behaviour in ("wait", "ignore"):
+        return first * 10_000
+    ends = {
+        "raise": Ending(Cause.EXCEPTION, reason="ValueError: it is broken", detail="ValueError"),
+        "exit": Ending(Cause.EXITED, reason="its process exited with status 3"),
+        "leave": Ending(Cause.EXITED, reason="sys.exit(4)"),
+        "be killed": Ending(Cause.KILLED, reason="its process was killed by SIGKILL"),
+        "return NaN": Ending(Cause.RETURNED, {"score": math.nan}),
+        "return another metric": Ending(Cause.RETURNED, {"loss": 1.0}),
+    }
+    if behaviour in ends:
+        raise SimulatedEnd(ends[str(behaviour)], first)
+    if behaviour == "report NaN":
+        return [*first, {"score": math.nan}]
+    assert isinstance(x, float)
+    result = Ending(Cause.RETURNED, {"score": x, "seed": float(seed)})
+    raise SimulatedEnd(result, [*first, {"score": 0.5}])
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What executors under test are given.
+
+    Attributes:
+        folder: A folder of the test's own.
+        source: The file with `OBJECTIVE`.
+        warm_address: A warm parent that is ready; None for a suite without processes.
+    """
+
+    folder: Path
+    source: ObjectiveSource
+    warm_address: str | None
+
+    @property
+    def brief(self) -> StudyBrief:
+        """What every attempt is told."""
+        return StudyBrief(
+            name="suite",
+            directory=str(self.folder / "study"),
+            working_directory=str(self.folder),
+            source=self.source,
+            metric="score",
+            direction=Direction.MAX,
+            epochs=None,
+            trial_timeout_seconds=None,
+            deterministic=False,
+        )
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was told of an attempt so far."""
+
+    worker: str
+    started: AttemptStarted | None = None
+    reports: list[Reported] = field(default_factory=list)
+    ended: AttemptEnded | None = None
+
+
+class Driver:
+    """Gives an executor its orders, and checks that what it tells makes sense.
+
+    Attributes:
+        executor: The executor under test, open.
+        workers: The workers there are.
+        story: All that it told.
+    """
+
+    def __init__(self, executor: Executor, brief: StudyBrief, limit_seconds: float) -> None:
+        self.executor = executor
+        self.workers: dict[str, Capacity] = {}
+        self.story: list[Event] = []
+        self._brief = brief
+        self._limit_seconds = limit_seconds
+        self._known: dict[AttemptId, _Known] = {}
+        self._names: set[str] = set()
+        self._trials = 0
+
+    def start(self, behaviour: str, *, cpu: int = 0, worker: str | None = None) -> AttemptId:
+        """Start an attempt of a new trial on one core of a worker."""
+        if worker is None:
+            worker = self.any_worker()
+        cpus = (self.workers[worker].cpus[cpu],)
+        name = AttemptId(self._trials, 0)
+        order = AttemptOrder(
+            brief=self._brief,
+            attempt=name,
+            params={"behaviour": behaviour, "x": self._trials / 8},
+            space=(),
+            placement=Placement(worker, cpus),
+            seed=1_000 + self._trials,
+            incumbent=None,
+        )
+        self._trials += 1
+        self._known[name] = _Known(worker)
+        self.executor.start(order)
+        return name
+
+    def any_worker(self) -> str:
+        """A worker, waited for if there is none."""
+        self.wait(lambda: bool(self.workers), "a worker joins")
+        return next(iter(self.workers))
+
+    def running(self, behaviour: str, *, cpu: int = 0) -> AttemptId:
+        """Start an attempt, and wait until it has reported."""
+        name = self.start(behaviour, cpu=cpu)
+        self.wait(lambda: bool(self.reports(name)), f"{name} reports")
+        return name
+
+    def ending(self, name: AttemptId) -> Ending:
+        """Wait for an attempt's end."""
+        self.wait(lambda: self._known[name].ended is not None, f"{name} ends")
+        ended = self._known[name].ended
+        assert ended is not None
+        return ended.ending
+
+    def is_over(self, name: AttemptId) -> bool:
+        """Wait until an attempt ended, or its worker left; whether it was the former."""
+        known = self._known[name]
+        self.wait(
+            lambda: known.ended is not None or known.worker not in self.workers,
+            f"{name} ends, or its worker leaves",
+        )
+        return known.ended is not None
+
+    def reports(self, name: AttemptId) -> list[tuple[int, Mapping[str, float]]]:
+        """What an attempt has reported so far: steps and metrics."""
+        return [(told.report.step, told.report.metrics) for told in self._known[name].reports]
+
+    def pid(self, name: AttemptId) -> int:
+        """The process of an attempt that has started."""
+        started = self._known[name].started
+        assert started is not None, f"{name} has not started"
+        return started.pid
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Take in events until the condition holds.
+
+        Raises:
+            AssertionError: It does not come to hold in the time allowed.
+        """
+        waited = 0.0
+        while not condition():
+            assert waited < self._limit_seconds, f"no sign that {what}; told was {self.story}"
+            waited += 0.0 if self.listen(0.25) else 0.25
+
+    def listen(self, seconds: float) -> list[Event]:
+        """What the executor tells next, checked."""
+        events = self.executor.events(seconds)
+        for event in events:
+            self._check(event)
+            self.story.append(event)
+        return events
+
+    def nothing_more(self, seconds: float = 0.5) -> None:
+        """Check that nothing is told of any attempt for a while."""
+        waited = 0.0
+        while waited < seconds:
+            told = self.listen(0.25)
+            waited += 0.25
+            about = [event for event in told if not isinstance(event, WorkerJoined | WorkerLeft)]
+            assert not about, f"told once more: {about}"
+
+    def _check(self, event: Event) -> None:
+        latest = self.story[-1].at if self.story else 0.0
+        assert event.at >= latest, f"{event} is stamped with an earlier time than the one before"
+        match event:
+            case WorkerJoined(worker=worker, capacity=capacity):
+                assert worker not in self._names, f"a second worker has the name {worker}"
+                self._names.add(worker)
+                self.workers[worker] = capacity
+            case WorkerLeft(worker=worker):
+                assert worker in self.workers, f"{worker} left, and was not there"
+                del self.workers[worker]
+            case AttemptStarted(attempt=name):
+                known = self._alive(name, event)
+                assert known.started is None, f"{name} started twice"
+                assert not known.reports, f"{name} reported before it started"
+                known.started = event
+            case Reported(attempt=name):
+                known = self._alive(name, event)
+                assert known.started is not None, f"{name} reported before it started"
+                known.reports.append(event)
+            case AttemptEnded(attempt=name, ending=ending):
+                known = self._alive(name, event)
+                known.ended = event
+                assert ending.reason or ending.cause is Cause.RETURNED, f"{name} ended: why?"
+            case _:
+                raise AssertionError(f"an executor does not tell {event}")
+
+    def _alive(self, name: AttemptId, event: Event) -> _Known:
+        assert name in self._known, f"{event} of an attempt that nobody ordered"
+        known = self._known[name]
+        assert known.ended is None, f"{event} after the end of {name}"
+        assert known.worker in self.workers, f"{event} after its worker was gone"
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What an executor could leave behind."""
+
+    stage: Stage
+    processes: frozenset[int]
+    ports: frozenset[int]
+    folders: frozenset[str]
+
+    @classmethod
+    def now(cls, stage: Stage) -> Traces:
+        """What is there at present."""
+        me = psutil.Process()
+        ports = {
+            connection.laddr.port
+            for connection in me.net_connections(kind="tcp")
+            if connection.status == psutil.CONN_LISTEN
+        }
+        return cls(
+            stage=stage,
+            processes=frozenset(child.pid for child in me.children(recursive=True)),
+            ports=frozenset(ports),
+            folders=frozenset(path.name for path in stage.folder.glob("hptune-*")),
+        )
+
+    def added(self) -> str:
+        """What is there now that was not, in words."""
+        now = Traces.now(self.stage)
+        left = []
+        for pid in now.processes - self.processes:
+            try:
+                words = " ".join(psutil.Process(pid).cmdline())
+            except psutil.NoSuchProcess:
+                continue
+            # Python's own helper, one for all of the program; it stays until the program ends.
+            if is_alive(pid) and "resource_tracker" not in words:
+                left.append(f"process {pid} ({words})")
+        left += [f"listening port {port}" for port in now.ports - self.ports]
+        left += [f"folder {name}" for name in now.folders - self.folders]
+        return ", ".join(left)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs, as far as anybody can tell."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, left: Callable[[], str]) -> None:
+    """Wait until it is tidy.
+
+    Raises:
+        AssertionError: It is not in the time allowed.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"left behind: {left()}"
+        time.sleep(0.05)
