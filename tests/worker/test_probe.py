@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,6 @@ GOOD = """\
 def objective(hp, trial):
     return hp.Float("x", 0, 1)
 """
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmParent]:
-    """One warm parent reads all the files: each in a child of its own."""
-    first = tmp_path_factory.mktemp("first") / "first.py"
-    first.write_text(GOOD)
-    parent = WarmParent(check_path(first))
-    try:
-        yield parent
-    finally:
-        parent.close()
 
 
 @pytest.fixture

@@ -1,0 +1,121 @@
+"""Single attempts in real processes, without a study around them."""
+
+from __future__ import annotations
+
+import queue
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed, Reported
+from tuner.core.resources import Placement
+from tuner.core.space import SearchSpace
+from tuner.core.trial import AttemptId, Ending
+from tuner.model_file import check_path
+from tuner.settings import StudySettings, resolve_goal
+from tuner.worker.orders import AttemptOrder, Found, ProbeOrder, StudyBrief
+from tuner.worker.runner import AttemptRunner
+from tuner.worker.warm_parent import WarmParent
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of an attempt."""
+
+    ending: Ending
+    reports: list[tuple[int, Mapping[str, float]]]
+    used: ParametersUsed | None
+    directory: Path
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "log.txt").read_text()
+
+    @property
+    def steps(self) -> list[int]:
+        return [step for step, _ in self.reports]
+
+
+class Attempts:
+    """Reads model files and runs single attempts of them."""
+
+    def __init__(self, warm: WarmParent, directory: Path) -> None:
+        self._warm = warm
+        self._directory = directory
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._number = 0
+
+    def probe(self, text: str) -> Found:
+        """What the model file declares."""
+        source = check_path(self._write(text))
+        return self._warm.probe(ProbeOrder(source, str(self._directory)))
+
+    def run(
+        self,
+        text: str,
+        *,
+        epochs: int = 2,
+        incumbent: float | None = None,
+        deterministic: bool = False,
+        metric: str | None = None,
+        seed: int = 7,
+        **params: Any,
+    ) -> Result:
+        """Run the file's training once: with its defaults, but for `params`."""
+        found = self.probe(text)
+        source = check_path(self._directory / "model.py")
+        settings = StudySettings(source=source, working_directory="", metric=metric)
+        goal, _ = resolve_goal(settings, found)
+        brief = StudyBrief(
+            name="test",
+            directory=str(self._directory / "study"),
+            working_directory=str(self._directory),
+            source=source,
+            metric=goal.metric,
+            direction=goal.direction,
+            epochs=epochs,
+            trial_timeout_seconds=120,
+            deterministic=deterministic,
+        )
+        self._number += 1
+        order = AttemptOrder(
+            brief=brief,
+            attempt=AttemptId(self._number, 0),
+            params={**SearchSpace.from_json(found.space).defaults(), **params},
+            space=found.space,
+            placement=Placement("worker", (0,)),
+            seed=seed,
+            incumbent=incumbent,
+        )
+        return self._carry_out(order)
+
+    def _carry_out(self, order: AttemptOrder) -> Result:
+        runner = AttemptRunner(
+            order.brief.source, self._events.put, warm_address=self._warm.address
+        )
+        try:
+            runner.start(order)
+            return self._collect(order)
+        finally:
+            runner.close()
+
+    def _collect(self, order: AttemptOrder) -> Result:
+        reports: list[tuple[int, Mapping[str, float]]] = []
+        used = None
+        while True:
+            event = self._events.get(timeout=180)
+            if isinstance(event, AttemptEnded):
+                return Result(event.ending, reports, used, order.directory)
+            if isinstance(event, Reported):
+                reports.append((event.report.step, event.report.metrics))
+            elif isinstance(event, ParametersUsed):
+                used = event
+            else:
+                assert isinstance(event, AttemptStarted)
+
+    def _write(self, text: str) -> Path:
+        path = self._directory / "model.py"
+        path.write_text(textwrap.dedent(text))
+        return path
