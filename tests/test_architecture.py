@@ -1,0 +1,269 @@
+"""The rules of the house: who may import whom, and what is loaded when."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tuner
+
+PACKAGE = Path(tuner.__file__).parent
+ROOMS = (
+    "errors",
+    "core",
+    "samplers",
+    "master_lock",
+    "study_directory",
+    "ledger",
+    "model_file",
+    "training",
+    "worker",
+    "executors",
+    "reporting",
+    "study_files",
+    "settings",
+    "loop",
+    "interrupts",
+    "workforce",
+    "run",
+    "study",
+    "tuner",
+    "cli",
+    "testing",
+)
+"""Each room imports only those above it."""
+
+FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
+OUTSIDE_WORLD = {
+    "asyncio", "concurrent", "datetime", "glob", "http", "io", "logging", "multiprocessing", "os",
+    "pathlib", "queue", "random", "secrets", "select", "shutil", "signal", "socket", "sqlite3",
+    "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
+}  # fmt: skip
+"""Standard modules for files, networks, clocks, threads and randomness of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One import statement; names are absolute, such as `tuner.core.engine`."""
+
+    importer: str
+    imported: str
+    in_function: bool
+    for_types_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer} imports {self.imported}"
+
+    @property
+    def top(self) -> str:
+        """The imported package."""
+        return self.imported.partition(".")[0]
+
+
+def imports() -> list[Import]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(("tuner", *path.relative_to(PACKAGE).with_suffix("").parts))
+        module = module.removesuffix(".__init__")
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        found += [*_imports_in(ast.parse(path.read_text()), module, package)]
+    return found
+
+
+def _imports_in(
+    node: ast.AST, module: str, package: str, *, in_function: bool = False, types: bool = False
+) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(module, alias.name, in_function, types)
+        elif isinstance(child, ast.ImportFrom):
+            parts = package.split(".")
+            base = ".".join(parts[: len(parts) - child.level + 1]) if child.level else ""
+            source = ".".join(part for part in (base, child.module) if part)
+            for alias in child.names:
+                whole = f"{source}.{alias.name}"
+                is_module = _file_of(whole) is not None
+                yield Import(module, whole if is_module else source, in_function, types)
+        yield from _imports_in(
+            child,
+            module,
+            package,
+            in_function=in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef),
+            types=types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)),
+        )
+
+
+def _file_of(module: str) -> Path | None:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((each for each in candidates if each.exists()), None)
+
+
+def room(module: str) -> str:
+    """The room of a module of ours; empty for the package itself."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+ALL = imports()
+OURS = [each for each in ALL if each.top == "tuner"]
+
+
+def named(rule: list[Import]) -> list[str]:
+    return sorted({str(each) for each in rule})
+
+
+def test_imports_are_found() -> None:
+    pairs = {(each.importer, each.imported) for each in ALL}
+    assert ("tuner.core.engine", "tuner.core.messages") in pairs
+    assert ("tuner.worker.agent", "distributed") in pairs
+    assert ("tuner.worker.agent", "tuner.worker.devices") in pairs
+    assert any(each.in_function and each.top == "keras" for each in ALL)
+
+
+def test_every_room_has_its_place() -> None:
+    names = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert names - {"__init__", "__pycache__"} <= set(ROOMS)
+
+
+def test_each_room_imports_only_those_above_it() -> None:
+    def breaks(each: Import) -> bool:
+        above, below = room(each.imported), room(each.importer)
+        return bool(above and below) and ROOMS.index(above) > ROOMS.index(below)
+
+    assert named([each for each in OURS if breaks(each)]) == []
+
+
+def test_nothing_imports_the_suites() -> None:
+    rule = [e for e in OURS if room(e.imported) == "testing" and room(e.importer) != "testing"]
+    assert named(rule) == []
+
+
+def test_the_core_knows_nothing_of_the_outside_world() -> None:
+    allowed = (sys.stdlib_module_names - OUTSIDE_WORLD) | {"numpy", "tuner"}
+    rule = [
+        each
+        for each in ALL
+        if room(each.importer) == "core"
+        and each.top not in allowed
+        and (each.importer, each.imported) != ("tuner.core.clock", "time")
+    ]
+    assert named(rule) == []
+
+
+def test_the_engine_never_sees_the_clock() -> None:
+    rule = [each for each in OURS if each.imported == "tuner.core.clock"]
+    assert not [each for each in rule if room(each.importer) == "core"]
+
+
+def test_samplers_are_pure_and_know_nothing_of_each_other() -> None:
+    rule = [
+        each
+        for each in ALL
+        if each.importer.startswith("tuner.samplers.")
+        and (each.imported.startswith("tuner.samplers") or each.top in OUTSIDE_WORLD)
+    ]
+    assert named(rule) == []
+
+
+def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
+    rule = [
+        each
+        for each in OURS
+        if room(each.importer) in ("executors", "ledger", "worker", "training")
+        and each.imported in ("tuner.core.engine", "tuner.core.placement", "tuner.core.sampler")
+    ]
+    assert named(rule) == []
+
+
+def test_dask_is_known_to_two_modules() -> None:
+    users = {each.importer for each in ALL if each.top in ("distributed", "dask")}
+    assert users == {"tuner.executors.dask_executor", "tuner.worker.agent"}
+
+
+def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
+    def breaks(each: Import) -> bool:
+        at_home = room(each.importer) == "training" or each.importer in (
+            "tuner.worker.trial_process",
+            "tuner.worker.warm_server",
+            "tuner.study",
+        )
+        return not at_home or not each.in_function
+
+    rule = [each for each in ALL if each.top in FRAMEWORKS and not each.for_types_only]
+    assert rule, "nothing imports a framework: the rule checks nothing"
+    assert named([each for each in rule if breaks(each)]) == []
+
+
+# --- what is loaded -------------------------------------------------------------------------
+
+
+def loaded_after(script: str, tmp_path: Path) -> set[str]:
+    """The top packages that a script has loaded in the end."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        textwrap.dedent(script)
+        + "\nimport sys\nprint('loaded', *{name.partition('.')[0] for name in sys.modules})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split()) - {"loaded"}
+
+
+HEAVY = FRAMEWORKS | {"distributed", "dask", "pandas", "rich", "bokeh", "sklearn", "joblib"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import tuner",
+        "import tuner; tuner.Tuner, tuner.Study, tuner.Resources, tuner.report",
+        """
+        import contextlib
+        from tuner.cli import main
+        with contextlib.suppress(SystemExit):
+            main(["--help"])
+        """,
+        """
+        import contextlib
+        from tuner.cli import main
+        with contextlib.suppress(SystemExit):
+            main(["run", "--help"])
+        """,
+    ],
+)
+def test_importing_and_asking_for_help_load_nothing_heavy(script: str, tmp_path: Path) -> None:
+    loaded = loaded_after(script, tmp_path)
+    assert "tuner" in loaded
+    assert loaded & HEAVY == set()
+
+
+def test_a_whole_study_leaves_the_master_without_a_framework(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
+    )
+    script = """
+    from tuner.cli import main
+    try:
+        main(["run", "model.py", "--trials", "3", "--seed", "1", "--study", "study"])
+    except SystemExit as end:
+        assert not end.code, end.code
+    """
+    loaded = loaded_after(script, tmp_path)
+    assert {"tuner", "distributed"} <= loaded
+    assert loaded & (FRAMEWORKS | {"pandas", "rich", "sklearn"}) == set()
+    assert (tmp_path / "study" / "study.db").exists()
