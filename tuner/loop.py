@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, assert_never
 
 from .core.clock import Clock
@@ -25,8 +26,11 @@ from .core.picture import StudyPicture
 from .core.sampler import Sampler
 from .core.space import SearchSpace
 from .core.trial import Attempt, Trial
+from .errors import SpaceError
 from .executors.base import Executor
 from .worker.orders import AttemptOrder, StudyBrief
+
+log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 """How often the display is redrawn and requests to stop are looked for, while nothing happens."""
@@ -146,7 +150,7 @@ class StudyLoop:
             case Tell(trial=trial):
                 self._sampler.tell(trial)
             case GrowSpace(declared=declared):
-                self._grow(SearchSpace.from_json(declared))
+                self._grow(declared)
             case Start():
                 self._executor.start(self._order(command))
             case Stop(attempt=attempt):
@@ -172,8 +176,13 @@ class StudyLoop:
             incumbent=start.incumbent,
         )
 
-    def _grow(self, more: SearchSpace) -> None:
-        grown = self._space.merged(more)
+    def _grow(self, declared: Sequence[Mapping[str, object]]) -> None:
+        try:
+            grown = self._space.grown(declared)
+        except SpaceError as error:
+            # The trial that declared it had its value from KerasTuner; others do without.
+            log.warning("A parameter that a trial declared cannot be searched: %s", error)
+            return
         if grown == self._space:
             return
         self._space = grown

@@ -378,3 +378,15 @@ def test_the_space_loads_no_framework() -> None:
         "sys.exit(any(name.startswith(('keras', 'tensorflow')) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_space_grows_by_what_depends_on_it() -> None:
+    """As a trial finds them: parameters of a branch that nobody had opened before."""
+    whole = NESTED.to_json()
+    for known in range(len(whole) + 1):
+        space = SearchSpace.from_json(whole[:known])
+        assert space.grown(whole[known:]) == NESTED
+        assert space.grown(whole) == NESTED
+    inner = next(i for i, parameter in enumerate(NESTED) if parameter.conditions)
+    with pytest.raises(SpaceError, match="not declared before"):
+        EMPTY.grown(whole[inner:])

@@ -217,14 +217,18 @@ class SearchSpace:
 
     # --- two spaces ---------------------------------------------------------------------------
 
-    def merged(self, other: SearchSpace) -> SearchSpace:
-        """This space and, behind it, what the other one declares in addition.
+    def grown(self, entries: Sequence[Mapping[str, object]]) -> SearchSpace:
+        """This space and, behind it, what these entries of the JSON form declare in addition.
 
-        A parameter that both declare keeps the bounds it has here.
+        They may depend on parameters that are declared here only; what is declared in both keeps
+        the bounds it has here.
+
+        Raises:
+            SpaceError: An entry is no hyperparameter, or depends on what is not declared.
         """
         known = {identity(parameter) for parameter in self.parameters}
-        added = tuple(p for p in other.parameters if identity(p) not in known)
-        return SearchSpace(self.parameters + added)
+        more = (parameter_from_json(entry) for entry in entries)
+        return SearchSpace(self.parameters + tuple(p for p in more if identity(p) not in known))
 
     def differences(self, other: SearchSpace) -> list[str]:
         """What became of this space's declarations in the other one, one line each."""
