@@ -230,6 +230,20 @@ def _find_hypermodel(module: ModuleType) -> Any:
     return own[-1]() if own else None
 
 
+def own_objects(code: UserCode) -> dict[str, Any]:
+    """The classes and functions that the user's code knows by name.
+
+    Keras needs them to read a model with layers that were not registered with it.
+    """
+    build = getattr(code.hypermodel, "build", code.objective)
+    names: Mapping[str, Any] = getattr(inspect.unwrap(build), "__globals__", {}) if build else {}
+    return {
+        name: value
+        for name, value in names.items()
+        if inspect.isclass(value) or inspect.isfunction(value)
+    }
+
+
 def user_traceback(error: BaseException) -> str:
     """The error's traceback, trimmed to the user's own files.
 

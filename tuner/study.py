@@ -13,7 +13,7 @@ from .core.space import SearchSpace
 from .core.trial import AttemptId, Direction, Goal, Report, Trial
 from .errors import StudyError
 from .ledger import LedgerReader
-from .model_file import load
+from .model_file import load, own_objects
 from .reporting import export, summary
 from .settings import StudySettings
 from .study_directory import StudyDirectory
@@ -100,10 +100,10 @@ class Study:
             found = "there is none" if path is None else f"the study kept {path}"
             raise StudyError(f"{self._directory} has no model.keras: {found}")
         # Layers of the user's own must be known before a model with them can be read.
-        load(StudySettings.from_json(self._reader.facts()["settings"]).source)
+        code = load(StudySettings.from_json(self._reader.facts()["settings"]).source)
         import keras
 
-        return keras.models.load_model(path)
+        return keras.models.load_model(path, custom_objects=own_objects(code))
 
     def trials_dataframe(self) -> pd.DataFrame:
         """One row for each trial, hyperparameters and metrics in columns of their own.

@@ -1,0 +1,176 @@
+"""Whole studies: what the trials find joins the space, and the best model is the best model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_runs import Hptune, rows, trials
+
+LIGHT = ("--executor", "joblib")
+
+
+def test_scopes_branches_and_late_parameters(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            kind = hp.Choice("kind", ["linear", "tree"])
+            with hp.conditional_scope("kind", ["linear"]):
+                if kind == "linear":
+                    hp.Float("rate", 1e-4, 1e-1, sampling="log")
+            with hp.conditional_scope("kind", ["tree"]):
+                if kind == "tree":
+                    grow = hp.Boolean("grow")
+                    with hp.conditional_scope("grow", [True]):
+                        if grow:
+                            hp.Int("depth", 1, 9)
+            for i in range(hp.Int("layers", 1, 3)):
+                hp.Int(f"units_{i}", 1, 1000)
+            assert hp.Choice("kind", ["linear", "tree"]) == kind  # declared again, the same
+            if trial.number:
+                hp.Int("late", 1, 1000)
+            return float(len(hp.values))
+        """,
+    )
+    ended = hptune("run", model, *LIGHT, "--trials", "30", "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    found = trials(hptune.study())
+    assert {trial["state"] for trial in found} == {"COMPLETE"}
+    for trial in found:
+        params = trial["params"]
+        assert ("rate" in params) == (params["kind"] == "linear")
+        assert ("grow" in params) == (params["kind"] == "tree")
+        assert ("depth" in params) == params.get("grow", False)
+        assert all(f"units_{i}" in params for i in range(params["layers"]))
+        assert ("late" in params) == (trial["number"] > 0)
+    assert {trial["params"]["kind"] for trial in found} == {"linear", "tree"}
+    # What only a trial found is part of the space from then on, and varied.
+    facts = {
+        row["key"]: json.loads(row["value"]) for row in rows(hptune.study(), "SELECT * FROM study")
+    }
+    names = {entry["config"]["name"] for entry in facts["space"]}
+    assert names == {
+        "kind", "rate", "grow", "depth", "layers", "units_0", "units_1", "units_2", "late"
+    }  # fmt: skip
+    assert len({trial["params"].get("late") for trial in found}) > 10
+    assert len({trial["params"].get("units_2") for trial in found}) > 5
+    # And the file declares it still, as far as the first look tells: nothing has changed.
+    assert hptune("resume", hptune.study(), "--trials", "32").code == 0
+
+
+def test_what_the_best_objective_left_is_kept(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        """
+        DIRECTION, EPOCHS = "max", 3
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            for step in range(1, trial.epochs + 1):
+                (trial.checkpoint_dir / f"weights_{step}.txt").write_text(f"{trial.number}: {x}")
+                trial.report(step, score=x * step)
+                if trial.should_stop():
+                    return None
+            return {"value": x, "size": 3}
+        """,
+    )
+    ended = hptune("run", model, *LIGHT, "--trials", "6", "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    best = max(trials(hptune.study()), key=lambda trial: trial["value"])
+    kept = hptune.study() / "best" / "checkpoint"
+    text = f"{best['number']}: {best['params']['x']}"
+    assert {path.name: path.read_text() for path in kept.iterdir()} == {
+        f"weights_{step}.txt": text for step in (1, 2, 3)
+    }
+    assert (
+        json.loads((hptune.study() / "best" / "best.json").read_text())["trial"] == best["number"]
+    )
+    # What the others left is gone; their logs stay.
+    left = sorted(path.parent.name for path in (hptune.study() / "trials").glob("*/checkpoint"))
+    assert left in ([], [str(best["number"])])
+    assert len(list((hptune.study() / "trials").glob("*/log.txt"))) == 6
+    steps = rows(hptune.study(), "SELECT trial, step, value FROM reports WHERE metric = 'score'")
+    assert len(steps) == 18
+
+
+KERAS = """
+import keras
+import numpy as np
+
+OBJECTIVE, EPOCHS = "val_loss", 4
+
+class Scale(keras.layers.Layer):  # not registered with Keras
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+    def call(self, x):
+        return x * self.scale
+
+def build_model(hp):
+    model = keras.Sequential([keras.Input((2,)), Scale()])
+    if hp.Boolean("hidden"):
+        model.add(keras.layers.Dense(hp.Int("units", 2, 8), "relu"))
+    model.add(keras.layers.Dropout(hp.Float("dropout", 0, 0.5)))
+    model.add(keras.layers.Dense(1))
+    model.compile(keras.optimizers.Adam(hp.Float("rate", 1e-3, 1.0, sampling="log")), "mse")
+    return model
+
+def arrays(count):
+    draw = np.random.default_rng(count)
+    x = draw.normal(size=(count, 2)).astype("float32")
+    return x, (x[:, :1] - 2 * x[:, 1:]).astype("float32")
+
+def load_data():
+    return arrays(64), arrays(32)
+"""
+
+BEST_MODEL = """
+import sys
+from tuner import Study
+study = Study(sys.argv[1])
+model = study.best_model()
+import model as users
+print(study.best_trial.value, model.evaluate(*users.load_data()[1], verbose=0))
+"""
+
+
+def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(hptune: Hptune) -> None:
+    model = hptune.file("model.py", KERAS)
+
+    def run(name: str, seed: int) -> list[tuple[Any, ...]]:
+        study = hptune.study(name)
+        ended = hptune(
+            "run", model, "--trials", "5", "--seed", seed, "--workers", "1", "--study", study
+        )
+        assert ended.code == 0, ended.err
+        return [
+            (trial["state"], trial["params"], trial["value"], trial["step"])
+            for trial in trials(study)
+        ]
+
+    first = run("first", 5)
+    assert {state for state, *_ in first} == {"COMPLETE"}
+    assert run("second", 5) == first
+
+    study = hptune.study("first")
+    best = min(first, key=lambda trial: trial[2])
+    assert any(step != 4 for *_, step in first), "no trial whose last epoch is not its best"
+    loaded = subprocess.run(
+        [sys.executable, "-c", BEST_MODEL, str(study)],
+        cwd=hptune.directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert loaded.returncode == 0, loaded.stderr
+    recorded, measured = map(float, loaded.stdout.split()[-2:])
+    assert recorded == best[2]
+    assert measured == pytest.approx(recorded, abs=1e-6)
+    assert [path.name for path in study.glob("trials/*/model*")] == []
+    told = hptune("best", study).out
+    assert str(study / "best" / "model.keras") in told
+    assert Path(json.loads(hptune("best", study, "--json").out)["model"]).exists()
