@@ -134,8 +134,6 @@ def test_the_end_leaves_a_summary_and_no_table() -> None:
     lines = screen.new_lines()
     assert [line.rstrip() for line in lines] == [
         "trials   " + "━" * 14 + "─" * 22 + "  4/10 trials   took 3m10s",
-        "         2 complete, 1 pruned, 1 failed",
-        "best     0.9877  val_accuracy (max), trial 3, epoch 4",
     ]
     assert screen.new_codes().endswith("\x1b[?25h")  # the cursor is shown again
     screen.progress.stop()

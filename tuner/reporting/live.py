@@ -116,9 +116,7 @@ class LiveProgress:
             return
         if self._picture is not None:
             width = self._console.size.width
-            self._draw(
-                summary(self._picture, self._pace, epochs=self._epochs, width=width), refresh=False
-            )
+            self._draw(summary(self._picture, self._pace, width=width), refresh=False)
         self._give_up()
 
     def _give_up(self) -> None:
@@ -180,13 +178,9 @@ def frame(
     return [_fit(line, width) for line in lines[: max(1, height - 1)]]
 
 
-def summary(picture: StudyPicture, pace: Pace, *, epochs: int | None, width: int) -> list[Text]:
-    """What stays on the screen after the end."""
-    lines = [
-        *_progress_lines(picture, pace, width, over=True),
-        *_best_lines(picture, epochs, width)[:1],
-    ]
-    return [_fit(line, width) for line in lines]
+def summary(picture: StudyPicture, pace: Pace, *, width: int) -> list[Text]:
+    """What stays on the screen after the end; what was found is told by whoever ran the study."""
+    return [_fit(line, width) for line in _progress_lines(picture, pace, width, over=True)[:1]]
 
 
 def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool) -> list[Text]:
