@@ -1,0 +1,332 @@
+"""What does the master cost? CPU time per trial and per event, and memory, by the study's size.
+
+    python benchmarks/master_scale.py                  # with the SQLite ledger, on disk
+    python benchmarks/master_scale.py --no-ledger      # the decisions alone
+    python benchmarks/master_scale.py --sizes 1000x10 10000x1000 --json
+
+A simulated cluster plays the trials on a virtual clock; all else is what a real study has: the
+loop, the engine, random search over a mixed space, the pictures for a display, and the ledger.
+Each trial has three epochs of one to two seconds; one attempt in a hundred is killed, and a
+worker lives for some 17 minutes. What happens within 20 ms of each other reaches the master at
+once, so that it writes once for many events where there are many workers, as it does in reality.
+
+Each size runs in a process of its own. The CPU time (user and system) is that of the loop, from
+the study's opening to its end, the simulation included; imports are left out. Waiting for the
+disk takes no CPU time: the wall-clock time shows it. Memory is the process's peak with all
+imports. Resuming is the CPU time of reading the whole ledger into a fresh engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import platform
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from tuner.core.engine import Engine
+from tuner.core.messages import Event, StudyOpened
+from tuner.core.picture import StudyPicture
+from tuner.core.resources import Resources
+from tuner.core.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FloatParameter,
+    IntParameter,
+    Scale,
+    SearchSpace,
+)
+from tuner.core.trial import Attempt, Direction, Goal, Params, Trial
+from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, SimulatedWorker
+from tuner.ledger import Ledger
+from tuner.loop import StudyLoop
+from tuner.model_file import ObjectiveSource, SourceKind
+from tuner.samplers.random_search import RandomSampler
+from tuner.study_directory import StudyDirectory
+from tuner.worker.orders import StudyBrief
+
+SIZES = ("100x10", "1000x10", "100x100", "1000x100", "10000x100", "100000x100", "10000x1000",
+         "100000x1000", "100000x10000")  # fmt: skip
+SMALL_TRIALS = 1_000
+SMALL_ROUNDS = 3
+
+MOST_GROWTH = 1.5
+MOST_MILLISECONDS_PER_EVENT = 1.0
+MOST_MEGABYTES = 250.0
+MOST_MEGABYTES_UP_TO_TRIALS = 10_000
+
+SPACE = SearchSpace(
+    (
+        FloatParameter("learning_rate", 1e-5, 1e-1, scale=Scale.LOG),
+        FloatParameter("dropout", 0.0, 0.7),
+        IntParameter("layers", 1, 8),
+        IntParameter("units", 16, 1024, step=16),
+        ChoiceParameter("optimizer", ("adam", "sgd", "rmsprop")),
+        BooleanParameter("augment"),
+        FloatParameter("strength", 0.0, 1.0, conditions=(Condition("augment", (True,)),)),
+    )
+)
+GOAL = Goal("val_accuracy", Direction.MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one study cost."""
+
+    trials: int
+    workers: int
+    events: int
+    writes: int
+    cpu_seconds: float
+    wall_seconds: float
+    megabytes: float
+    resume_seconds: float | None
+
+    @property
+    def microseconds_per_trial(self) -> float:
+        return 1e6 * self.cpu_seconds / self.trials
+
+    @property
+    def milliseconds_per_event(self) -> float:
+        return 1e3 * self.cpu_seconds / self.events
+
+
+class Counting:
+    """Counts what is written, and hands it on to the ledger if there is one."""
+
+    def __init__(self, ledger: Ledger | None) -> None:
+        self.events = self.writes = 0
+        self._ledger = ledger
+
+    def append(
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
+    ) -> None:
+        self.events += len(events)
+        self.writes += 1
+        if self._ledger is not None:
+            self._ledger.append(events, trials=trials, attempts=attempts)
+
+    def set_fact(self, key: str, value: object) -> None:
+        raise AssertionError(f"nothing grows the space, and yet {key} is {value}")
+
+
+class NoFiles:
+    def keep_best(self, trial: Trial) -> None:
+        pass
+
+    def discard(self, number: int) -> None:
+        pass
+
+
+class Onlooker:
+    """Is shown the study, and does nothing with it."""
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        pass
+
+
+def curve(params: Params, seed: int) -> Curve:
+    """Three epochs towards an accuracy of the configuration's own."""
+    rate = float(params["learning_rate"] or 1.0)
+    aim = 1.0 - abs(math.log10(rate) + 3.0) / 10 - (seed % 1_000) / 1e5
+    return [{"val_accuracy": aim * (1 - 0.5**epoch), "loss": 0.5**epoch} for epoch in (1, 2, 3)]
+
+
+def epoch_seconds(params: Params, worker: SimulatedWorker) -> float:
+    """Between one and two seconds, by the configuration and the worker."""
+    return 1.0 + float(params["units"] or 0) / 2_048 + zlib.crc32(worker.name.encode()) / 2**33
+
+
+def measure(trials: int, workers: int, folder: Path | None) -> Measured:
+    """Run one study in this process; its ledger goes into the folder."""
+    executor = SimulatedExecutor(
+        curve=curve,
+        seconds_per_epoch=epoch_seconds,
+        workers=[SimulatedWorker(name=f"w{n}", joins_seconds=n / 1_000) for n in range(workers)],
+        faults=Faults(
+            killed_attempts=0.01, worker_life_seconds=1_000.0, replaced_after_seconds=30.0
+        ),
+        seed=1,
+        batch_seconds=0.02,
+    )
+    with ExitStack() as stack:
+        ledger = None
+        if folder is not None:
+            directory = StudyDirectory(folder / "study").create()
+            stack.enter_context(directory.acquire())
+            ledger = stack.enter_context(Ledger.create(directory, {}))
+        recorder, engine = Counting(ledger), Engine()
+        loop = StudyLoop(
+            engine=engine,
+            recorder=recorder,
+            make_sampler=lambda space: RandomSampler(space, 1),
+            space=SPACE,
+            executor=executor,
+            clock=executor.clock,
+            brief=_brief(),
+            files=NoFiles(),
+            observer=Onlooker(),
+        )
+        executor.open()
+        gc.collect()
+        cpu, wall = time.process_time(), time.perf_counter()
+        loop.run(
+            StudyOpened(
+                at=executor.clock.now(),
+                trials=trials,
+                goal=GOAL,
+                seed=1,
+                resources=Resources(),
+                max_failures=None,
+                same_failure_limit=3,
+            )
+        )
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+        resume = None if ledger is None else _seconds_to_resume(ledger, engine)
+    if sum(trial.state.is_final for trial in engine.trials) != trials:
+        raise SystemExit("error: the study is not what it should be; nothing is measured")
+    return Measured(
+        trials=trials,
+        workers=workers,
+        events=recorder.events,
+        writes=recorder.writes,
+        cpu_seconds=cpu,
+        wall_seconds=wall,
+        megabytes=megabytes,
+        resume_seconds=resume,
+    )
+
+
+def _seconds_to_resume(ledger: Ledger, before: Engine) -> float:
+    begun = time.process_time()
+    engine = Engine()
+    for event in ledger.events():
+        engine.handle(event)
+    seconds = time.process_time() - begun
+    if engine.best != before.best:
+        raise SystemExit("error: the ledger gives another study; nothing is measured")
+    return seconds
+
+
+def _brief() -> StudyBrief:
+    return StudyBrief(
+        name="study",
+        directory="",
+        working_directory="",
+        source=ObjectiveSource(SourceKind.FILE, ""),
+        metric=GOAL.metric,
+        direction=GOAL.direction,
+        epochs=None,
+        trial_timeout_seconds=None,
+        deterministic=True,
+    )
+
+
+# --- all sizes ------------------------------------------------------------------------------
+
+
+def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path) -> Measured:
+    """The least CPU time of some rounds, with the most memory of any."""
+    rounds = SMALL_ROUNDS if int(size.partition("x")[0]) <= SMALL_TRIALS else 1
+    measured = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            command = [sys.executable, __file__, "--one", size]
+            command += ["--folder", own] if ledger else []
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+        measured.append(Measured(**json.loads(done.stdout)))
+    return min(measured, key=lambda each: each.cpu_seconds)
+
+
+def table(found: Sequence[Measured]) -> str:
+    heads = ("trials", "workers", "events", "events per write", "CPU per trial",
+             "CPU per event", "wall clock", "memory, peak", "resume")  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", "|" + "---:|" * len(heads)]
+    for each in found:
+        resume = "" if each.resume_seconds is None else f"{each.resume_seconds:.1f} s"
+        lines.append(
+            f"| {each.trials:,} | {each.workers:,} | {each.events:,} "
+            f"| {each.events / each.writes:.1f} "
+            f"| {each.microseconds_per_trial / 1e3:.2f} ms | {each.milliseconds_per_event:.3f} ms "
+            f"| {each.wall_seconds:.1f} s | {each.megabytes:.0f} MB | {resume} |"
+        )
+    return "\n".join(lines)
+
+
+def verdicts(found: Sequence[Measured]) -> list[str]:
+    """The goals, and whether they are met."""
+    told = []
+    for workers in sorted({each.workers for each in found}):
+        # With equal workers, because what a write costs is shared by what happens at once.
+        same = sorted((e for e in found if e.workers == workers), key=lambda each: each.trials)
+        first, last = same[0], same[-1]
+        if first is not last:
+            growth = last.microseconds_per_trial / first.microseconds_per_trial
+            said = f"from {first.trials:,} to {last.trials:,} trials on {workers:,} workers"
+            told.append(_verdict("times the CPU per trial " + said, growth, MOST_GROWTH))
+    slowest = max(each.milliseconds_per_event for each in found)
+    told.append(_verdict("ms of CPU per event at most", slowest, MOST_MILLISECONDS_PER_EVENT))
+    counted = [each.megabytes for each in found if each.trials <= MOST_MEGABYTES_UP_TO_TRIALS]
+    if counted:
+        said = f"MB of memory at most, up to {MOST_MEGABYTES_UP_TO_TRIALS:,} trials"
+        told.append(_verdict(said, max(counted), MOST_MEGABYTES))
+    return told
+
+
+def _verdict(said: str, value: float, goal: float) -> str:
+    return f"- {'met' if value <= goal else 'MISSED'}: {value:.3g} {said} (goal: {goal:g})"
+
+
+def machine() -> str:
+    version = sys.version.split()[0]
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{platform.machine()}, {psutil.cpu_count()} cores, {memory:.0f} GiB, "
+        f"{platform.system()} {platform.release()}, Python {version}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What does the master cost?")
+    parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="TRIALSxWORKERS")
+    parser.add_argument("--no-ledger", action="store_true", help="write nothing down")
+    parser.add_argument("--folder", type=Path, help="where to keep the ledgers meanwhile")
+    parser.add_argument("--json", action="store_true", help="print figures, not a table")
+    parser.add_argument("--one", metavar="TRIALSxWORKERS", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        trials, workers = map(int, options.one.split("x"))
+        print(json.dumps(asdict(measure(trials, workers, options.folder))))
+        return
+    found = []
+    for size in options.sizes:
+        folder = options.folder or Path(tempfile.gettempdir())
+        found.append(in_a_process_of_its_own(size, ledger=not options.no_ledger, folder=folder))
+        print(f"{size}: {found[-1].microseconds_per_trial:.0f} µs per trial", file=sys.stderr)
+    if options.json:
+        print(json.dumps([asdict(each) for each in found], indent=2))
+        return
+    print(table(found))
+    print()
+    print("\n".join(verdicts(found)))
+    ledger = "without a ledger" if options.no_ledger else "with the SQLite ledger on disk"
+    print(f"\nMeasured {ledger}, on {machine()}, by `python {shlex.join(sys.argv)}`.")
+
+
+if __name__ == "__main__":
+    main()
