@@ -162,6 +162,37 @@ def test_what_must_not_be_inherited_is_left_to_each_trial(hptune: Hptune) -> Non
     )
     ended = hptune("run", model, *LIGHT, "--study", hptune.study())
     assert ended.code == 0, ended.err
+    assert "starts threads when it is imported" in ended.err
+
+
+def test_a_framework_that_runs_at_import(hptune: Hptune) -> None:
+    """Its threads do not survive a fork either, but it is what many a notebook does."""
+    model = hptune.file(
+        "model.py",
+        """
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        x = np.random.default_rng(0).normal(size=(32, 2)).astype("float32")
+        SCALE = tf.reduce_mean(tf.square(x))
+        DATA = tf.data.Dataset.from_tensor_slices((x, x[:, :1] / SCALE)).batch(8)
+        EPOCHS = 2
+
+        def build_model(hp):
+            units = hp.Int("units", 1, 9)
+            model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            return model
+
+        def load_data():
+            return DATA, DATA
+        """,
+    )
+    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert "starts threads when it is imported" in ended.err
+    assert (hptune.study() / "best" / "model.keras").exists()
 
 
 def test_a_path_with_spaces_and_quotes(hptune: Hptune) -> None:

@@ -96,6 +96,7 @@ def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
         plain = json.loads(hptune("status", hptune.study(), "--json").out)
         assert plain["master"]["pid"] == started.pid
         assert "running" in hptune("status", hptune.study()).out
+        assert hptune("export", hptune.study()).out.startswith("number,state,value")
         ended = hptune("best", hptune.study())
         assert (ended.code, "No trial" in ended.err) == (1, True)
         second = hptune("resume", hptune.study())

@@ -157,3 +157,27 @@ def test_max_failures(hptune: Hptune) -> None:
     assert 3 <= states(hptune.study())["FAILED"] <= 4
     # What was finished is there.
     assert hptune("best", hptune.study()).code == 0
+
+
+def test_no_room_for_a_trial_is_not_its_fault(hptune: Hptune) -> None:
+    """Whatever the disk was full of the first time, it is gone the second time."""
+    model = hptune.file(
+        "model.py",
+        """
+        import errno, os
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            trial.report(1, value=x)
+            marker = trial.checkpoint_dir / "tried"
+            if not marker.exists():
+                marker.touch()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return x
+        """,
+    )
+    ended = hptune("run", model, "--trials", "3", "--executor", "joblib", "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert states(hptune.study()) == {"COMPLETE": 3}
+    lost = rows(hptune.study(), "SELECT reason FROM attempts WHERE outcome = 'LOST'")
+    assert ["No space left on device" in row["reason"] for row in lost] == [True] * 3

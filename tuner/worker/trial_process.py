@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import errno
 import faulthandler
 import os
 import random
@@ -84,10 +85,10 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
         with lock:
             channel.send(event)
 
-    order.directory.mkdir(parents=True, exist_ok=True)
-    _write_output_to(order.directory / "log.txt")
-    send(AttemptStarted(0.0, order.attempt, os.getpid()))
     try:
+        order.directory.mkdir(parents=True, exist_ok=True)
+        _write_output_to(order.directory / "log.txt")
+        send(AttemptStarted(0.0, order.attempt, os.getpid()))
         ending = _train(order, channel, send)
     except AttemptStopped:
         ending = Ending(Cause.STOPPED, reason="told to let go")
@@ -100,8 +101,12 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
             Cause.EXITED, reason=f"sys.exit({error.code!r})", detail=user_traceback(error)
         )
     except BaseException as error:  # the boundary of the user's code
-        sys.excepthook(*sys.exc_info())
-        ending = Ending(Cause.EXCEPTION, reason=_one_line(error), detail=user_traceback(error))
+        with contextlib.suppress(OSError):
+            sys.excepthook(*sys.exc_info())
+        # A full disk is the machine's fault, not the configuration's.
+        no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        cause = Cause.WORKER_LOST if no_room else Cause.EXCEPTION
+        ending = Ending(cause, reason=_one_line(error), detail=user_traceback(error))
     send(AttemptEnded(0.0, order.attempt, ending))
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +25,10 @@ from .orders import AttemptOrder, Found, NotFound, ProbeOrder
 READY = b"ready\n"
 MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
+_IMPORTED_EACH_TIME = (
+    "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
+    "trial imports it anew; inside build_model or load_data it would be faster"
+)
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -108,7 +113,10 @@ class WarmParent:
         with contextlib.closing(Client(self.address)) as client:
             channel = client.fork("probe", order)
             with contextlib.closing(channel):
-                return _read_probe(order, client, channel)
+                found = _read_probe(order, client, channel)
+        if self._source.kind is SourceKind.FILE and not self._with_source:
+            return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
+        return found
 
     def close(self) -> None:
         """End the process, and all its children with it."""
