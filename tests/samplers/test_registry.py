@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tuner.core.space import FloatParameter, SearchSpace
+from tuner.core.trial import Direction
 from tuner.errors import UsageError
 from tuner.samplers import SEARCH_NAMES, make_sampler
 from tuner.samplers.grid import GridSampler
@@ -15,8 +16,14 @@ SPACE = SearchSpace((FloatParameter("rate", 0.0, 1.0),))
 
 @pytest.mark.parametrize("name", SEARCH_NAMES)
 def test_every_name_makes_a_sampler(name: str) -> None:
-    (suggestion,) = make_sampler(name, SPACE, 0, grid_resolution=3).ask([0])
+    sampler = make_sampler(name, SPACE, 0, direction=Direction.MAX, grid_resolution=3)
+    (suggestion,) = sampler.ask([0])
     assert SPACE.contains(suggestion.params)
+
+
+def test_a_sampler_that_looks_at_values_needs_a_direction() -> None:
+    with pytest.raises(UsageError, match="--direction max or --direction min"):
+        make_sampler("tpe", SPACE, 0)
 
 
 def test_the_resolution_reaches_the_grid() -> None:

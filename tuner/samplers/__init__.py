@@ -48,9 +48,21 @@ def _random(options: SamplerOptions) -> Sampler:
     return RandomSampler(options.space, options.seed)
 
 
+def _tpe(options: SamplerOptions) -> Sampler:
+    from .tpe import TpeSampler
+
+    if options.direction is None:
+        raise UsageError(
+            "the search 'tpe' looks at values, and nobody said which are better; "
+            "say --direction max or --direction min"
+        )
+    return TpeSampler(options.space, options.seed, direction=options.direction)
+
+
 _MAKERS: Mapping[str, Callable[[SamplerOptions], Sampler]] = {
     "grid": _grid,
     "random": _random,
+    "tpe": _tpe,
 }
 
 SEARCH_NAMES: tuple[str, ...] = tuple(_MAKERS)
@@ -76,7 +88,7 @@ def make_sampler(
             None for 10.
 
     Raises:
-        UsageError: There is no such sampler, or it makes nothing of these options.
+        UsageError: There is no such sampler, or it cannot work with these options.
     """
     if name not in _MAKERS:
         near = difflib.get_close_matches(name.lower(), SEARCH_NAMES, n=1, cutoff=0.5)

@@ -1,0 +1,271 @@
+"""The tree-structured Parzen estimator: more of what the good trials have and the bad ones lack."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.sampler import Sampler
+from ..core.seeds import Purpose, generator
+from ..core.space import SearchSpace
+from ..core.trial import Direction, Params, Suggestion, Trial, TrialState
+from .axes import Axes, Booleans, Floats, Integers
+from .density import Density, Smoothing
+from .halton import Halton
+from .random_search import Unseen
+
+_REDRAWS = 64
+_PICKS = 16
+_ROOM = 64
+_LEAST_WEIGHT = 1e-3
+_Keyed = tuple[Hashable, Params]
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class _Tier(enum.IntEnum):
+    """How trials rank before their values are looked at."""
+
+    COMPLETE = 0
+    PRUNED = 1
+    FAILED = 2
+    UNFINISHED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpeSettings:
+    """What can be chosen about TPE; the defaults were measured (benchmarks/search_quality.py).
+
+    Attributes:
+        start: Finished trials before the model takes over.
+        candidates: How many configurations are drawn and compared for one suggestion.
+        good_share: Which part of the finished trials is called good (gamma).
+        most_good: The most trials that are called good.
+        good: How far the kernels of good trials reach.
+        bad: How far those of the others reach.
+    """
+
+    start: int = 10
+    candidates: int = 64
+    good_share: float = 0.15
+    most_good: int = 25
+    good: Smoothing = field(default_factory=Smoothing)
+    bad: Smoothing = field(default_factory=Smoothing)
+
+
+class TpeSampler(Sampler):
+    """Models good and other trials by a density each, and proposes where their ratio is highest.
+
+    With l the density of the good trials and g that of the others, the expected improvement
+    grows with l / g (Bergstra et al. 2011, "Algorithms for hyper-parameter optimization", eqs. 2
+    and 3). Candidates are drawn from l; the one with the greatest log l - log g is proposed.
+
+    - Both densities are multivariate (Falkner et al. 2018; Watanabe 2023): see `density`.
+    - Good trials count by how much they are better than the best of the others ("EI" weights;
+      Watanabe 2023, section 3.2).
+    - Trials that run count among the others, so that simultaneous suggestions keep apart (a
+      constant liar). So do FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
+    - The start: what the space gives as defaults, then a scrambled Halton sequence.
+
+    Args:
+        space: What to search.
+        seed: The study's seed.
+        direction: Which values are better.
+        settings: What to do otherwise than usual.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        seed: int,
+        *,
+        direction: Direction,
+        settings: TpeSettings | None = None,
+    ) -> None:
+        self._space = space
+        self._seed = seed
+        self._sign = 1.0 if direction is Direction.MIN else -1.0
+        self._settings = TpeSettings() if settings is None else settings
+        self._axes = Axes(space)
+        self._start = Halton(len(self._axes), generator(seed, Purpose.SUGGESTION, 0, 1))
+        self._unseen = Unseen(space)
+        self._history = _History(len(self._axes))
+
+    def tell(self, trial: Trial) -> None:
+        """Take note of the trial; only its last standing counts."""
+        self._unseen.note(trial.params)
+        row = self._axes.encode(trial.params)
+        if row is not None:
+            tier, loss = self._judge(trial)
+            self._history.put(trial.number, row, tier, loss)
+
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        """One configuration for each number, each with those before it taken for running."""
+        past = self._history.sorted()
+        model = self._model(past)
+        pending: dict[Hashable, Floats] = {}
+        answers: list[Suggestion] = []
+        for number in numbers:
+            rng = generator(self._seed, Purpose.SUGGESTION, number)
+            if model is None:
+                found = self._first_new([self._start_params(number)], pending)
+            else:
+                found = self._proposed(model, rng, pending)
+            found = found or self._drawn(rng, pending)
+            if found is None:
+                break
+            key, params = found
+            row = self._axes.encode(params)
+            pending[key] = np.full(len(self._axes), np.nan) if row is None else row
+            answers.append(Suggestion(params, "tpe" if model else "tpe (start)"))
+        return answers
+
+    def _judge(self, trial: Trial) -> tuple[_Tier, float]:
+        if not trial.state.is_final:
+            return _Tier.UNFINISHED, math.inf
+        value = math.nan if trial.value is None else self._sign * trial.value
+        if trial.state is TrialState.FAILED or not math.isfinite(value):
+            return _Tier.FAILED, math.inf
+        return (_Tier.PRUNED if trial.state is TrialState.PRUNED else _Tier.COMPLETE), value
+
+    # --- the start ----------------------------------------------------------------------------
+
+    def _start_params(self, number: int) -> Params:
+        row = np.full(len(self._axes), np.nan)
+        if number:
+            return self._axes.decode(row, self._start.point(number))
+        for i, axis in enumerate(self._axes.columns):
+            default, lowest = axis.parameter.default, axis.parameter.from_unit(0.0)
+            # The lowest number is what a parameter has for a default if nobody gave one.
+            if not axis.ordered or default != lowest:
+                row[i] = axis.encode(default)
+        return self._axes.decode(row, np.full(len(self._axes), 0.5))
+
+    # --- the model ----------------------------------------------------------------------------
+
+    def _model(self, past: _Past) -> _Model | None:
+        settings = self._settings
+        finished = int((past.tiers != _Tier.UNFINISHED).sum())
+        valued = int((past.tiers < _Tier.FAILED).sum())
+        if finished < settings.start or valued < 2:
+            return None
+        ranked = np.lexsort((past.losses, past.tiers))
+        count = min(math.ceil(settings.good_share * finished), settings.most_good, valued - 1)
+        best, rest = ranked[:count], ranked[count:]
+        weights = _improvements(past, best, rest[0])
+        return _Model(
+            good=Density(self._axes, past.rows[best], weights, settings.good),
+            others=past.rows[np.sort(rest)],
+        )
+
+    def _proposed(
+        self, model: _Model, rng: np.random.Generator, pending: dict[Hashable, Floats]
+    ) -> _Keyed | None:
+        others = np.vstack([model.others, *pending.values()])
+        bad = Density(self._axes, others, np.ones(len(others)), self._settings.bad)
+
+        def ranked(rows: Floats, active: Booleans) -> list[int]:
+            gains = model.good.log(rows, active) - bad.log(rows, active)
+            best_first: list[int] = np.argsort(-gains, kind="stable").tolist()
+            return best_first
+
+        rows = model.good.sample(rng, self._settings.candidates)
+        spare = rng.random(len(self._axes))
+        order = ranked(rows, self._axes.active(rows))
+        found = self._first_new((self._axes.decode(rows[i], spare) for i in order), pending)
+        if found is not None or self._unseen.endless:
+            return found
+        # All candidates are known: little is left, or the model is sure. Choose from what is new.
+        picks = [self._unseen.pick(rng, set(pending)) for _ in range(_PICKS)]
+        fresh = [pick for pick in picks if pick is not None]
+        if not fresh:
+            return None
+        encoded = [self._axes.encode(params) for _, params in fresh]
+        rows = np.array([row for row in encoded if row is not None])
+        return fresh[ranked(np.nan_to_num(rows), ~np.isnan(rows))[0]]
+
+    # --- nothing twice ------------------------------------------------------------------------
+
+    def _first_new(
+        self, configurations: Iterable[Params], pending: Mapping[Hashable, Floats]
+    ) -> _Keyed | None:
+        for params in configurations:
+            key = self._space.key(params)
+            if key not in pending and not self._unseen.is_tried(key):
+                return key, params
+        return None
+
+    def _drawn(self, rng: np.random.Generator, pending: Mapping[Hashable, Floats]) -> _Keyed | None:
+        """A random configuration, new if there is one (or if luck has it, in an endless space)."""
+        found = self._first_new((self._space.sample(rng) for _ in range(_REDRAWS)), pending)
+        if found is not None:
+            return found
+        if not self._unseen.endless:
+            return self._unseen.pick(rng, set(pending))
+        params = self._space.sample(rng)
+        return self._space.key(params), params
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Model:
+    """What one question to the sampler rests on: the good density, and the rows of the others."""
+
+    good: Density
+    others: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Past:
+    """All trials, ordered by number."""
+
+    rows: Floats
+    tiers: Integers
+    losses: Floats
+
+
+class _History:
+    """What was told, in arrays that grow; the order of the tells leaves no trace."""
+
+    def __init__(self, columns: int) -> None:
+        self._slots: dict[int, int] = {}
+        self._numbers = np.zeros(_ROOM, dtype=np.intp)
+        self._rows = np.zeros((_ROOM, columns))
+        self._tiers = np.zeros(_ROOM, dtype=np.intp)
+        self._losses = np.zeros(_ROOM)
+
+    def put(self, number: int, row: Floats, tier: _Tier, loss: float) -> None:
+        """Take note of a trial, in place of what was known of it."""
+        slot = self._slots.setdefault(number, len(self._slots))
+        if slot == len(self._numbers):
+            self._numbers = _doubled(self._numbers)
+            self._rows = _doubled(self._rows)
+            self._tiers = _doubled(self._tiers)
+            self._losses = _doubled(self._losses)
+        self._numbers[slot], self._rows[slot] = number, row
+        self._tiers[slot], self._losses[slot] = tier, loss
+
+    def sorted(self) -> _Past:
+        """All trials, ordered by number."""
+        order = np.argsort(self._numbers[: len(self._slots)])
+        return _Past(self._rows[order], self._tiers[order], self._losses[order])
+
+
+def _doubled(array: NDArray[_Number]) -> NDArray[_Number]:
+    return np.concatenate([array, np.zeros_like(array)])
+
+
+def _improvements(past: _Past, best: Integers, threshold: np.intp) -> Floats:
+    """By how much each of the best is better than the threshold trial, 1 on average."""
+    gains = past.losses[threshold] - past.losses[best]
+    gains = np.where(past.tiers[best] == past.tiers[threshold], gains, 0.0)
+    mean = gains.mean()
+    if not mean > 0.0 or not math.isfinite(mean):
+        return np.ones(len(best))
+    # Of trials that are just as good as the threshold a trace remains.
+    found: Floats = np.maximum(gains / mean, _LEAST_WEIGHT)
+    return found
