@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -256,6 +257,8 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     from .reporting.display import make_progress
     from .study import Study
 
+    # Until the study runs, which knows better, a SIGTERM is a Ctrl-C: it leaves nothing behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Dask tells of every worker that leaves as if it were a misfortune; ours are told by us.
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     result = go(make_progress(sys.stderr, quiet=quiet))

@@ -84,7 +84,9 @@ def assert_each_trial_exactly_once(study: Path, number: int) -> None:
     assert len({trial["params"]["x"] for trial in found}) == number
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM", "hptune stop"])
+@pytest.mark.parametrize(
+    "how", ["Ctrl-C", pytest.param("SIGTERM", marks=pytest.mark.slow), "hptune stop"]
+)
 def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
@@ -128,6 +130,22 @@ def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
     ended = hptune("resume", hptune.study())
     assert ended.code == 0, ended.err
     assert_each_trial_exactly_once(hptune.study(), 5)
+
+
+@pytest.mark.parametrize("instant", ["warm_server", "spawn_main"])
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:
+    """Before there is a study: while the framework is imported, while Dask's worker starts."""
+    model = hptune.file("model.py", QUICK)
+    started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
+    wait_for(lambda: any(instant in each for each in hptune.processes().values()), instant)
+    if how == "Ctrl-C":
+        started.interrupt()
+    else:
+        os.kill(started.pid, signal.SIGTERM)
+    ended = started.wait(seconds=30)
+    assert (ended.code, ended.err) == (130, "interrupted\n")
+    assert not hptune.study().exists()
 
 
 def test_twice_means_at_once(hptune: Hptune) -> None:
@@ -179,6 +197,7 @@ def test_the_studys_time_is_up(hptune: Hptune) -> None:
     assert_each_trial_exactly_once(hptune.study(), len(trials(hptune.study())))
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(hptune: Hptune) -> None:
     """`kill -9` before, at and after the first trial; every trial is run exactly once."""
     model = hptune.file("model.py", QUICK)
@@ -307,6 +326,7 @@ def test_a_full_disk(hptune: Hptune) -> None:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
+@pytest.mark.slow
 def test_joblib_workers_are_no_worse(hptune: Hptune) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))

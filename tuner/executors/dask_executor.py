@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import pickle
+import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from multiprocessing import resource_tracker
 from typing import Any, ClassVar
 
 from distributed import Client, Future, LocalCluster, Nanny, Status
@@ -53,6 +55,31 @@ class _Nanny(Nanny):
                 main.update({k: v for k, v in _Nanny._script.items() if v or k == "__spec__"})
 
 
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """A cluster that is half started cannot be closed, so Ctrl-C waits until it has started.
+
+    Threads and processes inherit the mask, now and when a worker is started again: Ctrl-C in
+    their terminal is the master's business alone.
+    """
+    came: list[int] = []
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            before[each] = signal.signal(each, lambda number, _: came.append(number))
+    # Starting Python's own helper lifts the mask, so it must be there before.
+    resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
+
+
 class DaskExecutor(Executor):
     """Runs attempts on Dask workers.
 
@@ -96,16 +123,17 @@ class DaskExecutor(Executor):
 
     def open(self) -> None:
         """Start the cluster, if it is ours, and install the agent in every worker."""
-        if self._is_ours:
-            self._client = self._start_cluster()
-        self._opened = True
-        self._client.subscribe_topic(self._name, self._on_agent_event)
-        self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
-        self._client.register_plugin(self._agent, name=self._name)
-        # The subscription travels on another way than the plug-in, so the announcements of the
-        # workers that are here already may have come before it.
-        for event in self._client.run(announcement, self._name).values():
-            self._on_joined(event)
+        with _interrupts_held_back():
+            if self._is_ours:
+                self._client = self._start_cluster()
+            self._opened = True
+            self._client.subscribe_topic(self._name, self._on_agent_event)
+            self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
+            self._client.register_plugin(self._agent, name=self._name)
+            # The subscription travels on another way than the plug-in, so the announcements of
+            # the workers that are here already may have come before it.
+            for event in self._client.run(announcement, self._name).values():
+                self._on_joined(event)
 
     def _start_cluster(self) -> Any:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import signal
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -46,9 +45,6 @@ class Agent(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Announce the worker; called by Dask when the worker is ready."""
-        if worker.name in self._cores and threading.current_thread() is threading.main_thread():
-            # One of the master's own: Ctrl-C in their terminal is the master's business alone.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._worker = worker
         self._lock = threading.Lock()
         self._ended: dict[AttemptId, threading.Event] = {}

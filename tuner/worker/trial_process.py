@@ -64,6 +64,7 @@ def _leave_the_parent() -> None:
     if os.getppid() != parent:
         os._exit(1)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     atexit._clear()  # noqa: SLF001 - the parent's clean-up is not ours to run

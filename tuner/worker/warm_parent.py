@@ -121,6 +121,9 @@ class WarmParent:
     def close(self) -> None:
         """End the process, and all its children with it."""
         self._close_pipes()
+        if not self._ready:
+            # It would see only after its imports that nobody waits any more; it has no children.
+            self._process.kill()
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
