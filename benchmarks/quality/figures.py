@@ -1,0 +1,136 @@
+"""From runs to scores, ranks and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHECKPOINTS = (25, 50, 100)
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One search on one problem.
+
+    Attributes:
+        sampler: The search's name.
+        version: What the result holds for.
+        problem: The problem's name.
+        batch: How many trials ran at once.
+        seed: The seed.
+        scores: The best score so far, after each trial.
+        cpu_seconds: What asking and telling took, all trials together.
+    """
+
+    sampler: str
+    version: str
+    problem: str
+    batch: int
+    seed: int
+    scores: tuple[float, ...]
+    cpu_seconds: float
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int]:
+        """What makes another run of the same kind needless."""
+        return (self.sampler, self.version, self.problem, self.batch, self.seed)
+
+
+Cube = NDArray[np.float64]  # problems x seeds x trials
+
+
+def cubes(runs: Iterable[Run]) -> dict[str, Cube]:
+    """The scores of each sampler, over the problems and seeds that all of them have."""
+    found: dict[str, dict[tuple[str, int], tuple[float, ...]]] = {}
+    for run in runs:
+        found.setdefault(run.sampler, {})[run.problem, run.seed] = run.scores
+    common = set.intersection(*(set(scores) for scores in found.values())) if found else set()
+    problems = list(dict.fromkeys(problem for problem, _ in sorted(common)))
+    seeds = sorted({seed for _, seed in common})
+    full = [s for s in seeds if all((problem, s) in common for problem in problems)]
+    if not full:
+        return {}
+    return {
+        sampler: np.array([[scores[p, s] for s in full] for p in problems])
+        for sampler, scores in found.items()
+    }
+
+
+def interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Bootstrap 95 % interval of the mean of problems x seeds; both are resampled."""
+    rng = np.random.default_rng(0)
+    problems, seeds = values.shape
+    p = rng.integers(problems, size=(_RESAMPLES, problems))
+    s = rng.integers(seeds, size=(_RESAMPLES, problems, seeds))
+    means = values[p[:, :, None], s].mean(axis=(1, 2))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def table(by_sampler: Mapping[str, Cube], cpu: Mapping[str, float]) -> str:
+    """Scores, ranks and costs in Markdown."""
+    trials = next(iter(by_sampler.values())).shape[2]
+    marks = [mark for mark in CHECKPOINTS if mark <= trials] or [trials]
+    first = next(iter(by_sampler))
+    last = np.array([cube[:, :, marks[-1] - 1] for cube in by_sampler.values()])
+    ranks = (last[:, None] > last[None]).sum(1) + ((last[:, None] == last[None]).sum(1) + 1) / 2
+    lines = [
+        "| search | " + " | ".join(f"score @{mark}" for mark in marks) + f" | rank @{marks[-1]} | "
+        f"worse than {first} @{marks[-1]} | CPU ms per trial |",
+        "|---" * (len(marks) + 4) + "|",
+    ]
+    for place, (name, cube) in enumerate(by_sampler.items()):
+        cells = []
+        for mark in marks:
+            low, high = interval(cube[:, :, mark - 1])
+            cells.append(f"{cube[:, :, mark - 1].mean():.2f} ({low:.2f} to {high:.2f})")
+        difference = last[place] - last[0]
+        low, high = interval(difference)
+        paired = f"{difference.mean():+.2f} ({low:+.2f} to {high:+.2f})" if place else "-"
+        cells += [f"{ranks[place].mean():.2f}", paired, f"{1000 * cpu[name]:.2f}"]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def problem_table(by_sampler: Mapping[str, Cube], problems: Sequence[str]) -> str:
+    """The mean score of each problem after the last trial, in Markdown."""
+    lines = [
+        "| problem | " + " | ".join(by_sampler) + " |",
+        "|---" * (len(by_sampler) + 1) + "|",
+    ]
+    for place, problem in enumerate(problems):
+        means = (f"{cube[place, :, -1].mean():.2f}" for cube in by_sampler.values())
+        lines.append(f"| {problem} | " + " | ".join(means) + " |")
+    return "\n".join(lines)
+
+
+def plot(panels: Mapping[int, Mapping[str, Cube]], path: Path) -> None:
+    """Draw the mean score over the trials, one panel for each batch size.
+
+    Raises:
+        ImportError: There is no matplotlib.
+    """
+    import importlib
+
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(5.5 * len(panels), 4), squeeze=False, sharey=True
+    )
+    for axis, (batch, by_sampler) in zip(axes[0], panels.items(), strict=True):
+        for name, cube in by_sampler.items():
+            axis.plot(np.arange(1, cube.shape[2] + 1), cube.mean(axis=(0, 1)), label=name)
+        axis.set_title("one after the other" if batch == 1 else f"batches of {batch}")
+        axis.set_xlabel("trials")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("mean score (log10 of the regret)")
+    axes[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)

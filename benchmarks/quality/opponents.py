@@ -1,0 +1,114 @@
+"""All searches behind one door: a batch of configurations out, their values in."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tuner
+from tuner.core.space import SearchSpace
+from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
+from tuner.samplers import SEARCH_NAMES, make_sampler
+
+
+class Opponent(abc.ABC):
+    """A search that minimises; one object for each run."""
+
+    @abc.abstractmethod
+    def ask(self, count: int) -> Sequence[Params]:
+        """The next configurations, to be evaluated at the same time."""
+
+    @abc.abstractmethod
+    def tell(self, values: Sequence[float]) -> None:
+        """The values of the configurations last asked for, in order."""
+
+
+class Own(Opponent):
+    """One of the project's samplers, told what a study would tell it."""
+
+    def __init__(self, name: str, space: SearchSpace, seed: int) -> None:
+        self._sampler = make_sampler(name, space, seed, direction=Direction.MIN)
+        self._asked: list[Suggestion] = []
+        self._ended = 0
+
+    def ask(self, count: int) -> Sequence[Params]:
+        self._asked = self._sampler.ask(range(self._ended, self._ended + count))
+        self._tell(TrialState.WAITING, [None] * len(self._asked))
+        return [suggestion.params for suggestion in self._asked]
+
+    def tell(self, values: Sequence[float]) -> None:
+        self._tell(TrialState.COMPLETE, values)
+        self._ended += len(self._asked)
+
+    def _tell(self, state: TrialState, values: Sequence[float | None]) -> None:
+        for number, (asked, value) in enumerate(
+            zip(self._asked, values, strict=True), start=self._ended
+        ):
+            self._sampler.tell(Trial(number, asked.params, asked.origin, state, value=value))
+
+
+class Optuna(Opponent):
+    """One of Optuna's samplers on a study in memory, through its ask and tell."""
+
+    def __init__(self, sampler: Any, problem: Any) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._study = optuna.create_study(sampler=sampler)
+        self._problem = problem
+        self._asked: list[Any] = []
+
+    def ask(self, count: int) -> Sequence[Params]:
+        self._asked = [self._study.ask() for _ in range(count)]
+        return [self._fill(trial) for trial in self._asked]
+
+    def tell(self, values: Sequence[float]) -> None:
+        for trial, value in zip(self._asked, values, strict=True):
+            self._study.tell(trial, value)
+
+    def _fill(self, trial: Any) -> Params:
+        chosen: dict[str, Any] = {}
+        for p in self._problem.space:
+            if p.parent is not None and chosen.get(p.parent) not in p.values:
+                continue
+            if p.kind == "cat":
+                chosen[p.name] = trial.suggest_categorical(p.name, list(p.choices))
+            elif p.kind == "int":
+                chosen[p.name] = trial.suggest_int(p.name, int(p.low), int(p.high), log=p.log)
+            else:
+                chosen[p.name] = trial.suggest_float(p.name, p.low, p.high, log=p.log)
+        return chosen
+
+
+def _optuna_tpe(seed: int) -> Any:
+    import optuna
+
+    return optuna.samplers.TPESampler(seed=seed)
+
+
+_OPTUNA: Mapping[str, Callable[[int], Any]] = {"optuna-tpe": _optuna_tpe}
+
+NAMES: tuple[str, ...] = (*(name for name in SEARCH_NAMES if name != "grid"), *_OPTUNA)
+"""The searches that can be compared."""
+
+
+def opponent(name: str, problem: Any, space: SearchSpace, *, seed: int) -> Opponent:
+    """The search of this name, ready for a run."""
+    if name in _OPTUNA:
+        return Optuna(_OPTUNA[name](seed), problem)
+    return Own(name, space, seed)
+
+
+def version(name: str) -> str:
+    """What a result of this search holds for: the peer's version, or our code's fingerprint."""
+    if name in _OPTUNA:
+        return f"optuna {importlib.metadata.version('optuna')}"
+    home = Path(tuner.__file__).parent
+    code = hashlib.sha256()
+    for file in sorted([*home.glob("core/**/*.py"), *home.glob("samplers/**/*.py")]):
+        code.update(file.read_bytes())
+    return f"hptune {code.hexdigest()[:12]}"

@@ -1,0 +1,65 @@
+"""Problems from a folder outside the project, and their spaces as ours.
+
+The folder's `problems.py` offers `SEARCH` (names) and `get(name)`: a function of a configuration,
+with `space` (a list of parameters with name, kind "float", "int" or "cat", low, high, log,
+choices, parent, values), `fmin` (the best known value) and `fmed` (the median of a random draw).
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from tuner.core.space import (
+    ChoiceParameter,
+    Condition,
+    FloatParameter,
+    IntParameter,
+    Parameter,
+    Scale,
+    SearchSpace,
+)
+
+LEAST_SCORE = -4.0
+
+
+def load(folder: Path) -> Any:
+    """The folder's module of problems."""
+    if not (folder / "problems.py").is_file():
+        sys.exit(f"error: {folder} has no problems.py; give the folder of the problems by --data")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return importlib.import_module("problems")
+
+
+def space_of(problem: Any) -> SearchSpace:
+    """The problem's search space."""
+    return SearchSpace(tuple(_parameter(given) for given in problem.space))
+
+
+def score(problem: Any, value: float) -> float:
+    """log10 of the regret as a part of a median random draw's, at least -4; lower is better."""
+    regret = (value - problem.fmin) / (problem.fmed - problem.fmin)
+    return max(math.log10(max(regret, 1e-300)), LEAST_SCORE)
+
+
+def _parameter(given: Any) -> Parameter:
+    conditions: tuple[Condition, ...] = ()
+    if given.parent is not None:
+        conditions = (Condition(given.parent, tuple(given.values)),)
+    scale = Scale.LOG if given.log else Scale.LINEAR
+    match given.kind:
+        case "cat":
+            return ChoiceParameter(given.name, tuple(given.choices), conditions=conditions)
+        case "int":
+            low, high = int(given.low), int(given.high)
+            return IntParameter(given.name, low, high, scale=scale, conditions=conditions)
+        case "float":
+            return FloatParameter(
+                given.name, given.low, given.high, scale=scale, conditions=conditions
+            )
+        case _:
+            raise ValueError(f"{given.name} is of kind {given.kind!r}; known: cat, int, float")

@@ -1,0 +1,166 @@
+"""Who finds better configurations in fewer trials? Searches side by side on given problems.
+
+    .venv-peers/bin/python benchmarks/search_quality.py --data DIR [--samplers tpe,optuna-tpe]
+
+See benchmarks/README.md for what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"  # before numpy is loaded
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the project installed
+
+from quality import figures, opponents, problems  # noqa: E402
+
+TRIALS = 100
+FIRST_SEED = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """One run to do."""
+
+    folder: Path
+    sampler: str
+    problem: str
+    batch: int
+    seed: int
+
+
+def main() -> None:
+    options = _options()
+    names = options.problems or list(problems.load(options.data).SEARCH)
+    wanted = [
+        Task(options.data, sampler, problem, batch, FIRST_SEED + seed)
+        # Seed by seed, so that an interrupted run has compared everything with everything.
+        for seed, batch, problem, sampler in itertools.product(
+            range(options.seeds), options.batch, names, options.samplers
+        )
+    ]
+    runs = _results(wanted, options.out, options.jobs)
+    panels = {}
+    for batch in options.batch:
+        of_batch = [run for run in runs if run.batch == batch]
+        by_sampler = figures.cubes(of_batch)
+        by_sampler = {name: by_sampler[name] for name in options.samplers}
+        panels[batch] = by_sampler
+        cpu = {
+            name: sum(run.cpu_seconds for run in of_batch if run.sampler == name)
+            / sum(len(run.scores) for run in of_batch if run.sampler == name)
+            for name in options.samplers
+        }
+        how = "One after the other" if batch == 1 else f"Batches of {batch}"
+        print(f"\n**{how}**, {len(names)} problems, {options.seeds} seeds\n")
+        print(figures.table(by_sampler, cpu))
+        print()
+        print(figures.problem_table(by_sampler, sorted(names)))
+    if options.plot:
+        figures.plot(panels, options.plot)
+        print(f"\nPlot: {options.plot}")
+
+
+def _results(wanted: Sequence[Task], path: Path, jobs: int) -> list[figures.Run]:
+    """The runs, those of the file and those that it lacks, which are added to it."""
+    versions = {task.sampler: opponents.version(task.sampler) for task in wanted}
+    keys = {
+        (task.sampler, versions[task.sampler], task.problem, task.batch, task.seed): task
+        for task in wanted
+    }
+    known = {run.key: run for run in _read(path) if run.key in keys}
+    missing = [task for key, task in keys.items() if key not in known]
+    print(f"{len(known)} of {len(keys)} runs are in {path}; {len(missing)} to do", flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for run in _done(missing, jobs):
+            file.write(json.dumps(dataclasses.asdict(run)) + "\n")
+            file.flush()
+            known[run.key] = run
+    return [known[key] for key in keys]
+
+
+def _done(tasks: Sequence[Task], jobs: int) -> Iterator[figures.Run]:
+    if jobs == 1:
+        yield from map(_run, tasks)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_run, tasks)
+
+
+def _read(path: Path) -> Iterator[figures.Run]:
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # cut off when a run was interrupted
+        yield figures.Run(**{**fields, "scores": tuple(fields["scores"])})
+
+
+def _run(task: Task) -> figures.Run:
+    problem = problems.load(task.folder).get(task.problem)
+    space = problems.space_of(problem)
+    best, spent = math.inf, 0.0
+    scores: list[float] = []
+    begin = time.process_time()
+    search = opponents.opponent(task.sampler, problem, space, seed=task.seed)
+    while len(scores) < TRIALS:
+        asked = search.ask(min(task.batch, TRIALS - len(scores)))
+        spent += time.process_time() - begin
+        values = [float(problem(dict(params))) for params in asked]
+        begin = time.process_time()
+        search.tell(values)
+        for value in values:
+            best = min(best, value)
+            scores.append(round(problems.score(problem, best), 4))
+    spent += time.process_time() - begin
+    return figures.Run(
+        sampler=task.sampler,
+        version=opponents.version(task.sampler),
+        problem=task.problem,
+        batch=task.batch,
+        seed=task.seed,
+        scores=tuple(scores),
+        cpu_seconds=round(spent, 5),
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of the problems")
+    parser.add_argument(
+        "--samplers",
+        type=lambda text: text.split(","),
+        default=["tpe", "random", "optuna-tpe"],
+        help=f"of {', '.join(opponents.NAMES)}; the first one is compared with the others",
+    )
+    parser.add_argument(
+        "--problems", type=lambda text: text.split(","), help="default: SEARCH of the folder"
+    )
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="trials at once")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--out", type=Path, default=HERE / "results/search_quality.jsonl")
+    parser.add_argument("--plot", type=Path, help="where to draw; needs matplotlib")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.samplers) - set(opponents.NAMES)):
+        parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(opponents.NAMES)}")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""How long does a suggestion take? CPU time of ask + tell on one thread, over the trials told.
+
+    python benchmarks/suggestion_latency.py [--search tpe] [--trials 10000]
+
+See benchmarks/README.md for what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"  # before numpy is loaded
+
+import psutil  # noqa: E402
+
+from tuner.core.sampler import Sampler  # noqa: E402
+from tuner.core.space import (  # noqa: E402
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FloatParameter,
+    IntParameter,
+    Scale,
+    SearchSpace,
+)
+from tuner.core.trial import Direction, Trial, TrialState  # noqa: E402
+from tuner.samplers import SEARCH_NAMES, make_sampler  # noqa: E402
+
+SPACE = SearchSpace(
+    (
+        FloatParameter("rate", 1e-5, 1e-1, scale=Scale.LOG),
+        FloatParameter("dropout", 0.0, 0.9),
+        FloatParameter("momentum", 0.5, 0.99),
+        IntParameter("units", 16, 1024, scale=Scale.LOG),
+        IntParameter("layers", 1, 8),
+        ChoiceParameter("activation", ("relu", "tanh", "gelu")),
+        BooleanParameter("augment"),
+    )
+)
+"""Seven parameters, as in the published figures of the peers."""
+
+CONDITIONAL = SearchSpace(
+    (
+        *SPACE,
+        ChoiceParameter("optimizer", ("sgd", "adam")),
+        BooleanParameter("nesterov", conditions=(Condition("optimizer", ("sgd",)),)),
+        FloatParameter("beta", 0.8, 0.999, conditions=(Condition("optimizer", ("adam",)),)),
+    )
+)
+"""Ten, two of them conditional."""
+
+MARKS = (50, 100, 500, 1_000, 2_000, 5_000, 10_000)
+WINDOW = 15
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--search", choices=SEARCH_NAMES, default="tpe")
+    parser.add_argument("--trials", type=int, default=10_000)
+    options = parser.parse_args()
+    print(f"Load average when started: {os.getloadavg()[0]:.2f}\n")
+    print("| trials told | 7 parameters, ms | 10, two conditional, ms | memory, MB |")
+    print("|---|---|---|---|")
+    marks = [mark for mark in MARKS if mark <= options.trials]
+    plain, conditional = (_measure(options.search, space, marks) for space in (SPACE, CONDITIONAL))
+    for mark in marks:
+        print(
+            f"| {mark} | {1000 * plain[mark][0]:.2f} | {1000 * conditional[mark][0]:.2f} "
+            f"| {conditional[mark][1]:.0f} |"
+        )
+
+
+def _measure(search: str, space: SearchSpace, marks: list[int]) -> dict[int, tuple[float, float]]:
+    """For each mark, the median of ask + tell (s) over the trials before it, and memory (MB).
+
+    Between the windows that are measured, trials are told as random search proposes them.
+    """
+    sampler = make_sampler(search, space, 0, direction=Direction.MIN)
+    filler = make_sampler("random", space, 1)
+    found = {}
+    number = 0
+    for mark in marks:
+        while number < mark - WINDOW:
+            (suggestion,) = filler.ask([number])
+            _tell(sampler, Trial(number, suggestion.params, "random", TrialState.WAITING), space)
+            number += 1
+        spent = []
+        while number < mark:
+            begin = time.process_time()
+            (suggestion,) = sampler.ask([number])
+            _tell(sampler, Trial(number, suggestion.params, search, TrialState.WAITING), space)
+            spent.append(time.process_time() - begin)
+            number += 1
+        memory = psutil.Process().memory_info().rss / 2**20
+        found[mark] = (statistics.median(spent), memory)
+    return found
+
+
+def _tell(sampler: Sampler, trial: Trial, space: SearchSpace) -> None:
+    """Tell of a trial as a study does: when it is created, and when it ends."""
+    units = [p.to_unit(trial.params[p.name]) for p in space.active(trial.params)]
+    value = sum((unit - 0.3) ** 2 for unit in units)
+    sampler.tell(trial)
+    sampler.tell(Trial(trial.number, trial.params, trial.origin, TrialState.COMPLETE, value=value))
+
+
+if __name__ == "__main__":
+    main()
