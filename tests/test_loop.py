@@ -48,7 +48,7 @@ from tuner.loop import POLL_SECONDS, StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.samplers import make_sampler
 from tuner.study_directory import StudyDirectory
-from tuner.worker.orders import StudyBrief
+from tuner.worker.orders import AttemptOrder, StudyBrief
 
 GOAL = Goal("score", Direction.MAX)
 SEED = 5
@@ -143,6 +143,7 @@ class Cluster:
         self.faults = faults
         self.curve = curve
         self.files = Files()
+        self.executor = SimulatedExecutor
         self.masters = 0
 
     def sampler(self, space: SearchSpace) -> Sampler:
@@ -158,7 +159,7 @@ class Cluster:
     ) -> Finish:
         """Be a master, as `tuner.run` is one."""
         self.masters += 1
-        executor = SimulatedExecutor(
+        executor = self.executor(
             curve=self.curve,
             seconds_per_epoch=epoch_seconds,
             workers=self.workers,
@@ -336,6 +337,49 @@ def test_a_full_disk_ends_the_study_and_loses_nothing(tmp_path: Path) -> None:
     with old_ledger(tmp_path / "study") as (ledger, engine):
         cluster.run(Recorder(ledger), engine)
         assert results(engine.trials) == expected
+
+
+def test_nothing_is_done_before_it_is_written(tmp_path: Path) -> None:
+    started: set[AttemptId] = set()
+    kept: set[int] = set()
+
+    class Written(Recorder):
+        def __init__(self, ledger: Ledger) -> None:
+            super().__init__(ledger)
+            self.attempts: set[AttemptId] = set()
+            self.over: set[int] = set()
+
+        def append(
+            self,
+            events: Sequence[Event],
+            *,
+            trials: Iterable[Trial],
+            attempts: Iterable[Attempt],
+        ) -> None:
+            trials, attempts = [*trials], [*attempts]
+            super().append(events, trials=trials, attempts=attempts)
+            self.attempts.update(attempt.id for attempt in attempts)
+            self.over.update(trial.number for trial in trials if trial.state.is_final)
+
+    class Watched(SimulatedExecutor):
+        def start(self, order: AttemptOrder) -> None:
+            assert order.attempt in recorder.attempts, f"{order.attempt} is not written down"
+            started.add(order.attempt)
+            super().start(order)
+
+    class WatchedFiles(Files):
+        def keep_best(self, trial: Trial) -> None:
+            assert trial.number in recorder.over, f"trial {trial.number} is not written down"
+            kept.add(trial.number)
+
+    with new_ledger(tmp_path / "study") as ledger:
+        recorder = Written(ledger)
+        cluster = Cluster()
+        cluster.executor = Watched
+        cluster.files = WatchedFiles()
+        cluster.run(recorder, Engine())
+    assert {name.trial for name in started} == {0, 1, 2, 3, 4}
+    assert kept
 
 
 # --- whole studies --------------------------------------------------------------------------
