@@ -80,6 +80,7 @@ class EngineDriver:
         self._trial_rows: dict[int, Trial] = {}
         self._attempt_rows: dict[AttemptId, Attempt] = {}
         self._stopping = False
+        self._told_to_stop: set[AttemptId] = set()
 
     # --- events -----------------------------------------------------------------------------
 
@@ -192,6 +193,7 @@ class EngineDriver:
                 self._check_held(placement.worker)
             case Stop(attempt=name):
                 self._stopping = True
+                self._told_to_stop.add(name)
                 assert name in self.running or name in self.over
             case Ask(numbers=numbers):
                 assert self.ask is None, "two questions at once"
@@ -223,6 +225,8 @@ class EngineDriver:
     def _check_books(self) -> None:
         picture = self.engine.picture
         assert {run.attempt.id for run in picture.running} == set(self.running)
+        if picture.stopping:
+            assert set(self.running) <= self._told_to_stop, "somebody was not told to stop"
         assert picture.workers == len(self.workers)
         assert picture.cpus == sum(len(each.cpus) for each in self.workers.values())
         assert picture.cpus_held == sum(len(held.cpus) for held in self.running.values())

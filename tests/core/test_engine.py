@@ -424,9 +424,10 @@ def test_time_between_masters_is_not_working_time(driver: EngineDriver) -> None:
 
 
 def test_a_clock_that_goes_back_takes_no_time_away(driver: EngineDriver) -> None:
-    driver.go(2)
+    driver.go(2)  # events at 1000, 1001 and 1002
     driver.at = 900.0
     driver.report(FIRST, 1, score=0.1)
+    assert driver.engine.active_seconds == 2.0
     driver.at = 1_004.0
     driver.report(FIRST, 2, score=0.1)
     assert driver.engine.active_seconds == 4.0
