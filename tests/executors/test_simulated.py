@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from tuner.core.messages import AttemptEnded
+from tuner.core.resources import Placement
+from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
-from tuner.executors.simulated import (
-    Faults,
-    SimulatedExecutor,
-    SimulatedWorker,
-)
+from tuner.executors.simulated import Faults, SimulatedExecutor, SimulatedWorker
+from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.testing.executors import ExecutorSuite, Stage, curve
+from tuner.worker.orders import AttemptOrder
 
 
 @contextmanager
@@ -45,3 +50,103 @@ class TestSimulatedExecutor(ExecutorSuite):
     def executor_without_workers(self, stage: Stage) -> Iterator[Executor]:
         with simulated() as executor:
             yield executor
+
+
+# --- what a simulation is told to do, happens ------------------------------------------------
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path, ObjectiveSource(SourceKind.FILE, "objective.py"), None)
+
+
+def played(
+    stage: Stage,
+    count: int,
+    *,
+    faults: Faults | None = None,
+    seed: int = 0,
+    backwards: bool = False,
+    **changes: float,
+) -> dict[int, tuple[Cause, float]]:
+    """Ten epochs of one second, on a worker each: how every attempt ends, and after what time."""
+    executor = SimulatedExecutor(
+        curve=lambda params, seed: [{"score": 0.5}] * 10,
+        seconds_per_epoch=lambda params, worker: 1.0,
+        workers=[SimulatedWorker(name=str(number)) for number in range(count)],
+        faults=faults,
+        seed=seed,
+    )
+    executor.open()
+    executor.events(0.0)
+    begun = executor.clock.now()
+    for number in sorted(range(count), reverse=backwards):
+        executor.start(
+            AttemptOrder(
+                brief=replace(stage.brief, **changes),  # type: ignore[arg-type]
+                attempt=AttemptId(number, 0),
+                params={},
+                space=(),
+                placement=Placement(str(number), (0,)),
+                seed=number,
+                incumbent=None,
+            )
+        )
+    ends: dict[int, tuple[Cause, float]] = {}
+    while executor.clock.now() < begun + 200.0:
+        for event in executor.events(1.0):
+            if isinstance(event, AttemptEnded):
+                ends[event.attempt.trial] = (event.ending.cause, event.at - begun)
+    return ends
+
+
+def test_an_attempt_takes_as_long_as_its_epochs(stage: Stage) -> None:
+    assert played(stage, 2) == {0: (Cause.RETURNED, 10.0), 1: (Cause.RETURNED, 10.0)}
+    assert played(stage, 1, epochs=3) == {0: (Cause.RETURNED, 3.0)}
+    assert played(stage, 1, trial_timeout_seconds=4.5) == {0: (Cause.TIMED_OUT, 4.5)}
+
+
+def test_faults_come_as_often_as_told(stage: Stage) -> None:
+    ends = played(stage, 400, faults=Faults(killed_attempts=0.25, stragglers=0.5))
+    killed = [seconds for cause, seconds in ends.values() if cause is Cause.KILLED]
+    slow = [seconds for cause, seconds in ends.values() if seconds > 10.0]
+    assert 70 < len(killed) < 130
+    assert {seconds for seconds in killed if seconds <= 5.0} == {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert 140 < len(slow) < 260
+
+
+def test_workers_live_as_long_as_told(stage: Stage) -> None:
+    lost = 400 - len(played(stage, 400, faults=Faults(worker_life_seconds=10.0)))
+    assert 200 < lost < 300  # 1 - 1/e of them die within ten seconds
+
+
+def test_luck_follows_from_the_seed_and_not_from_the_order(stage: Stage) -> None:
+    faults = Faults(killed_attempts=0.5, stragglers=0.5)
+    ends = played(stage, 50, faults=faults)
+    assert played(stage, 50, faults=faults, backwards=True) == ends
+    assert played(stage, 50, faults=faults, seed=1) != ends
+
+
+def test_time_moves_no_further_than_the_time_out() -> None:
+    executor = SimulatedExecutor(
+        curve=curve,
+        seconds_per_epoch=lambda params, worker: 1.0,
+        workers=[SimulatedWorker(name="late", joins_seconds=5.0)],
+    )
+    executor.open()
+    begun = executor.clock.now()
+    assert executor.events(2.0) == []
+    assert executor.clock.now() == begun + 2.0
+    (joined,) = executor.events(100.0)
+    assert joined.at == executor.clock.now() == begun + 5.0
+
+
+def test_what_happens_close_together_is_told_at_once() -> None:
+    executor = SimulatedExecutor(
+        curve=curve,
+        seconds_per_epoch=lambda params, worker: 1.0,
+        workers=[SimulatedWorker(name=str(n), joins_seconds=n / 10) for n in range(10)],
+        batch_seconds=0.25,
+    )
+    executor.open()
+    assert [len(executor.events(9.0)) for _ in range(4)] == [3, 3, 3, 1]
