@@ -80,7 +80,8 @@ def _options() -> argparse.Namespace:
     default_peers = HERE.parent / ".venv-peers/bin/python"
     parser.add_argument(
         "--peers",
-        type=Path,
+        # Not resolved: a virtual environment's python is a link out of it.
+        type=lambda path: Path(path).absolute(),
         default=default_peers if default_peers.exists() else None,
         help="Python of the peers' environment [.venv-peers/bin/python if it exists]",
     )

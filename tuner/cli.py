@@ -157,7 +157,13 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @main.command()
 @click.argument("model_file", type=click.Path(path_type=Path))
-@click.option("--search", default="random", show_default=True, metavar="NAME", help="random, grid.")
+@click.option(
+    "--search",
+    default="random",
+    show_default=True,
+    metavar="NAME",
+    help="random, grid, or tpe.",
+)
 @click.option(
     "--grid-points",
     "grid_resolution",
