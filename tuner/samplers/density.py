@@ -35,6 +35,7 @@ class Smoothing:
         magnitude: The width of one trial's kernel where trials are spread evenly.
         adaptation: How much the width follows the spread of the trials: 0 not at all, 1 in
             proportion (Scott's rule).
+        listed_adaptation: The same for ordered values.
         floor: The least width for positions. Without one, a few good trials that happen to be
             close together hold the search there for ever.
         listed_floor: The least width for ordered values. They need more: where neighbours are
@@ -47,6 +48,7 @@ class Smoothing:
 
     magnitude: float = 0.2
     adaptation: float = 1.0
+    listed_adaptation: float = 1.0
     floor: float = 0.02
     listed_floor: float = 0.05
     grain_floor: float = 0.5
@@ -172,8 +174,11 @@ class Density:
         """The kernels' width: Scott's rule (n to the power of -1 / (d + 4)), with a floor."""
         smoothing = self._smoothing
         spread = math.sqrt(self._variance(column, axis) / _EVEN_VARIANCE)
-        width = smoothing.magnitude * self._shrinkage * math.pow(spread, smoothing.adaptation)
-        floor = smoothing.floor if axis.values is None else smoothing.listed_floor
+        if axis.values is None:
+            floor, adaptation = smoothing.floor, smoothing.adaptation
+        else:
+            floor, adaptation = smoothing.listed_floor, smoothing.listed_adaptation
+        width = smoothing.magnitude * self._shrinkage * math.pow(spread, adaptation)
         return min(max(width, floor, smoothing.grain_floor * axis.grain), 1.0)
 
     def _variance(self, column: int, axis: Axis) -> float:
