@@ -104,8 +104,18 @@ def main() -> None:
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Options that `run` takes, and that `resume` may change."""
     options = [
-        click.option("--trials", type=int, metavar="N", help="Total number of trials."),
-        click.option("--epochs", type=int, metavar="N", help="Epochs of a trial, at most."),
+        click.option(
+            "--trials",
+            type=int,
+            metavar="N",
+            help="Total number of trials.  [default: 50; for a grid, all of it]",
+        ),
+        click.option(
+            "--epochs",
+            type=int,
+            metavar="N",
+            help="Epochs of a trial, at most.  [default: EPOCHS of the file, or 10]",
+        ),
         click.option(
             "--timeout",
             "timeout_seconds",
@@ -169,7 +179,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     "grid_resolution",
     type=int,
     metavar="N",
-    help="For --search grid: values taken of each continuous parameter.",
+    help="For --search grid: values taken of each continuous parameter.  [default: 10]",
 )
 @click.option("--objective", "metric", metavar="METRIC", help="Metric to optimise.")
 @click.option("--direction", type=click.Choice(["max", "min"]), help="Which way is better.")
@@ -307,7 +317,12 @@ def best(directory: Path, as_json: bool) -> None:
 @main.command()
 @_study_directory
 @click.option(
-    "--wait", "wait_seconds", type=Duration(), default=60.0, help="How long to wait for it."
+    "--wait",
+    "wait_seconds",
+    type=Duration(),
+    default=60.0,
+    show_default="60s",
+    help="How long to wait for it.",
 )
 def stop(directory: Path, wait_seconds: float) -> None:
     """Ask the master of the study in DIR to let go; nothing is lost.

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import linecache
 import pickle
+import re
 import sys
 import sysconfig
 import traceback
@@ -256,7 +257,12 @@ def user_traceback(error: BaseException) -> str:
     _trim(shown)
     if not shown.stack and not isinstance(error, SyntaxError):
         return ""
-    return "".join(shown.format()).rstrip()
+    return without_colours("".join(shown.format()).rstrip())
+
+
+def without_colours(text: str) -> str:
+    """The text without a terminal's control sequences, which Keras puts into its messages."""
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
 
 
 def _trim(shown: traceback.TracebackException) -> None:

@@ -14,7 +14,14 @@ from .core.messages import Finish, StudyOpened, Verdict
 from .core.sampler import Sampler
 from .core.space import SearchSpace
 from .core.trial import Direction, Goal
-from .errors import ObjectiveFailedError, SpaceChangedError, StudyExistsError, UnknownMetricError
+from .errors import (
+    ModelFileError,
+    ObjectiveFailedError,
+    SpaceChangedError,
+    StudyExistsError,
+    UnknownMetricError,
+    UsageError,
+)
 from .executors.base import Executor
 from .interrupts import Requests, raise_interrupt
 from .ledger import Ledger
@@ -98,6 +105,7 @@ def start(
     # Fails on an unknown name before seconds are spent on reading the model.
     make_sampler(settings.search, SearchSpace(), 0, direction=Direction.MAX)
     with Workforce(settings, client) as workers:
+        watch.progress.note(_reading(settings))
         found = workers.read_objective()
         goal, notes = resolve_goal(settings, found)
         space = SearchSpace.from_json(found.space)
@@ -165,6 +173,11 @@ def resume(
     with directory.acquire() as lock, Ledger.open(directory) as ledger:
         facts = ledger.facts
         settings = replace(StudySettings.from_json(facts["settings"]), **changes)
+        if settings.source.kind is SourceKind.FILE and not Path(settings.source.path).exists():
+            raise ModelFileError(
+                f"The model file {settings.source.path} is gone. If it was moved, say where it is: "
+                f"`hptune resume {directory} --model-file FILE`"
+            )
         if settings.source.kind is SourceKind.PICKLE:
             # It lies in the study directory, which may have been moved since.
             beside = directory.path / Path(settings.source.path).name
@@ -173,7 +186,9 @@ def resume(
         for event in ledger.events():
             engine.handle(event)
         engine.take_changes()
+        _check_budget(settings, engine, directory)
         with Workforce(settings, client) as workers:
+            watch.progress.note(_reading(settings))
             found = workers.read_objective()
             space = SearchSpace.from_json(facts["space"])
             declared = SearchSpace.from_json(found.space)
@@ -326,6 +341,21 @@ def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
         points = f", {resolution} values of each continuous parameter"
         return [f"the grid has {size:,} configurations{points if space.size() is None else ''}"]
     return []
+
+
+def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirectory) -> None:
+    have = sum(1 for _ in engine.trials)
+    if settings.trials is not None and settings.trials < have:
+        raise UsageError(
+            f"{directory} has {have} trials already, and --trials is the total: allowed are "
+            f"{have} and more, {settings.trials} was given"
+        )
+
+
+def _reading(settings: StudySettings) -> str:
+    source = settings.source
+    name = Path(source.path).name if source.kind is SourceKind.FILE else "the model function"
+    return f"reading {name} and its data …"
 
 
 def _resume_notes(engine: Engine) -> list[str]:

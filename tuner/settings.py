@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from .core.resources import Resources
+from .core.resources import Capacity, Resources
 from .core.trial import Direction, Goal
 from .errors import UsageError
 from .model_file import ObjectiveSource, SourceKind
@@ -202,7 +202,11 @@ class LocalShape:
 
 
 def resolve_shape(
-    settings: StudySettings, constants: Mapping[str, object], machine: Sequence[int]
+    settings: StudySettings,
+    constants: Mapping[str, object],
+    machine: Capacity,
+    *,
+    is_certain: bool = True,
 ) -> LocalShape:
     """Share out this machine's cores.
 
@@ -212,10 +216,11 @@ def resolve_shape(
     Args:
         settings: What the user asked for.
         constants: The model file's constants; RESOURCES counts where the settings are silent.
-        machine: The ids of the cores there are.
+        machine: What there is.
+        is_certain: Whether there will never be more, so that asking for more is a mistake.
 
     Raises:
-        UsageError: A trial asks for more cores than a worker has.
+        UsageError: A trial asks for more than a worker has.
     """
     said = constants.get("RESOURCES")
     file: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
@@ -230,19 +235,30 @@ def resolve_shape(
             raise UsageError(
                 f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
             )
-    cores = worker_cores(settings.workers, machine)
+    cores = worker_cores(settings.workers, machine.cpus)
     whole = len(cores[0])
     cpus = settings.cpus_per_trial or file.get("cpus") or (whole if settings.workers else 1)
     if cpus > whole:
         raise UsageError(
-            f"a trial asks for {cpus} cores, but this machine has {len(machine)}, and each of "
+            f"a trial asks for {cpus} cores, but this machine has {len(machine.cpus)}, and each of "
             f"{len(cores)} workers {whole}; ask for fewer cores or fewer workers"
             if len(cores) > 1
-            else f"a trial asks for {cpus} cores, but this machine has {len(machine)}; ask for "
-            "fewer cores"
+            else f"a trial asks for {cpus} cores, but this machine has {len(machine.cpus)}; "
+            "ask for fewer cores"
         )
     gpus = settings.gpus_per_trial if settings.gpus_per_trial is not None else file.get("gpus")
     memory = settings.memory_per_trial_bytes or file.get("memory_bytes") or 0
+    if is_certain and gpus and gpus > len(machine.gpus):
+        found = ", ".join(machine.gpus) or "none"
+        raise UsageError(
+            f"a trial asks for {gpus} GPUs, but this machine's are: {found} (as "
+            "CUDA_VISIBLE_DEVICES or nvidia-smi tell); ask for fewer"
+        )
+    if is_certain and machine.memory_bytes and memory > machine.memory_bytes:
+        raise UsageError(
+            f"a trial asks for {memory / 1e9:.3g} GB of memory, but this machine has "
+            f"{machine.memory_bytes / 1e9:.3g} GB; ask for less"
+        )
     if settings.executor == "joblib":
         # A seat is one trial's.
         every = [core for each in cores for core in each]

@@ -137,7 +137,7 @@ class Study:
         settings = StudySettings.from_json(facts["settings"])
         path = self.model_path
         return summary.StudyView(
-            directory=str(self._directory),
+            directory=str(self._directory.path),
             search=settings.search,
             goal=self.goal,
             budget_trials=settings.budget_trials,

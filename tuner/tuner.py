@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import shutil
@@ -87,21 +88,17 @@ class Tuner:
         self._quiet = quiet
         if direction not in (None, "max", "min"):
             raise UsageError(f"direction is {direction!r}; allowed are 'max' and 'min'")
-        try:
-            self._settings = StudySettings(
-                source=ObjectiveSource(
-                    SourceKind.PICKLE, str(self._directory.path / OBJECTIVE_FILE)
-                ),
-                working_directory=str(Path.cwd()),
-                search=search,
-                trials=trials,
-                metric=objective,
-                direction=None if direction is None else Direction(direction),
-                seed=seed,
-                **settings,
-            )
-        except TypeError as error:
-            raise UsageError(f"{error}; see tuner.settings.StudySettings") from None
+        _check_names(settings)
+        self._settings = StudySettings(
+            source=ObjectiveSource(SourceKind.PICKLE, str(self._directory.path / OBJECTIVE_FILE)),
+            working_directory=str(Path.cwd()),
+            search=search,
+            trials=trials,
+            metric=objective,
+            direction=None if direction is None else Direction(direction),
+            seed=seed,
+            **settings,
+        )
 
     def fit(
         self,
@@ -207,6 +204,21 @@ def _user_code(model_fn: Any) -> UserCode:
     if len(needed) == 2:
         return UserCode(objective=model_fn)
     return UserCode(hypermodel=BuildFunction(model_fn))
+
+
+_MEANT = {"study": "directory", "max_trials": "trials", "metric": "objective"}
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    known = set(StudySettings.__dataclass_fields__) - {"source", "working_directory", "metric"}
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = _MEANT.get(name) or (near[0] if near else "")
+            hint = f"did you mean {meant}? " if meant else ""
+            raise UsageError(
+                f"Tuner knows no {name!r}; {hint}Further settings are {', '.join(sorted(known))}"
+            )
 
 
 def _fields(settings: StudySettings) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .core.clock import SystemClock
+from .core.resources import Capacity
 from .executors.base import Executor
 from .settings import LocalShape, StudySettings, resolve_shape, worker_cores
 from .worker import devices
@@ -33,7 +34,9 @@ class Workforce:
         self.clock = SystemClock()
         self._settings = settings
         self._client = client
-        self._machine = devices.cpus()
+        self._machine = devices.capacity()
+        # What can be seen to be wrong is said before seconds are spent on reading the model.
+        self.shape({})
         self._stack = contextlib.ExitStack()
         self._executor: Executor | None = None
 
@@ -65,8 +68,16 @@ class Workforce:
         return self._warm.probe(ProbeOrder(settings.source, settings.working_directory))
 
     def shape(self, constants: Mapping[str, object]) -> LocalShape:
-        """How cores are shared out, and what a trial holds."""
-        return resolve_shape(self._settings, constants, self._machine)
+        """How cores are shared out, and what a trial holds.
+
+        Raises:
+            UsageError: This machine can never hold such a trial.
+        """
+        if self._client is None:
+            return resolve_shape(self._settings, constants, self._machine)
+        # The workers may be larger than this machine; a trial that fits none of them waits.
+        anything = Capacity(cpus=tuple(range(1_000_000)))
+        return resolve_shape(self._settings, constants, anything, is_certain=False)
 
     def executor(self, shape: LocalShape) -> Executor:
         """The open executor."""
@@ -91,7 +102,7 @@ class Workforce:
             name=self.name,
             source=self._settings.source,
             clock=self.clock,
-            cores=worker_cores(self._settings.workers, self._machine),
+            cores=worker_cores(self._settings.workers, self._machine.cpus),
             client=self._client,
             warm_address=self._warm.address,
         )

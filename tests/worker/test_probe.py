@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tuner.core.resources import Capacity
 from tuner.core.space import SearchSpace
 from tuner.core.trial import Direction, Goal
 from tuner.errors import ModelFileError, UsageError
@@ -284,7 +285,7 @@ def test_constants_that_make_no_sense(
     def resolve() -> None:
         resolve_goal(said, found)
         resolve_epochs(said, found)
-        resolve_shape(said, found.constants, (0, 1))
+        resolve_shape(said, found.constants, Capacity((0, 1)))
 
     with pytest.raises(UsageError) as caught:
         resolve()
@@ -296,4 +297,4 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     said = settings(tmp_path, metric="quality", direction=Direction.MAX, epochs=7, cpus_per_trial=2)
     assert resolve_goal(said, found)[0] == Goal("quality", Direction.MAX)
     assert resolve_epochs(said, found) == 7
-    assert resolve_shape(said, found.constants, (0, 1)).resources.cpus == 2
+    assert resolve_shape(said, found.constants, Capacity((0, 1))).resources.cpus == 2

@@ -54,7 +54,7 @@ def run(
     result = _fit(code, hp, model, recorder, epochs)
     if trial.should_stop():
         raise AttemptStopped
-    metrics, step = _read_result(result, recorder, trial.metric, direction)
+    metrics, step = _read_result(result, recorder, trial.metric)
     if recorder.best_weights is not None and step == recorder.best_step:
         model.set_weights(recorder.best_weights)
     value = metrics[trial.metric]
@@ -161,9 +161,7 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return arguments, keywords
 
 
-def _read_result(
-    result: Any, recorder: Any, metric: str, direction: Direction
-) -> tuple[dict[str, float], int | None]:
+def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, float], int | None]:
     if isinstance(result, numbers.Real) or (
         not isinstance(result, Mapping) and hasattr(result, "__float__")
     ):
@@ -175,32 +173,28 @@ def _read_result(
         return metrics, None
     if recorder.best_step is not None:
         return recorder.best_metrics, recorder.best_step
-    # The user's fit did not pass the callbacks on, but its History tells the same.
+    # The user's fit did not pass the callbacks on, so the model is what the last epoch left, and
+    # that epoch's metrics are the model's.
     history = getattr(result, "history", None)
     if isinstance(history, Mapping) and history:
-        return best_of_history(history, metric, direction)
+        log.warning("fit() did not pass the callbacks on: the last epoch counts, not the best.")
+        return last_of_history(history, metric)
     raise TypeError(
         f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
         "of model.fit, a number, or a dict of metrics"
     )
 
 
-def best_of_history(
-    history: Mapping[str, Any], metric: str, direction: Direction
-) -> tuple[dict[str, float], int]:
-    """The metrics of the best epoch of a Keras History, and that epoch counted from 1.
+def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, float], int]:
+    """The metrics of the last epoch of a Keras History, and that epoch counted from 1.
 
     Raises:
         UnknownMetric: The history has no such metric.
     """
     if metric not in history:
         raise UnknownMetric(unknown_metric_message(metric, history))
-    best = 0
-    for epoch, value in enumerate(history[metric]):
-        if epoch == 0 or direction.better(float(value), float(history[metric][best])):
-            best = epoch
-    names = [name for name, values in history.items() if len(values) > best]
-    return as_metrics({name: history[name][best] for name in names}), best + 1
+    last = as_metrics({name: values[-1] for name, values in history.items() if values})
+    return last, len(history[metric])
 
 
 def unknown_metric_message(metric: str, known: Any) -> str:

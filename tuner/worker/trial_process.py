@@ -26,7 +26,7 @@ from ..core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed
 from ..core.resources import Resources
 from ..core.trial import Cause, Ending
 from ..errors import HptuneError, ModelFileError
-from ..model_file import UserCode, load, user_traceback
+from ..model_file import UserCode, load, user_traceback, without_colours
 from .orders import AttemptOrder, Found, NotFound, ProbeOrder
 
 _PR_SET_PDEATHSIG = 1
@@ -216,7 +216,7 @@ def _seed(seed: int, *, deterministic: bool) -> None:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, HptuneError):
         return " ".join(error.message.split())
-    text = " ".join(str(error).split())
+    text = " ".join(without_colours(str(error)).split())
     name = type(error).__name__
     return f"{name}: {text[:300]}" if text else name
 
