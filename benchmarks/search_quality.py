@@ -36,6 +36,7 @@ class Task:
 
     folder: Path
     sampler: str
+    version: str
     problem: str
     batch: int
     seed: int
@@ -44,8 +45,10 @@ class Task:
 def main() -> None:
     options = _options()
     names = options.problems or list(problems.load(options.data).SEARCH)
+    # Once, at the start: what runs is the code as it was then, even if its files change.
+    versions = {sampler: opponents.version(sampler) for sampler in options.samplers}
     wanted = [
-        Task(options.data, sampler, problem, batch, FIRST_SEED + seed)
+        Task(options.data, sampler, versions[sampler], problem, batch, FIRST_SEED + seed)
         # Seed by seed, so that an interrupted run has compared everything with everything.
         for seed, batch, problem, sampler in itertools.product(
             range(options.seeds), options.batch, names, options.samplers
@@ -75,11 +78,7 @@ def main() -> None:
 
 def _results(wanted: Sequence[Task], path: Path, jobs: int) -> list[figures.Run]:
     """The runs, those of the file and those that it lacks, which are added to it."""
-    versions = {task.sampler: opponents.version(task.sampler) for task in wanted}
-    keys = {
-        (task.sampler, versions[task.sampler], task.problem, task.batch, task.seed): task
-        for task in wanted
-    }
+    keys = {(t.sampler, t.version, t.problem, t.batch, t.seed): t for t in wanted}
     known = {run.key: run for run in _read(path) if run.key in keys}
     missing = [task for key, task in keys.items() if key not in known]
     print(f"{len(known)} of {len(keys)} runs are in {path}; {len(missing)} to do", flush=True)
@@ -130,7 +129,7 @@ def _run(task: Task) -> figures.Run:
     spent += time.process_time() - begin
     return figures.Run(
         sampler=task.sampler,
-        version=opponents.version(task.sampler),
+        version=task.version,
         problem=task.problem,
         batch=task.batch,
         seed=task.seed,

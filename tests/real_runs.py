@@ -166,8 +166,8 @@ class Hptune:
 
 
 def rows(study: Path, query: str) -> list[dict[str, Any]]:
-    """Rows of the ledger, as anybody can read them."""
-    with contextlib.closing(sqlite3.connect(f"file:{study / 'study.db'}?mode=ro", uri=True)) as db:
+    """Rows of the ledger; opened for writing, as a killed master's journal must be rolled back."""
+    with contextlib.closing(sqlite3.connect(f"file:{study / 'study.db'}?mode=rw", uri=True)) as db:
         db.row_factory = sqlite3.Row
         return [dict(row) for row in db.execute(query)]
 

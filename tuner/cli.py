@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -9,7 +10,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +74,6 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # The reader, such as `head`, has seen enough.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
 
 
 def _show_error(error: HptuneError) -> None:
@@ -279,7 +276,7 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     result = go(make_progress(sys.stderr, quiet=quiet))
     study = Study(directory)
-    click.echo(study.closing_text(result.finish, seconds=result.seconds))
+    _echo(study.closing_text(result.finish, seconds=result.seconds))
     if result.finish.verdict is Verdict.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
     if not any(trial.state is TrialState.COMPLETE for trial in study.trials):
@@ -366,7 +363,8 @@ def export(directory: Path, file_format: str, output: Path | None) -> None:
 
     study = Study(directory)
     if output is None:
-        study.export(sys.stdout, file_format=file_format)
+        with _a_reader_that_may_leave():
+            study.export(sys.stdout, file_format=file_format)
         return
     try:
         with output.open("w", newline="", encoding="utf-8") as stream:
@@ -377,7 +375,17 @@ def export(directory: Path, file_format: str, output: Path | None) -> None:
 
 
 def _echo(content: str | dict[str, object]) -> None:
-    if isinstance(content, str):
+    if not isinstance(content, str):
+        content = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    with _a_reader_that_may_leave():
         click.echo(content)
-    else:
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+@contextlib.contextmanager
+def _a_reader_that_may_leave() -> Iterator[None]:
+    """Whoever reads our output, such as `head`, may have seen enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -162,7 +162,9 @@ class Engine:
         self._finished = False
         self._trials_at_opening = len(self._trials)
         self._failures = FailureTally(
-            max_failures=event.max_failures, same_failure_limit=event.same_failure_limit
+            max_failures=event.max_failures,
+            same_failure_limit=event.same_failure_limit,
+            any_success=self._best is not None,
         )
         if self._best is not None:
             commands.append(KeepBest(self._trials[self._best].trial))

@@ -63,14 +63,17 @@ class FailureTally:
         max_failures: So many trials may fail; None for any number.
         same_failure_limit: When so many first trials fail in the same way, the objective is
             broken; 0 for never.
+        any_success: Whether a trial was complete before this run.
     """
 
-    def __init__(self, *, max_failures: int | None, same_failure_limit: int) -> None:
+    def __init__(
+        self, *, max_failures: int | None, same_failure_limit: int, any_success: bool = False
+    ) -> None:
         self._max = max_failures
         self._limit = same_failure_limit
         self._failed = 0
         self._first: list[str] = []
-        self._any_success = False
+        self._any_success = any_success
 
     def count_success(self) -> None:
         """A trial is complete."""
@@ -78,7 +81,7 @@ class FailureTally:
 
     def count_failure(self, ending: Ending) -> Finish | None:
         """A trial failed with this ending; returns how the study is to finish, if it is to."""
-        if ending.cause is Cause.UNKNOWN_METRIC:
+        if ending.cause is Cause.UNKNOWN_METRIC and not self._any_success:
             return Finish(Verdict.UNKNOWN_METRIC, ending.reason)
         self._failed += 1
         if len(self._first) < self._limit:

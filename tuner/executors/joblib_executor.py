@@ -148,8 +148,14 @@ class JoblibExecutor(Executor):
         call = joblib.delayed(serve)
         while not self._closing.is_set():
             seats = [
-                call(self._listener.address, self._key, cpus=cpus, **self._seat)
-                for cpus in self._cores
+                call(
+                    self._listener.address,
+                    self._key,
+                    cpus=cpus,
+                    place=(i, len(self._cores)),
+                    **self._seat,
+                )
+                for i, cpus in enumerate(self._cores)
             ]
             try:
                 with joblib.parallel_config(self._backend, n_jobs=len(seats)):

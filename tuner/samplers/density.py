@@ -47,10 +47,10 @@ class Smoothing:
     """
 
     magnitude: float = 0.2
-    adaptation: float = 1.0
-    listed_adaptation: float = 1.0
+    adaptation: float = 0.75
+    listed_adaptation: float = 0.5
     floor: float = 0.02
-    listed_floor: float = 0.05
+    listed_floor: float = 0.15
     grain_floor: float = 0.5
     unordered: float = 1.0
     prior: float = 1.0

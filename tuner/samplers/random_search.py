@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from ..core.configurations import Configurations
 from ..core.sampler import Sampler
 from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial
+from .unseen import Unseen
 
 _DRAWS = 64
 _Keyed = tuple[Hashable, Params]
@@ -59,80 +58,3 @@ class RandomSampler(Sampler):
             if key not in pending and not self._unseen.is_tried(key):
                 return key, params
         return (key, params) if self._unseen.endless else self._unseen.pick(rng, pending)
-
-
-class Unseen:
-    """The configurations of a space that are not tried yet.
-
-    What it costs to ask does not grow with what was tried. A finite space is listed only once at
-    least half of it is tried, so that the list is never longer than the history.
-    """
-
-    def __init__(self, space: SearchSpace) -> None:
-        self._space = space
-        self._all: Configurations | None = space.configurations()
-        self._tried: set[Hashable] = set()
-        self._tried_inside = 0
-        self._left: list[int] | None = None  # untried numbers of `_all`, ascending
-        self._number_of: dict[Hashable, int] = {}
-
-    @property
-    def endless(self) -> bool:
-        """Whether the space is infinite."""
-        return self._all is None
-
-    def note(self, params: Params) -> None:
-        """Take a configuration for tried; it may lie outside the space, and be noted again."""
-        key = self._space.key(params)
-        if key in self._tried:
-            return
-        self._tried.add(key)
-        if self._all is None or not self._space.contains(params):
-            return
-        self._tried_inside += 1
-        number = self._number_of.pop(key, None)
-        if self._left is not None and number is not None:
-            del self._left[bisect.bisect_left(self._left, number)]
-
-    def is_tried(self, key: Hashable) -> bool:
-        """Whether the configuration with this key is tried."""
-        return key in self._tried
-
-    def pick(self, rng: np.random.Generator, pending: set[Hashable]) -> _Keyed | None:
-        """One of the untried configurations of a finite space, each as likely as the others.
-
-        Args:
-            rng: Where the randomness comes from.
-            pending: Keys of configurations that are taken as well.
-
-        Returns:
-            The configuration with its key; None if none is left, or if the space is infinite.
-        """
-        if self._all is None:
-            return None
-        while 2 * (self._tried_inside + len(pending)) < self._all.count:
-            params = self._all.at(int(rng.integers(self._all.count)))
-            key = self._space.key(params)
-            if key not in pending and key not in self._tried:
-                return key, params
-        left = self._listed(self._all)
-        # Pending ones are few; passing over them by rank keeps the choice even.
-        blocked = sorted(self._number_of[key] for key in pending if key in self._number_of)
-        if len(blocked) == len(left):
-            return None
-        rank = int(rng.integers(len(left) - len(blocked)))
-        for number in blocked:
-            if left[rank] >= number:
-                rank += 1
-        params = self._all.at(left[rank])
-        return self._space.key(params), params
-
-    def _listed(self, every: Configurations) -> list[int]:
-        if self._left is None:
-            self._left = []
-            for number, params in enumerate(every):
-                key = self._space.key(params)
-                if key not in self._tried:
-                    self._left.append(number)
-                    self._number_of[key] = number
-        return self._left

@@ -18,7 +18,7 @@ from ..core.trial import Direction, Params, Suggestion, Trial, TrialState
 from .axes import Axes, Booleans, Floats, Integers
 from .density import Density, Smoothing
 from .halton import Halton
-from .random_search import Unseen
+from .unseen import Unseen
 
 _REDRAWS = 64
 _PICKS = 16
@@ -50,9 +50,9 @@ class TpeSettings:
         bad: How far those of the others reach.
     """
 
-    start: int = 10
+    start: int = 5
     candidates: int = 64
-    good_share: float = 0.15
+    good_share: float = 0.1
     most_good: int = 25
     good: Smoothing = field(default_factory=Smoothing)
     bad: Smoothing = field(default_factory=Smoothing)

@@ -56,7 +56,8 @@ def run(
         raise AttemptStopped
     metrics, step = _read_result(result, recorder, trial.metric)
     if recorder.best_weights is not None and step == recorder.best_step:
-        model.set_weights(recorder.best_weights)
+        # The one that was trained: a user's fit may train a model around the built one.
+        recorder.best_model.set_weights(recorder.best_weights)
     value = metrics[trial.metric]
     if direction.better(value, incumbent):
         save_model(model, trial.directory)
@@ -128,7 +129,15 @@ def load_data(code: UserCode, hp: Any) -> Any:
             "the model file has no load_data(); define load_data() (or load_data(hp)) "
             "returning (train, validation), for example ((x, y), (x_val, y_val))"
         )
-    takes_hp = bool(inspect.signature(code.load_data).parameters)
+    # `keras.datasets.mnist.load_data(path="mnist.npz")` has a parameter too, but not for us.
+    takes_hp = any(
+        parameter.name == "hp"
+        or (
+            parameter.default is parameter.empty
+            and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        )
+        for parameter in inspect.signature(code.load_data).parameters.values()
+    )
     return code.load_data(hp) if takes_hp else code.load_data()
 
 
@@ -173,6 +182,8 @@ def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, flo
         return metrics, None
     if recorder.best_step is not None:
         return recorder.best_metrics, recorder.best_step
+    if recorder.seen:
+        raise UnknownMetric(unknown_metric_message(metric, recorder.seen))
     # The user's fit did not pass the callbacks on, so the model is what the last epoch left, and
     # that epoch's metrics are the model's.
     history = getattr(result, "history", None)
@@ -223,6 +234,12 @@ def make_recorder(trial: TrialContext, direction: Direction) -> Any:
         best_step: int | None = None
         best_metrics: dict[str, float]
         best_weights: Any = None
+        best_model: Any = None
+        seen: set[str]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = set()
 
         def on_train_begin(self, _logs: Any = None) -> None:
             # Keras leaves its batch loop when this is set, so that no batch is slowed by asking.
@@ -234,14 +251,20 @@ def make_recorder(trial: TrialContext, direction: Direction) -> Any:
             if trial.should_stop():
                 raise AttemptStopped
             metrics = as_metrics(logs or {})
-            if trial.metric not in metrics:
-                raise UnknownMetric(unknown_metric_message(trial.metric, metrics))
+            self.seen.update(metrics)
+            # Validation may come every few epochs only (`validation_freq`), or in a later phase.
+            validated = any(name.startswith("val_") for name in metrics)
+            may_come = trial.metric.startswith("val_") and not validated
+            if trial.metric not in self.seen and not may_come:
+                raise UnknownMetric(unknown_metric_message(trial.metric, self.seen))
             # A user's fit may train in two phases; its second one starts from epoch 0 again.
             self.step = max(self.step, epoch) + 1
             trial.report(self.step, **metrics)
+            if trial.metric not in metrics:
+                return
             best = self.best_metrics[trial.metric] if self.best_step else None
             if direction.better(metrics[trial.metric], best):
                 self.best_step, self.best_metrics = self.step, metrics
-                self.best_weights = self.model.get_weights()
+                self.best_model, self.best_weights = self.model, self.model.get_weights()
 
     return Recorder()

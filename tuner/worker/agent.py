@@ -55,10 +55,12 @@ class Agent(WorkerPlugin):
             warm_address=self._warm_address,
         )
         has = devices.capacity()
-        cpus = self._cores.get(worker.name) or has.cpus[: worker.state.nthreads]
-        self.announcement = WorkerJoined(
-            0.0, worker.address, node, Capacity(cpus, has.gpus, has.memory_bytes)
-        )
+        if worker.name in self._cores:
+            has = devices.share(has, list(self._cores).index(worker.name), len(self._cores))
+            has = Capacity(self._cores[worker.name], has.gpus, has.memory_bytes)
+        else:
+            has = Capacity(has.cpus[: worker.state.nthreads], has.gpus, has.memory_bytes)
+        self.announcement = WorkerJoined(0.0, worker.address, node, has)
         self._tell(self.announcement)
 
     def teardown(self, worker: Any) -> None:  # noqa: ARG002 - Dask's signature

@@ -21,6 +21,15 @@ def capacity() -> Capacity:
     return Capacity(cpus=cpus(), gpus=gpus(), memory_bytes=memory_bytes())
 
 
+def share(machine: Capacity, index: int, count: int) -> Capacity:
+    """The devices and memory of one of several workers that share a machine evenly.
+
+    >>> share(Capacity((0, 1), ("a", "b", "c"), 100), 0, 2)
+    Capacity(cpus=(0, 1), gpus=('a', 'c'), memory_bytes=50)
+    """
+    return Capacity(machine.cpus, machine.gpus[index::count], machine.memory_bytes // count)
+
+
 def cpus() -> tuple[int, ...]:
     """The ids of the CPU cores that this process may use; at least one."""
     if hasattr(os, "sched_getaffinity"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 import time
@@ -16,7 +17,9 @@ from ..core.trial import AttemptId, Cause, Ending
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
 from .orders import AttemptOrder
-from .warm_parent import Client, WarmParent
+from .warm_parent import Client, WarmParent, signal_name
+
+logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
 """An attempt that was told to let go and has not done so by then is killed."""
@@ -26,12 +29,14 @@ GRACE_SECONDS = 10.0
 class _Run:
     order: AttemptOrder
     channel: Connection[Any, Any]
+    client: Client
     kill_at: float | None
     told_to_stop: bool = False
     timed_out: bool = False
     ending: Ending | None = None
     channel_closed: bool = False
     exit_status: int | None = None
+    parent_lost: bool = False
 
 
 class AttemptRunner:
@@ -59,6 +64,7 @@ class AttemptRunner:
         self._warm_address = warm_address
         self._own_parent: WarmParent | None = None
         self._client: Client | None = None
+        self._lost: list[Client] = []
         self._runs: dict[AttemptId, _Run] = {}
         self._stopped_early: set[AttemptId] = set()
         self._lock = threading.RLock()
@@ -71,16 +77,17 @@ class AttemptRunner:
         """Start an attempt; whatever becomes of it, `AttemptEnded` follows exactly once."""
         try:
             with self._lock:
-                channel = self._connected().fork(order.attempt, order)
+                client = self._connected()
+                channel = client.fork(order.attempt, order)
                 timeout = order.brief.trial_timeout_seconds
                 kill_at = None if timeout is None else time.monotonic() + timeout
-                run = self._runs[order.attempt] = _Run(order, channel, kill_at)
+                run = self._runs[order.attempt] = _Run(order, channel, client, kill_at)
                 if order.attempt in self._stopped_early:
                     self._let_go(run)
         except (OSError, StudyError) as error:
+            self._lose_parent(self._client)
             reason = f"no process could be started for it: {error}"
             self._tell(order.attempt, Ending(Cause.WORKER_LOST, reason=reason))
-            self._disconnect()
         self._wake()
 
     def stop(self, attempt: AttemptId) -> None:
@@ -120,7 +127,8 @@ class AttemptRunner:
             for run in self._runs.values():
                 run.channel.close()
             self._runs.clear()
-            self._disconnect()
+            self._lose_parent(self._client)
+            self._close_lost()
             if self._own_parent is not None:
                 self._own_parent.close()
         self._wake_reader.close()
@@ -142,37 +150,59 @@ class AttemptRunner:
                 self._client = Client(self._own_parent.address)
         return self._client
 
-    def _disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+    def _lose_parent(self, client: Client | None) -> None:
+        """The warm parent is gone, or of no use any more, and its children with it."""
+        if client is None:
+            return
+        with self._lock:
+            for run in self._runs.values():
+                if run.client is client and run.exit_status is None:
+                    run.parent_lost = True
+                    run.exit_status = -signal.SIGKILL
+            if self._client is client:
+                self._client = None
+                self._lost.append(client)
+
+    def _close_lost(self) -> None:
+        # By the watching thread alone: closing what another thread waits for confuses it.
+        with self._lock:
+            lost, self._lost = self._lost, []
+        for client in lost:
+            client.close()
 
     # --- the thread -------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        while True:
-            with self._lock:
-                if self._closing:
-                    return
-                client = self._client
-                channels = {
-                    run.channel: run for run in self._runs.values() if not run.channel_closed
-                }
-                deadlines = [run.kill_at for run in self._runs.values() if run.kill_at is not None]
-            watched: list[Any] = [self._wake_reader, *channels]
-            if client is not None:
-                watched.append(client.connection)
-            seconds = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
-            ready = wait(watched, seconds)
-            if self._wake_reader in ready:
-                self._wake_reader.recv()
-            for channel, run in channels.items():
-                if channel in ready:
-                    self._read(run)
-            if client is not None and client.connection in ready:
-                self._read_exit(client)
-            self._kill_overdue()
-            self._settle_ended()
+        while not self._closing:
+            try:
+                self._watch_once()
+            except Exception:
+                # Whatever it was, no attempt may wait for ever: end them, and begin anew.
+                logger.exception("Lost sight of the attempts; they are run again.")
+                self._lose_parent(self._client)
+                time.sleep(0.1)
+
+    def _watch_once(self) -> None:
+        self._close_lost()
+        with self._lock:
+            client = self._client
+            channels = {run.channel: run for run in self._runs.values() if not run.channel_closed}
+            deadlines = [run.kill_at for run in self._runs.values() if run.kill_at is not None]
+            is_settled = any(run.exit_status is not None for run in self._runs.values())
+        watched: list[Any] = [self._wake_reader, *channels]
+        if client is not None:
+            watched.append(client.connection)
+        seconds = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        ready = wait(watched, 0.0 if is_settled else seconds)
+        if self._wake_reader in ready:
+            self._wake_reader.recv()
+        for channel, run in channels.items():
+            if channel in ready:
+                self._read(run)
+        if client is not None and client.connection in ready:
+            self._read_exit(client)
+        self._kill_overdue()
+        self._settle_ended()
 
     def _read(self, run: _Run) -> None:
         try:
@@ -183,6 +213,8 @@ class AttemptRunner:
         if isinstance(event, AttemptEnded):
             # Told when the process is gone and its devices are free.
             run.ending = event.ending
+            # What it does on its way out (an upload, say) must not hold its place for ever.
+            run.kill_at = time.monotonic() + GRACE_SECONDS
         else:
             self._listener(event)
 
@@ -190,15 +222,12 @@ class AttemptRunner:
         try:
             attempt, status = client.connection.recv()
         except (EOFError, OSError):
-            # The warm parent died, and its children with it.
-            with self._lock:
-                for run in self._runs.values():
-                    run.exit_status = -signal.SIGKILL
-                self._disconnect()
+            self._lose_parent(client)
             return
         with self._lock:
-            if attempt in self._runs:
-                self._runs[attempt].exit_status = status
+            if run := self._runs.get(attempt):
+                run.parent_lost = status is None  # it could not fork
+                run.exit_status = -signal.SIGKILL if status is None else status
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()
@@ -240,11 +269,13 @@ def _ending_of_process(run: _Run) -> Ending:
     if run.timed_out:
         seconds = run.order.brief.trial_timeout_seconds or 0.0
         return Ending(Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed")
+    if run.parent_lost:
+        return Ending(Cause.WORKER_LOST, reason="the process that it was forked from failed")
     if status >= 0:
         return Ending(
             Cause.EXITED, reason=f"its process exited with status {status} and gave no result"
         )
-    name = signal.Signals(-status).name
+    name = signal_name(-status)
     if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         return Ending(Cause.KILLED, reason=f"its process was killed by {name}{hint}")

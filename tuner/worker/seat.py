@@ -28,6 +28,7 @@ def serve(
     key: bytes,
     *,
     cpus: tuple[int, ...],
+    place: tuple[int, int],
     source: ObjectiveSource,
     warm_address: str | None,
 ) -> None:
@@ -36,13 +37,14 @@ def serve(
     Args:
         address: Where the master listens.
         key: The study's secret.
-        cpus: The ids of the cores that this place holds.
+        cpus: The ids of the cores that this seat holds.
+        place: The how-manieth of how many seats it is; GPUs and memory are shared out among them.
         source: The user's code.
         warm_address: A warm parent on this machine that may be used.
     """
     try:
         with Client(address, authkey=key) as connection, _deaf_to_interrupts():
-            _serve(connection, cpus=cpus, source=source, warm_address=warm_address)
+            _serve(connection, cpus=cpus, place=place, source=source, warm_address=warm_address)
     except (EOFError, OSError):
         _end_if_orphaned()
         raise
@@ -52,6 +54,7 @@ def _serve(
     connection: Connection[Any, Any],
     *,
     cpus: tuple[int, ...],
+    place: tuple[int, int],
     source: ObjectiveSource,
     warm_address: str | None,
 ) -> None:
@@ -63,7 +66,7 @@ def _serve(
         with lock, contextlib.suppress(OSError):
             connection.send(event)
 
-    has = devices.capacity()
+    has = devices.share(devices.capacity(), *place)
     name = f"{node}-{os.getpid()}-{threading.get_ident()}"
     tell(WorkerJoined(0.0, name, node, Capacity(cpus, has.gpus, has.memory_bytes)))
     runner = AttemptRunner(source, tell, warm_address=warm_address)

@@ -110,10 +110,16 @@ class WarmParent:
             ModelFileError: The user's code cannot be read or raised; with their traceback.
         """
         self.wait_ready()
-        with contextlib.closing(Client(self.address)) as client:
-            channel = client.fork("probe", order)
-            with contextlib.closing(channel):
-                found = _read_probe(order, client, channel)
+        try:
+            with contextlib.closing(Client(self.address)) as client:
+                channel = client.fork("probe", order)
+                with contextlib.closing(channel):
+                    found = _read_probe(order, client, channel)
+        except (OSError, EOFError) as error:
+            raise StudyError(
+                "The process that imports the framework is gone (out of memory?); try again.",
+                _tail(self._log),
+            ) from error
         if self._source.kind is SourceKind.FILE and not self._with_source:
             return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
         return found
@@ -231,8 +237,16 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def _manner(status: int) -> str:
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by {signal_name(-status)}"
     return f"exited with status {status}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; real-time signals have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _tail(path: Path, lines: int = 12) -> str:

@@ -103,7 +103,13 @@ class _Server:
         except (EOFError, OSError):
             self._drop(client)
             return
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes, or no memory: no reason to end the others
+            channel.close()
+            with contextlib.suppress(OSError):
+                client.send((key, None))
+            return
         if pid == 0:
             self._become_child()
             trial_process.main(order, channel)

@@ -1,0 +1,1 @@
+"""Inside a trial process: build, train, report, and find the search space."""
