@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .core.engine import Engine
-from .core.messages import Finish, StudyOpened, Verdict
+from .core.messages import Finish, GrowSpace, StudyOpened, Verdict
 from .core.sampler import Sampler
 from .core.space import SearchSpace
 from .core.trial import Direction, Goal
@@ -18,6 +19,7 @@ from .errors import (
     ModelFileError,
     ObjectiveFailedError,
     SpaceChangedError,
+    SpaceError,
     StudyExistsError,
     UnknownMetricError,
     UsageError,
@@ -134,6 +136,7 @@ def start(
         }
         try:
             with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
+                directory.clear_stop_request()
                 return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
         except UnknownMetricError as error:
             if existed or engine.best is not None:
@@ -182,10 +185,9 @@ def resume(
             # It lies in the study directory, which may have been moved since.
             beside = directory.path / Path(settings.source.path).name
             settings = replace(settings, source=ObjectiveSource(SourceKind.PICKLE, str(beside)))
-        engine = Engine()
-        for event in ledger.events():
-            engine.handle(event)
-        engine.take_changes()
+        # A request from now on is meant for this master.
+        directory.clear_stop_request()
+        engine, found_later = _replay(ledger)
         _check_budget(settings, engine, directory)
         with Workforce(settings, client) as workers:
             watch.progress.note(_reading(settings))
@@ -202,6 +204,10 @@ def resume(
                 )
             if differences:
                 space = declared
+            # The fact "space" is written after the event that grew it: a master may die between.
+            for entries in found_later:
+                with contextlib.suppress(SpaceError):
+                    space = space.grown(entries)
             goal = Goal(facts["goal"]["metric"], Direction(facts["goal"]["direction"]))
             epochs = changes.get("epochs") or facts["epochs"]
             plan = _Plan(
@@ -220,12 +226,22 @@ def resume(
             return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
 
 
+def _replay(ledger: Ledger) -> tuple[Engine, list[Sequence[Mapping[str, object]]]]:
+    """The engine as its last master left it, and what trials declared beyond the first space."""
+    engine = Engine()
+    found_later: list[Sequence[Mapping[str, object]]] = []
+    for event in ledger.events():
+        commands = engine.handle(event)
+        found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
+    engine.take_changes()
+    return engine, found_later
+
+
 def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
     settings, clock, directory = plan.settings, workers.clock, home.directory
     executor = workers.executor(plan.shape)
     files = StudyFiles(directory, plan.goal)
     files.sweep(_over(engine))
-    directory.clear_stop_request()
     requests = Requests(
         directory,
         home.lock,

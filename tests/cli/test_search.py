@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
 import json
+import sqlite3
 
 from real_runs import Hptune, trials, wait_for
 
@@ -99,3 +101,23 @@ def test_a_grid_of_continuous_parameters(hptune: Hptune) -> None:
         (round(t["params"]["x"], 9), round(t["params"]["y"], 9)) for t in trials(hptune.study())
     }
     assert points == set(itertools.product([0.0, 0.5, 1.0], [1e-4, 1e-3, 1e-2]))
+
+
+def test_a_master_that_died_before_it_noted_the_grown_space_loses_nothing(hptune: Hptune) -> None:
+    model = hptune.file(
+        "late.py",
+        """
+        def objective(hp, trial):
+            x = hp.Float("x", 0.0, 1.0)
+            trial.report(1, value=x)  # the probe comes no further
+            return x + hp.Float("y", 0.0, 1.0)
+        """,
+    )
+    assert hptune("run", model, "--trials", 2, "--study", "study").code == 0
+    with contextlib.closing(sqlite3.connect(hptune.study() / "study.db")) as db, db:
+        db.execute("DELETE FROM study WHERE key = 'space'")
+        db.execute(
+            "INSERT INTO study SELECT 'space', value FROM study WHERE key = 'declared_space'"
+        )
+    assert hptune("resume", "study", "--trials", 4).code == 0
+    assert [trial["params"]["y"] > 0.0 for trial in trials(hptune.study())[2:]] == [True, True]
