@@ -216,7 +216,9 @@ def run(
     directory = free_directory(model_file) if study is None else StudyDirectory(study)
     _run_and_close(
         directory,
-        lambda progress: start(settings, directory, watch=Watch(progress, end_process)),
+        lambda progress: start(
+            settings, directory, watch=Watch(progress, end_process, is_quiet=quiet)
+        ),
         quiet=quiet,
     )
 
@@ -257,7 +259,7 @@ def resume(
         lambda progress: resume_study(
             where,
             changes,
-            watch=Watch(progress, end_process),
+            watch=Watch(progress, end_process, is_quiet=quiet),
             accept_space=accept_space,
         ),
         quiet=quiet,

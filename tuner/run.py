@@ -54,10 +54,12 @@ class Watch:
     Attributes:
         progress: Shows how it goes.
         leave_at_once: What a second Ctrl-C does.
+        is_quiet: Whether only what needs attention is told.
     """
 
     progress: Progress
     leave_at_once: Callable[[], None] = raise_interrupt
+    is_quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def start(
     # Fails on an unknown name before seconds are spent on reading the model.
     make_sampler(settings.search, SearchSpace(), 0, direction=Direction.MAX)
     with Workforce(settings, client) as workers:
-        watch.progress.note(_reading(settings))
+        _tell_reading(settings, watch)
         found = workers.read_objective()
         goal, notes = resolve_goal(settings, found)
         space = SearchSpace.from_json(found.space)
@@ -190,7 +192,7 @@ def resume(
         engine, found_later = _replay(ledger)
         _check_budget(settings, engine, directory)
         with Workforce(settings, client) as workers:
-            watch.progress.note(_reading(settings))
+            _tell_reading(settings, watch)
             found = workers.read_objective()
             space = SearchSpace.from_json(facts["space"])
             declared = SearchSpace.from_json(found.space)
@@ -368,10 +370,12 @@ def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirec
         )
 
 
-def _reading(settings: StudySettings) -> str:
+def _tell_reading(settings: StudySettings, watch: Watch) -> None:
+    if watch.is_quiet:
+        return
     source = settings.source
     name = Path(source.path).name if source.kind is SourceKind.FILE else "the model function"
-    return f"reading {name} and its data …"
+    watch.progress.note(f"reading {name} and its data …")
 
 
 def _resume_notes(engine: Engine) -> list[str]:

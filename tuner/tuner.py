@@ -135,7 +135,8 @@ class Tuner:
         if epochs is not None:
             values = {**_fields(settings), "epochs": epochs}
             settings = StudySettings(**values)
-        watch = Watch(make_progress(sys.stderr, quiet=self._quiet))
+        progress = make_progress(sys.stderr, quiet=self._quiet)
+        watch = Watch(progress, is_quiet=self._quiet)
         if self._resume and self._directory.database.exists():
             changes = {
                 name: value
