@@ -121,3 +121,34 @@ def test_a_master_that_died_before_it_noted_the_grown_space_loses_nothing(hptune
         )
     assert hptune("resume", "study", "--trials", 4).code == 0
     assert [trial["params"]["y"] > 0.0 for trial in trials(hptune.study())[2:]] == [True, True]
+
+
+def test_tpe_goes_on_from_what_it_knows_in_a_grown_space(hptune: Hptune) -> None:
+    model = hptune.file(
+        "late.py",
+        """
+        def objective(hp, trial):
+            x = hp.Float("x", 0.0, 1.0)
+            trial.report(1, value=abs(x - 0.3))  # the probe comes no further
+            if x > 0.7:  # nor do most of the good trials
+                hp.Float("seldom", 0.0, 1.0)
+            return abs(x - 0.3)
+        """,
+    )
+    run = ("run", model, "--search", "tpe", "--trials", 16, "--seed", 1, "--study", "study")
+    assert hptune(*run).code == 0
+    found = trials(hptune.study())
+    assert any("seldom" in trial["params"] for trial in found[:5])
+    assert {trial["origin"] for trial in found[7:]} == {"tpe"}
+    hptune.file(
+        "late.py",
+        """
+        def objective(hp, trial):
+            return abs(hp.Float("x", 0.0, 1.0) - 0.3) + hp.Int("new", 1, 3)
+        """,
+    )
+    ended = hptune("resume", "study", "--trials", 24, "--accept-space")
+    assert ended.code == 0, ended.err
+    later = trials(hptune.study())[16:]
+    assert {trial["origin"] for trial in later} == {"tpe"}
+    assert sum(abs(trial["params"]["x"] - 0.3) < 0.2 for trial in later) >= 6

@@ -108,14 +108,18 @@ class Axes:
         return len(self.columns)
 
     def encode(self, params: Params) -> Floats | None:
-        """A configuration's row; None if it lies outside the space."""
+        """A configuration's row; None if it lies outside the space.
+
+        A parameter that it lacks although it would be active (the space has grown since) is NaN,
+        like an inactive one: what the trial tells of the others stays.
+        """
         row = np.full(len(self.columns), np.nan)
         chosen: dict[str, ParamValue] = {}
         for i, axis in enumerate(self.columns):
             parameter = axis.parameter
-            if not is_open(parameter, chosen):
+            if not is_open(parameter, chosen) or parameter.name not in params:
                 continue
-            if parameter.name not in params or parameter.explain(params[parameter.name]):
+            if parameter.explain(params[parameter.name]):
                 return None
             chosen[parameter.name] = params[parameter.name]
             row[i] = axis.encode(params[parameter.name])

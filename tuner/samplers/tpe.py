@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.sampler import Sampler
 from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
-from ..core.trial import Direction, Params, Suggestion, Trial, TrialState
+from ..core.trial import Direction, Params, Suggestion, Trial
 from .axes import Axes, Booleans, Floats, Integers
 from .density import Density, Smoothing
 from .halton import Halton
+from .observations import History, Observations
 from .unseen import Unseen
 
 _REDRAWS = 64
 _PICKS = 16
-_ROOM = 64
 _LEAST_WEIGHT = 1e-3
 _Keyed = tuple[Hashable, Params]
-_Number = TypeVar("_Number", bound=np.generic)
-
-
-class _Tier(enum.IntEnum):
-    """How trials rank before their values are looked at."""
-
-    COMPLETE = 0
-    PRUNED = 1
-    FAILED = 2
-    UNFINISHED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,25 +76,20 @@ class TpeSampler(Sampler):
     ) -> None:
         self._space = space
         self._seed = seed
-        self._sign = 1.0 if direction is Direction.MIN else -1.0
         self._settings = TpeSettings() if settings is None else settings
         self._axes = Axes(space)
         self._start = Halton(len(self._axes), generator(seed, Purpose.SUGGESTION, 0, 1))
         self._unseen = Unseen(space)
-        self._history = _History(len(self._axes))
+        self._history = History(self._axes, directions=(direction,))
 
     def tell(self, trial: Trial) -> None:
         """Take note of the trial; only its last standing counts."""
         self._unseen.note(trial.params)
-        row = self._axes.encode(trial.params)
-        if row is not None:
-            tier, loss = self._judge(trial)
-            self._history.put(trial.number, row, tier, loss)
+        self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number, each with those before it taken for running."""
-        past = self._history.sorted()
-        model = self._model(past)
+        model = self._model(self._history.observations())
         pending: dict[Hashable, Floats] = {}
         answers: list[Suggestion] = []
         for number in numbers:
@@ -125,14 +107,6 @@ class TpeSampler(Sampler):
             answers.append(Suggestion(params, "tpe" if model else "tpe (start)"))
         return answers
 
-    def _judge(self, trial: Trial) -> tuple[_Tier, float]:
-        if not trial.state.is_final:
-            return _Tier.UNFINISHED, math.inf
-        value = math.nan if trial.value is None else self._sign * trial.value
-        if trial.state is TrialState.FAILED or not math.isfinite(value):
-            return _Tier.FAILED, math.inf
-        return (_Tier.PRUNED if trial.state is TrialState.PRUNED else _Tier.COMPLETE), value
-
     # --- the start ----------------------------------------------------------------------------
 
     def _start_params(self, number: int) -> Params:
@@ -148,10 +122,9 @@ class TpeSampler(Sampler):
 
     # --- the model ----------------------------------------------------------------------------
 
-    def _model(self, past: _Past) -> _Model | None:
+    def _model(self, past: Observations) -> _Model | None:
         settings = self._settings
-        finished = int((past.tiers != _Tier.UNFINISHED).sum())
-        valued = int((past.tiers < _Tier.FAILED).sum())
+        finished, valued = past.finished, past.valued
         if finished < settings.start or valued < 2:
             return None
         ranked = np.lexsort((past.losses, past.tiers))
@@ -219,47 +192,7 @@ class _Model:
     others: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Past:
-    """All trials, ordered by number."""
-
-    rows: Floats
-    tiers: Integers
-    losses: Floats
-
-
-class _History:
-    """What was told, in arrays that grow; the order of the tells leaves no trace."""
-
-    def __init__(self, columns: int) -> None:
-        self._slots: dict[int, int] = {}
-        self._numbers = np.zeros(_ROOM, dtype=np.intp)
-        self._rows = np.zeros((_ROOM, columns))
-        self._tiers = np.zeros(_ROOM, dtype=np.intp)
-        self._losses = np.zeros(_ROOM)
-
-    def put(self, number: int, row: Floats, tier: _Tier, loss: float) -> None:
-        """Take note of a trial, in place of what was known of it."""
-        slot = self._slots.setdefault(number, len(self._slots))
-        if slot == len(self._numbers):
-            self._numbers = _doubled(self._numbers)
-            self._rows = _doubled(self._rows)
-            self._tiers = _doubled(self._tiers)
-            self._losses = _doubled(self._losses)
-        self._numbers[slot], self._rows[slot] = number, row
-        self._tiers[slot], self._losses[slot] = tier, loss
-
-    def sorted(self) -> _Past:
-        """All trials, ordered by number."""
-        order = np.argsort(self._numbers[: len(self._slots)])
-        return _Past(self._rows[order], self._tiers[order], self._losses[order])
-
-
-def _doubled(array: NDArray[_Number]) -> NDArray[_Number]:
-    return np.concatenate([array, np.zeros_like(array)])
-
-
-def _improvements(past: _Past, best: Integers, threshold: np.intp) -> Floats:
+def _improvements(past: Observations, best: Integers, threshold: np.intp) -> Floats:
     """By how much each of the best is better than the threshold trial, 1 on average."""
     gains = past.losses[threshold] - past.losses[best]
     gains = np.where(past.tiers[best] == past.tiers[threshold], gains, 0.0)

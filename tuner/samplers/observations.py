@@ -1,0 +1,140 @@
+"""What a model-based sampler learns from: the trials it was told, as scored observations.
+
+One row for each configuration. The same configuration measured several times (a start point that
+was drawn again, the best ones confirmed at the end) is one observation: the mean of its
+measurements, so that noise is averaged and nothing counts twice.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.trial import Direction, Trial, TrialState
+from .axes import Axes, Floats, Integers
+
+_ROOM = 64
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class Tier(enum.IntEnum):
+    """How observations rank before their losses are looked at; the least is the best."""
+
+    COMPLETE = 0
+    PRUNED = 1
+    """Stopped early: its loss is of an earlier step than those of complete trials."""
+    FAILED = 2
+    UNFINISHED = 3
+    """Waits, runs or is paused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observations:
+    """All configurations that were told, ordered by the number of their first trial.
+
+    Attributes:
+        rows: Their rows (n x columns), as `Axes.encode` gives them.
+        tiers: Their `Tier`s (n).
+        losses: Their scores (n): lower is better, to be compared within a tier; infinite in the
+            tiers FAILED and UNFINISHED.
+        counts: Of how many trials each is the mean (n); 1 or more.
+    """
+
+    rows: Floats
+    tiers: Integers
+    losses: Floats
+    counts: Integers
+
+    @property
+    def finished(self) -> int:
+        """How many are over, whichever way."""
+        return int((self.tiers != Tier.UNFINISHED).sum())
+
+    @property
+    def valued(self) -> int:
+        """How many have a finite loss."""
+        return int((self.tiers < Tier.FAILED).sum())
+
+    def __len__(self) -> int:
+        return len(self.tiers)
+
+
+class History:
+    """Collects what a sampler is told. The order of the tells leaves no trace.
+
+    Args:
+        axes: The space's columns.
+        directions: Which values are better.
+    """
+
+    def __init__(self, axes: Axes, *, directions: Sequence[Direction]) -> None:
+        self._axes = axes
+        (direction,) = directions
+        self._sign = 1.0 if direction is Direction.MIN else -1.0
+        self._slots: dict[int, int] = {}
+        self._groups: dict[bytes, int] = {}
+        self._numbers = np.zeros(_ROOM, dtype=np.intp)
+        self._group = np.zeros(_ROOM, dtype=np.intp)
+        self._rows = np.zeros((_ROOM, len(axes)))
+        self._tiers = np.zeros(_ROOM, dtype=np.intp)
+        self._losses = np.zeros(_ROOM)
+
+    def tell(self, trial: Trial) -> None:
+        """Take note of a trial, in place of what was known of it.
+
+        Configurations outside the space are ignored.
+        """
+        row = self._axes.encode(trial.params)
+        if row is None:
+            return
+        slot = self._slots.setdefault(trial.number, len(self._slots))
+        if slot == len(self._numbers):
+            self._numbers = _doubled(self._numbers)
+            self._group = _doubled(self._group)
+            self._rows = _doubled(self._rows)
+            self._tiers = _doubled(self._tiers)
+            self._losses = _doubled(self._losses)
+        self._numbers[slot] = trial.number
+        self._group[slot] = self._groups.setdefault(row.tobytes(), len(self._groups))
+        self._rows[slot] = row
+        self._tiers[slot], self._losses[slot] = self._judge(trial)
+
+    def observations(self) -> Observations:
+        """What is known now, in arrays of the caller's own."""
+        order = np.argsort(self._numbers[: len(self._slots)])
+        tiers, losses, group = self._tiers[order], self._losses[order], self._group[order]
+        _, first, which = np.unique(group, return_index=True, return_inverse=True)
+        if len(first) == len(order):
+            return Observations(self._rows[order], tiers, losses, np.ones_like(tiers))
+        # A configuration stands as its best measurements do: one that failed once and was
+        # measured once is measured.
+        standing = np.full(len(first), max(Tier), dtype=np.intp)
+        np.minimum.at(standing, which, tiers)
+        counted = tiers == standing[which]
+        counts = np.bincount(which[counted], minlength=len(first))
+        means = np.bincount(which[counted], losses[counted], minlength=len(first)) / counts
+        by_number = np.argsort(first)
+        return Observations(
+            self._rows[order[first[by_number]]],
+            standing[by_number],
+            means[by_number],
+            counts[by_number],
+        )
+
+    def _judge(self, trial: Trial) -> tuple[Tier, float]:
+        if not trial.state.is_final:
+            return Tier.UNFINISHED, math.inf
+        value = math.nan if trial.value is None else self._sign * trial.value
+        if trial.state is TrialState.FAILED or not math.isfinite(value):
+            return Tier.FAILED, math.inf
+        return (Tier.PRUNED if trial.state is TrialState.PRUNED else Tier.COMPLETE), value
+
+
+def _doubled(array: NDArray[_Number]) -> NDArray[_Number]:
+    return np.concatenate([array, np.zeros_like(array)])
