@@ -19,6 +19,7 @@ ROOMS = (
     "errors",
     "core",
     "samplers",
+    "pruners",
     "master_lock",
     "study_directory",
     "ledger",
@@ -172,6 +173,16 @@ def test_samplers_are_pure_and_know_nothing_of_each_other() -> None:
         for each in ALL
         if each.importer.startswith("tuner.samplers.")
         and (each.imported in samplers or each.top in OUTSIDE_WORLD)
+    ]
+    assert named(rule) == []
+
+
+def test_pruners_are_pure_and_the_core_knows_none() -> None:
+    rule = [
+        each
+        for each in ALL
+        if (room(each.importer) == "pruners" and each.top in OUTSIDE_WORLD)
+        or (room(each.importer) == "core" and room(each.imported) in ("pruners", "samplers"))
     ]
     assert named(rule) == []
 

@@ -114,6 +114,35 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Epochs of a trial, at most.  [default: EPOCHS of the file, or 10]",
         ),
         click.option(
+            "--pruner",
+            metavar="NAME",
+            help="Stop poor trials early: asha, hyperband, median, or none.  [default: none]",
+        ),
+        click.option(
+            "--reduction-factor",
+            type=int,
+            metavar="N",
+            help="For asha and hyperband: one trial in N goes on at each rung.  [default: 3]",
+        ),
+        click.option(
+            "--min-epochs",
+            type=int,
+            metavar="N",
+            help="No trial is stopped before this epoch.  [default: 1]",
+        ),
+        click.option(
+            "--brackets",
+            type=int,
+            metavar="N",
+            help="For hyperband: how many brackets.  [default: as many as there can be]",
+        ),
+        click.option(
+            "--pruner-mode",
+            type=click.Choice(["stop", "promote"]),
+            help="For asha and hyperband: poor trials stop for good, or pause and may go on later "
+            "from their checkpoints.  [default: stop]",
+        ),
+        click.option(
             "--timeout",
             "timeout_seconds",
             type=Duration(),

@@ -153,8 +153,8 @@ class StudyLoop:
                 self._grow(declared)
             case Start():
                 self._executor.start(self._order(command))
-            case Stop(attempt=attempt):
-                self._executor.stop(attempt)
+            case Stop(attempt=attempt, halt=halt):
+                self._executor.stop(attempt, halt)
             case KeepBest(trial=trial):
                 self._files.keep_best(trial)
             case Discard(trial=number):
@@ -174,6 +174,7 @@ class StudyLoop:
             placement=start.placement,
             seed=start.seed,
             incumbent=start.incumbent,
+            resume_from=start.resume_from,
         )
 
     def _grow(self, declared: Sequence[Mapping[str, object]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .core.engine import Engine
 from .core.messages import Finish, GrowSpace, StudyOpened, Verdict
+from .core.pruner import PrunerSettings
 from .core.sampler import Sampler
 from .core.space import SearchSpace
 from .core.trial import Direction, Goal
@@ -30,9 +31,10 @@ from .ledger import Ledger
 from .loop import StudyLoop
 from .master_lock import MasterLock
 from .model_file import ObjectiveSource, SourceKind
+from .pruners import make_pruner
 from .reporting.progress import Progress, RunHeader
 from .samplers import make_sampler
-from .settings import LocalShape, StudySettings, resolve_epochs, resolve_goal
+from .settings import LocalShape, StudySettings, pruner_settings, resolve_epochs, resolve_goal
 from .study_directory import StudyDirectory
 from .study_files import StudyFiles
 from .worker.orders import StudyBrief
@@ -78,6 +80,7 @@ class _Plan:
     settings: StudySettings
     goal: Goal
     epochs: int | None
+    pruner: PrunerSettings
     seed: int
     space: SearchSpace
     shape: LocalShape
@@ -108,15 +111,18 @@ def start(
         raise StudyExistsError(f"{directory} already holds a study")
     # Fails on an unknown name before seconds are spent on reading the model.
     make_sampler(settings.search, SearchSpace(), 0, direction=Direction.MAX)
+    _checked_pruner(settings, settings.epochs or _PLENTY, Goal("", Direction.MAX))
     with Workforce(settings, client) as workers:
         _tell_reading(settings, watch)
         found = workers.read_objective()
         goal, notes = resolve_goal(settings, found)
         space = SearchSpace.from_json(found.space)
+        epochs = resolve_epochs(settings, found)
         plan = _Plan(
             settings=settings,
             goal=goal,
-            epochs=resolve_epochs(settings, found),
+            epochs=epochs,
+            pruner=_checked_pruner(settings, epochs, goal),
             seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
             space=space,
             shape=workers.shape(found.constants),
@@ -124,7 +130,7 @@ def start(
         )
         existed = directory.path.exists()
         directory.create()
-        engine = Engine()
+        engine = Engine(make_pruner)
         facts = {
             "hptune_version": _version(),
             "created_at": workers.clock.now(),
@@ -216,6 +222,7 @@ def resume(
                 settings=settings,
                 goal=goal,
                 epochs=epochs,
+                pruner=_checked_pruner(settings, epochs, goal),
                 seed=facts["seed"],
                 space=space,
                 shape=workers.shape(found.constants),
@@ -228,9 +235,24 @@ def resume(
             return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
 
 
+_PLENTY = 1_000_000
+"""More epochs than anybody trains, where it is not known yet how many there are."""
+
+
+def _checked_pruner(settings: StudySettings, epochs: int | None, goal: Goal) -> PrunerSettings:
+    """How the study prunes.
+
+    Raises:
+        UsageError: It cannot prune like this.
+    """
+    asked = pruner_settings(settings, epochs)
+    make_pruner(asked, goal)
+    return asked
+
+
 def _replay(ledger: Ledger) -> tuple[Engine, list[Sequence[Mapping[str, object]]]]:
     """The engine as its last master left it, and what trials declared beyond the first space."""
-    engine = Engine()
+    engine = Engine(make_pruner)
     found_later: list[Sequence[Mapping[str, object]]] = []
     for event in ledger.events():
         commands = engine.handle(event)
@@ -290,6 +312,7 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
                     resources=plan.shape.resources,
                     max_failures=settings.max_failures,
                     same_failure_limit=settings.same_failure_limit,
+                    pruner=plan.pruner,
                 )
             )
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from .core.pruner import HalvingMode, PrunerSettings
 from .core.resources import Capacity, Resources
 from .core.trial import Direction, Goal
 from .errors import UsageError
@@ -30,6 +31,12 @@ class StudySettings:
         working_directory: Where relative paths in the user's code start.
         search: The sampler's name.
         grid_resolution: How many values the grid takes of a continuous parameter.
+        pruner: The name of the pruner, which stops or pauses poor trials early.
+        reduction_factor: For asha and hyperband: one trial in so many goes on at each rung.
+        min_epochs: No trial is judged before this epoch.
+        brackets: For hyperband: how many brackets at most.
+        pruner_mode: For asha and hyperband: whether the trials that do not go on at a rung stop for
+            good ("stop"), or pause and may go on later from their checkpoints ("promote").
         trials: The total number of trials; None for the default (the whole grid for `grid`).
         epochs: How many epochs a trial trains at most.
         metric: The metric to optimise.
@@ -52,6 +59,11 @@ class StudySettings:
     working_directory: str
     search: str = "random"
     grid_resolution: int | None = None
+    pruner: str | None = None
+    reduction_factor: int | None = None
+    min_epochs: int | None = None
+    brackets: int | None = None
+    pruner_mode: str | None = None
     trials: int | None = None
     epochs: int | None = None
     metric: str | None = None
@@ -79,6 +91,9 @@ class StudySettings:
             "max_failures": 0,
             "same_failure_limit": 0,
             "grid_resolution": 2,
+            "reduction_factor": 2,
+            "min_epochs": 1,
+            "brackets": 1,
         }
         for name, minimum in least.items():
             value = getattr(self, name)
@@ -88,6 +103,10 @@ class StudySettings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is {value:g}; allowed are times above 0")
+        if self.pruner_mode not in (None, *HalvingMode):
+            raise UsageError(
+                f"pruner_mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"
+            )
         if self.executor not in EXECUTORS:
             raise UsageError(
                 f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"
@@ -181,6 +200,40 @@ def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
             raise UsageError(f"EPOCHS is {epochs}; allowed are whole numbers from 1 on")
         return epochs
     return DEFAULT_EPOCHS if found.is_keras else None
+
+
+_PRUNERS_HEED = {
+    "reduction_factor": ("asha", "hyperband"),
+    "min_epochs": ("asha", "hyperband", "median"),
+    "brackets": ("hyperband",),
+    "pruner_mode": ("asha", "hyperband"),
+}
+
+
+def pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettings:
+    """How to prune.
+
+    Args:
+        settings: What the user asked for.
+        epochs: The full training of a trial; None where nobody said.
+
+    Raises:
+        UsageError: A setting means nothing to the pruner.
+    """
+    name = settings.pruner or "none"
+    said = {}
+    for setting, heed in _PRUNERS_HEED.items():
+        value = getattr(settings, setting)
+        if value is None:
+            continue
+        if name not in heed:
+            raise UsageError(
+                f"{setting} means nothing to --pruner {name}; it is for {' and '.join(heed)}"
+            )
+        said[setting.removeprefix("pruner_")] = value
+    if "mode" in said:
+        said["mode"] = HalvingMode(said["mode"])
+    return PrunerSettings(name=name, epochs=epochs, **said)
 
 
 @dataclass(frozen=True, slots=True)

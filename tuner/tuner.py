@@ -57,7 +57,8 @@ class Tuner:
         settings: Further settings, named and described in `tuner.settings.StudySettings`:
             `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
             `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
-            `grid_resolution`.
+            `grid_resolution`, `pruner`, `reduction_factor`, `min_epochs`, `brackets`,
+            `pruner_mode`.
 
     Raises:
         UsageError: A setting makes no sense.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.core.engine import Engine
@@ -25,6 +26,7 @@ from tuner.core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
+from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
 from tuner.core.trial import (
@@ -34,12 +36,15 @@ from tuner.core.trial import (
     Direction,
     Ending,
     Goal,
+    Halt,
     Params,
     Report,
     Suggestion,
     Trial,
+    TrialState,
 )
 from tuner.ledger.codec import decode_event, encode_event
+from tuner.pruners import make_pruner
 
 GOAL = Goal("score", Direction.MAX)
 SEED = 7
@@ -68,7 +73,7 @@ class EngineDriver:
     """
 
     def __init__(self) -> None:
-        self.engine = Engine()
+        self.engine = Engine(make_pruner)
         self.story: list[tuple[Event, list[Command]]] = []
         self.workers: dict[str, Capacity] = {}
         self.running: dict[AttemptId, Placement] = {}
@@ -80,7 +85,8 @@ class EngineDriver:
         self._trial_rows: dict[int, Trial] = {}
         self._attempt_rows: dict[AttemptId, Attempt] = {}
         self._stopping = False
-        self._told_to_stop: set[AttemptId] = set()
+        self.told_to_stop: dict[AttemptId, Halt] = {}
+        self._furthest: dict[int, int] = {}
 
     # --- events -----------------------------------------------------------------------------
 
@@ -92,10 +98,12 @@ class EngineDriver:
         max_failures: int | None = None,
         same_failure_limit: int = 0,
         goal: Goal = GOAL,
+        pruner: PrunerSettings | None = None,
     ) -> list[Command]:
         resources = resources or Resources()
+        pruner = pruner or PrunerSettings()
         opened = StudyOpened(
-            self.at, trials, goal, SEED, resources, max_failures, same_failure_limit
+            self.at, trials, goal, SEED, resources, max_failures, same_failure_limit, pruner
         )
         self.workers.clear()
         self.over.extend(self.running)
@@ -134,6 +142,8 @@ class EngineDriver:
         return self.feed(AttemptStarted(self.at, name, pid))
 
     def report(self, name: AttemptId, step: int, **metrics: float) -> list[Command]:
+        if name in self.running and math.isfinite(metrics.get(GOAL.metric, math.nan)):
+            self._furthest[name.trial] = max(step, self._furthest.get(name.trial, 0))
         return self.feed(Reported(self.at, name, Report(step, metrics)))
 
     def end(self, name: AttemptId, ending: Ending) -> list[Command]:
@@ -149,9 +159,16 @@ class EngineDriver:
     def stop(self, verdict: Verdict = Verdict.INTERRUPTED, reason: str = "Ctrl-C") -> list[Command]:
         return self.feed(StopRequested(self.at, verdict, reason))
 
-    def go(self, trials: int | None = None, *, cores: int = 1, **options: int) -> list[Command]:
+    def go(
+        self,
+        trials: int | None = None,
+        *,
+        cores: int = 1,
+        pruner: PrunerSettings | None = None,
+        **options: int,
+    ) -> list[Command]:
         """Open a study with one worker, and answer its first question."""
-        self.open(trials, **options)  # type: ignore[arg-type]
+        self.open(trials, pruner=pruner, **options)  # type: ignore[arg-type]
         self.join(cores=cores)
         return self.suggest()
 
@@ -188,12 +205,14 @@ class EngineDriver:
                 assert command.params == self.trial(name.trial).params
                 best = self.engine.best
                 assert command.incumbent == (None if best is None else best.value)
+                assert command.resume_from == self._furthest.get(name.trial)
                 self.running[name] = placement
                 self.starts[name.trial] = command
                 self._check_held(placement.worker)
-            case Stop(attempt=name):
-                self._stopping = True
-                self._told_to_stop.add(name)
+            case Stop(attempt=name, halt=halt):
+                self._stopping = self._stopping or halt is Halt.LET_GO
+                assert name not in self.told_to_stop, f"{name} is told to stop twice"
+                self.told_to_stop[name] = halt
                 assert name in self.running or name in self.over
             case Ask(numbers=numbers):
                 assert self.ask is None, "two questions at once"
@@ -226,7 +245,9 @@ class EngineDriver:
         picture = self.engine.picture
         assert {run.attempt.id for run in picture.running} == set(self.running)
         if picture.stopping:
-            assert set(self.running) <= self._told_to_stop, "somebody was not told to stop"
+            assert set(self.running) <= set(self.told_to_stop), "somebody was not told to stop"
+        else:
+            self._check_nobody_starves()
         assert picture.workers == len(self.workers)
         assert picture.cpus == sum(len(each.cpus) for each in self.workers.values())
         assert picture.cpus_held == sum(len(held.cpus) for held in self.running.values())
@@ -237,6 +258,11 @@ class EngineDriver:
         assert ended == set(self.over)
         assert set(self._attempt_rows) == ended | set(self.running)
 
+    def _check_nobody_starves(self) -> None:
+        """While trials wait, no worker has room for one."""
+        waiting = sum(trial.state is TrialState.WAITING for trial in self.engine.trials)
+        assert not (waiting and self.engine.has_room), f"{waiting} trials wait, and there is room"
+
     def trial(self, number: int) -> Trial:
         return [*self.engine.trials][number]
 
@@ -245,7 +271,7 @@ class EngineDriver:
 
     def check_replay(self) -> None:
         """The same events make the same study."""
-        other = Engine()
+        other = Engine(make_pruner)
         for event, commands in self.story:
             assert other.handle(decode_event(*encode_event(event))) == commands
         assert [*other.trials] == [*self.engine.trials]

@@ -24,7 +24,7 @@ from tuner.core.messages import (
 )
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
-from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Outcome, TrialState
+from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Outcome, TrialState
 from tuner.errors import InvalidTransition
 
 FIRST = AttemptId(0, 0)
@@ -60,6 +60,7 @@ def test_the_trace_that_the_module_tells(driver: EngineDriver) -> None:
         placement=Placement("w", (0,)),
         seed=training_seed(SEED, 0),
         incumbent=None,
+        resume_from=None,
     )
     assert driver.started(FIRST) == []
     assert driver.report(FIRST, 1, score=0.1) == []
@@ -209,7 +210,7 @@ def test_a_result_that_is_no_number_is_a_failure(driver: EngineDriver, value: fl
 def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> None:
     driver.go(4, cores=2)
     commands = driver.end(FIRST, Ending(Cause.RETURNED, {"loss": 1.0, "accuracy": 0.5}))
-    assert Stop(AttemptId(1, 0)) in commands
+    assert Stop(AttemptId(1, 0), Halt.LET_GO) in commands
     (finish,) = driver.end(AttemptId(1, 0), Ending(Cause.STOPPED))
     assert finish == Finish(
         Verdict.UNKNOWN_METRIC, "the result has no metric 'score'; it has: accuracy, loss"
@@ -286,7 +287,7 @@ def test_first_trials_that_all_fail_alike_end_the_study(driver: EngineDriver) ->
     driver.end(AttemptId(0, 0), broken("ValueError: 1"))
     driver.end(AttemptId(1, 0), broken("ValueError: 2"))
     commands = driver.end(AttemptId(2, 0), broken("ValueError: 3"))
-    assert Stop(AttemptId(3, 0)) in commands
+    assert Stop(AttemptId(3, 0), Halt.LET_GO) in commands
     last = max(driver.running)
     for name in [*driver.running]:
         commands = driver.end(name, Ending(Cause.STOPPED))
@@ -351,8 +352,8 @@ def test_failures_are_counted_anew_after_a_resume(driver: EngineDriver) -> None:
 def test_letting_go_stops_what_runs_and_starts_nothing(driver: EngineDriver) -> None:
     driver.go(9, cores=2)
     assert driver.stop(Verdict.TIME_UP, "the time is up") == [
-        Stop(AttemptId(0, 0)),
-        Stop(AttemptId(1, 0)),
+        Stop(AttemptId(0, 0), Halt.LET_GO),
+        Stop(AttemptId(1, 0), Halt.LET_GO),
     ]
     assert driver.engine.picture.stopping == "the time is up"
     assert driver.stop() == []

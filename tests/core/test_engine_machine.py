@@ -9,9 +9,10 @@ from engine_driver import EngineDriver, returned
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tuner.core.messages import Command, Finish, GrowSpace, Tell, Verdict
+from tuner.core.messages import Command, Finish, GrowSpace, Stop, Tell, Verdict
+from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.resources import Capacity, Resources
-from tuner.core.trial import AttemptId, Cause, Ending, TrialState
+from tuner.core.trial import AttemptId, Cause, Ending, Halt, TrialState
 
 BUDGETS = st.none() | st.integers(1, 12)
 LIMITS = st.none() | st.integers(0, 3)
@@ -28,6 +29,13 @@ CAPACITIES = st.builds(
     cores=st.integers(0, 6),
     gpus=st.integers(0, 3),
     memory=st.sampled_from([0, 3, 9]),
+)
+PRUNERS = st.just(PrunerSettings()) | st.builds(
+    PrunerSettings,
+    name=st.sampled_from(["asha", "hyperband", "median"]),
+    epochs=st.sampled_from([4, 9]),
+    reduction_factor=st.sampled_from([2, 3]),
+    mode=st.sampled_from(HalvingMode),
 )
 SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
 ENDINGS = (
@@ -53,19 +61,46 @@ class EngineMachine(RuleBasedStateMachine):
         names = self.driver.over if late else [*self.driver.running]
         return data.draw(st.sampled_from(names))
 
-    @initialize(trials=BUDGETS, resources=RESOURCES, failures=LIMITS, same=st.integers(0, 3))
+    @initialize(
+        trials=BUDGETS,
+        resources=RESOURCES,
+        failures=LIMITS,
+        same=st.integers(0, 3),
+        pruner=PRUNERS,
+    )
     def first_opening(
-        self, trials: int | None, resources: Resources, failures: int | None, same: int
+        self,
+        trials: int | None,
+        resources: Resources,
+        failures: int | None,
+        same: int,
+        pruner: PrunerSettings,
     ) -> None:
+        self.pruner = pruner
         self.driver.open(
-            trials, resources=resources, max_failures=failures, same_failure_limit=same
+            trials,
+            resources=resources,
+            max_failures=failures,
+            same_failure_limit=same,
+            pruner=pruner,
         )
 
-    @rule(trials=BUDGETS, resources=RESOURCES, failures=LIMITS, same=st.integers(0, 3))
+    @rule(
+        trials=BUDGETS,
+        resources=RESOURCES,
+        failures=LIMITS,
+        same=st.integers(0, 3),
+        pruner=st.none() | PRUNERS,
+    )
     def another_master(
-        self, trials: int | None, resources: Resources, failures: int | None, same: int
+        self,
+        trials: int | None,
+        resources: Resources,
+        failures: int | None,
+        same: int,
+        pruner: PrunerSettings | None,
     ) -> None:
-        self.first_opening(trials, resources, failures, same)
+        self.first_opening(trials, resources, failures, same, pruner or self.pruner)
 
     @rule(capacity=CAPACITIES)
     def worker_joins(self, capacity: Capacity) -> None:
@@ -100,10 +135,15 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.driver.started(self.some_attempt(data, late=False)) == []
 
     @precondition(lambda self: self.driver.running)
-    @rule(data=st.data(), step=st.integers(1, 9))
-    def attempt_reports(self, data: st.DataObject, step: int) -> None:
+    @rule(data=st.data(), step=st.integers(1, 9), score=SCORES)
+    def attempt_reports(self, data: st.DataObject, step: int, score: float) -> None:
         name = self.some_attempt(data, late=False)
-        assert self.driver.report(name, step, score=0.5) == []
+        commands = self.driver.report(name, step, score=score)
+        stops = [each for each in commands if isinstance(each, Stop)]
+        assert all(isinstance(each, Stop | Tell) for each in commands)
+        assert [each.attempt for each in stops] in ([], [name])
+        if not math.isfinite(score) or self.pruner.name == "none":
+            assert commands == []
         latest = {run.attempt.id: run.latest for run in self.driver.engine.picture.running}[name]
         assert latest is not None
         assert latest.step == step
@@ -122,6 +162,22 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), ending=ENDINGS)
     def attempt_ends(self, data: st.DataObject, ending: Ending) -> None:
         self.driver.end(self.some_attempt(data, late=False), ending)
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), others=st.integers(0, 3))
+    def attempt_does_as_it_was_told(self, data: st.DataObject, others: int) -> None:
+        name = self.some_attempt(data, late=False)
+        halt = self.driver.told_to_stop.get(name)
+        if halt is None:
+            return
+        measured = bool(self.driver.starts[name.trial].resume_from) or halt is not Halt.LET_GO
+        self.driver.end(name, Ending(halt.cause))
+        trial = self.driver.trial(name.trial)
+        if halt is Halt.PRUNE:
+            assert trial.state is TrialState.PRUNED
+        if trial.state in (TrialState.PRUNED, TrialState.PAUSED):
+            assert measured
+            assert trial.value is not None
 
     @precondition(lambda self: self.driver.over)
     @rule(data=st.data(), ending=ENDINGS)
@@ -152,13 +208,21 @@ class EngineMachine(RuleBasedStateMachine):
         driver = self.driver
         if driver.finish is None:
             driver.join_with("large", Capacity(tuple(range(9)), ("A", "B"), memory_bytes=99))
-        for _ in range(300):
+        for _ in range(600):
             if driver.finish is not None:
                 break
             if driver.ask is not None:
                 driver.suggest(None if len(driver.ask.numbers) < 20 else [])
             elif driver.running:
-                driver.end(next(iter(driver.running)), returned(0.1))
+                name = next(iter(driver.running))
+                step = (driver.starts[name.trial].resume_from or 0) + 1
+                if step < 9 and name not in driver.told_to_stop:
+                    driver.report(name, step, score=name.trial % 5 / 5)
+                halt = driver.told_to_stop.get(name)
+                if halt is not None:
+                    driver.end(name, Ending(halt.cause))
+                else:
+                    driver.end(name, returned(0.1))
             if len([*driver.engine.trials]) > 60:
                 driver.stop()
         assert isinstance(driver.finish, Finish), "the study does not end"
@@ -170,8 +234,9 @@ class EngineMachine(RuleBasedStateMachine):
                 if isinstance(command, Tell):
                     told[command.trial.number] = command.trial.state
         for trial in driver.engine.trials:
-            final = trial.state if trial.state.is_final else TrialState.WAITING
-            assert told[trial.number] in (final, TrialState.RUNNING)
+            lasts = trial.state.is_final or trial.state is TrialState.PAUSED
+            expected = trial.state if lasts else TrialState.WAITING
+            assert told[trial.number] in (expected, TrialState.RUNNING)
 
 
 EngineMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

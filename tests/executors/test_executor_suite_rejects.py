@@ -26,7 +26,7 @@ from tuner.core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from tuner.core.trial import AttemptId, Cause, Ending
+from tuner.core.trial import AttemptId, Cause, Ending, Halt
 from tuner.errors import StudyError
 from tuner.executors.base import Executor
 from tuner.executors.simulated import Faults, SimulatedExecutor, SimulatedWorker
@@ -112,8 +112,13 @@ class OneAtATime(Sound):
 
 
 class NeverStops(Sound):
-    def stop(self, attempt: AttemptId) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
         pass
+
+
+class KnowsOneReasonToStop(Sound):
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+        super().stop(attempt)
 
 
 class StopsOnlyWhatHasBegun(Sound):
@@ -121,9 +126,9 @@ class StopsOnlyWhatHasBegun(Sound):
         super().__init__()
         self.begun: set[AttemptId] = set()
 
-    def stop(self, attempt: AttemptId) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
         if attempt in self.begun:
-            super().stop(attempt)
+            super().stop(attempt, halt)
 
     def spoilt(self, events: list[Event]) -> list[Event]:
         self.begun.update(e.attempt for e in events if isinstance(e, AttemptStarted))
@@ -140,9 +145,9 @@ class StopsOnlyTheWilling(Sound):
             self.unwilling.add(order.attempt)
         super().start(order)
 
-    def stop(self, attempt: AttemptId) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
         if attempt not in self.unwilling:
-            super().stop(attempt)
+            super().stop(attempt, halt)
 
 
 class AnswersEveryStop(Sound):
@@ -150,8 +155,8 @@ class AnswersEveryStop(Sound):
         super().__init__()
         self.answers: list[Event] = []
 
-    def stop(self, attempt: AttemptId) -> None:
-        super().stop(attempt)
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+        super().stop(attempt, halt)
         self.answers.append(
             AttemptEnded(self.clock.now(), attempt, Ending(Cause.STOPPED, reason="told to"))
         )
@@ -347,6 +352,7 @@ CAUGHT_BY: list[tuple[type[Sound], str]] = [
     (MixesUpSeeds, "test_an_attempt_starts_reports_and_returns"),
     (OneAtATime, "test_a_worker_with_two_cores_runs_two_at_once"),
     (NeverStops, "test_an_attempt_can_be_stopped"),
+    (KnowsOneReasonToStop, "test_an_attempt_can_be_stopped"),
     (StopsOnlyWhatHasBegun, "test_an_attempt_can_be_stopped_before_it_has_begun"),
     (StopsOnlyTheWilling, "test_an_attempt_that_ignores_the_order_ends_after_the_grace_time"),
     (AnswersEveryStop, "test_stopping_again_or_too_late_does_nothing"),

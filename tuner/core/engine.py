@@ -11,11 +11,21 @@ The way of one trial::
     AttemptStarted, Reported  -> []
     AttemptEnded(returned)    -> [Tell(COMPLETE), KeepBest(0), Ask(numbers=(1,))]
     WorkerLeft (instead)      -> []          # the trial waits for a place, as attempt 0.1
+
+With a pruner (`core.pruner`) that finds the trial poor, or thinks that others deserve its place::
+
+    Reported(0.0, step 3)     -> [Tell(RUNNING), Stop(0.0, PRUNE)]
+    AttemptEnded(pruned)      -> [Tell(PRUNED), Discard(0), Ask(numbers=(1,))]
+
+    Reported(0.0, step 3)     -> [Tell(RUNNING), Stop(0.0, PAUSE)]
+    AttemptEnded(paused)      -> [Tell(PAUSED), Ask(numbers=(1,))]
+    AttemptEnded(1.0, …)      -> [Tell(PAUSED), Start(attempt 0.1, resume_from=3)]   # promoted
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -46,6 +56,7 @@ from .messages import (
 )
 from .picture import RunningAttempt, StudyPicture
 from .placement import Places
+from .pruner import Decision, NeverPrune, Pruner, PrunerMaker, never_prune
 from .resources import Placement, Resources
 from .seeds import training_seed
 from .trial import (
@@ -53,6 +64,7 @@ from .trial import (
     AttemptId,
     Cause,
     Ending,
+    Halt,
     Outcome,
     Report,
     Suggestion,
@@ -66,12 +78,18 @@ class _TrialRecord:
     trial: Trial
     losses: dict[Cause, int] = field(default_factory=dict)
     running: AttemptId | None = None
+    # Of the reports with the goal's metric, the highest step and the best value; and, while the
+    # trial is not over, the last report itself.
+    last_step: int = 0
+    best_value: float | None = None
+    last: Report | None = None
 
 
 @dataclass(slots=True)
 class _AttemptRecord:
     attempt: Attempt
     latest: Report | None = None
+    told: Halt | None = None
 
 
 class Engine:
@@ -80,11 +98,17 @@ class Engine:
     `handle` is called by one thread, with events in the order in which they are written to the
     ledger. Late and repeated messages about attempts that are over (a worker thought dead that
     answers after all) are ignored.
+
+    Args:
+        make_pruner: Makes the pruner that a study's settings name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
+        self._make_pruner = make_pruner
+        self._pruner: Pruner = NeverPrune()
         self._trials: list[_TrialRecord] = []
-        self._waiting: list[int] = []
+        # Those that have run before come first, then by number.
+        self._waiting: list[tuple[bool, int]] = []
         self._running: dict[AttemptId, _AttemptRecord] = {}
         self._running_on: dict[str, dict[AttemptId, None]] = {}
         self._places = Places(Resources())
@@ -130,6 +154,7 @@ class Engine:
             case Reported(attempt=name, report=report):
                 if record := self._running.get(name):
                     record.latest = report
+                    self._compare(record, report, commands)
             case ParametersUsed():
                 self._parameters_used(event, commands)
             case AttemptEnded(at=at, attempt=name, ending=ending):
@@ -153,7 +178,7 @@ class Engine:
         for name in list(self._running):
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
             self._end_attempt(event.at, name, ending, commands)
-        self._opened = event
+        before, self._opened = self._opened, event
         self._running_on = {}
         self._places = Places(event.resources)
         self._asked = 0
@@ -168,6 +193,8 @@ class Engine:
         )
         if self._best is not None:
             commands.append(KeepBest(self._trials[self._best].trial))
+        if before is None or (before.pruner, before.goal) != (event.pruner, event.goal):
+            self._renew_pruner(commands)
 
     def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
         if event.worker not in self._places:
@@ -194,7 +221,7 @@ class Engine:
         self._trials.append(_TrialRecord(trial))
         self._counts[TrialState.WAITING] += 1
         self._changed_trials.add(number)
-        heapq.heappush(self._waiting, number)
+        heapq.heappush(self._waiting, (True, number))
         commands.append(Tell(trial))
 
     def _parameters_used(self, event: ParametersUsed, commands: list[Command]) -> None:
@@ -230,11 +257,17 @@ class Engine:
                 self._complete(trial, ending, commands)
             case Outcome.ERRORED:
                 self._fail(trial, ending, commands)
-            case Outcome.RELEASED | Outcome.LOST:
-                self._set_state(trial, TrialState.WAITING)
-                heapq.heappush(self._waiting, name.trial)
             case Outcome.PRUNED:
-                raise InvalidTransition(f"attempt {name} was pruned, but nothing prunes")
+                self._prune(trial, commands)
+            case Outcome.RELEASED | Outcome.LOST:
+                # What was decided stays decided, however the attempt ended.
+                if record.told is Halt.PRUNE:
+                    self._prune(trial, commands)
+                elif record.told is Halt.PAUSE:
+                    self._rest(trial, TrialState.PAUSED)
+                    commands.append(Tell(trial.trial))
+                else:
+                    self._wait(trial)
 
     def _complete(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
         goal = self._config.goal
@@ -267,7 +300,97 @@ class Engine:
     def _let_go(self, finish: Finish, commands: list[Command]) -> None:
         if self._ending is None:
             self._ending = finish
-            commands.extend(Stop(name) for name in self._running)
+            for record in self._running.values():
+                self._stop(record, Halt.LET_GO, commands)
+
+    def _stop(self, record: _AttemptRecord, halt: Halt, commands: list[Command]) -> None:
+        if record.told is None:
+            record.told = halt
+            commands.append(Stop(record.attempt.id, halt))
+
+    # --- early stopping ---------------------------------------------------------------------
+
+    def _compare(self, run: _AttemptRecord, report: Report, commands: list[Command]) -> None:
+        goal = self._config.goal
+        value = report.metrics.get(goal.metric, math.nan)
+        trial = self._trials[run.attempt.id.trial]
+        # A trial that had to begin anew says nothing new until it is as far as it was.
+        if not math.isfinite(value) or report.step <= trial.last_step:
+            return
+        trial.last_step, trial.last = report.step, report
+        if goal.direction.better(value, trial.best_value):
+            trial.best_value = value
+        number, best = trial.trial.number, trial.best_value or 0.0
+        self._pruner.report(number, report.step, best)
+        rungs, reached = self._pruner.rungs, len(trial.trial.rungs)
+        if reached < len(rungs) and rungs[reached] <= report.step:
+            new = {rung: best for rung in rungs[reached:] if rung <= report.step}
+            self._put_trial(trial, replace(trial.trial, rungs={**trial.trial.rungs, **new}))
+            commands.append(Tell(trial.trial))
+        if run.told is None:
+            match self._pruner.decide(number):
+                case Decision.CONTINUE:
+                    self._pruner.moved(number, TrialState.RUNNING)
+                case Decision.PAUSE:
+                    self._stop(run, Halt.PAUSE, commands)
+                case Decision.STOP:
+                    self._stop(run, Halt.PRUNE, commands)
+
+    def _prune(self, trial: _TrialRecord, commands: list[Command]) -> None:
+        self._failures.count_success()
+        self._rest(trial, TrialState.PRUNED)
+        commands.extend((Tell(trial.trial), Discard(trial.trial.number)))
+
+    def _rest(self, trial: _TrialRecord, state: TrialState) -> None:
+        """A trial stops short of its end; its last report says how far it came."""
+        if trial.last is not None:
+            last = trial.last
+            value = last.metrics[self._config.goal.metric]
+            measured = replace(trial.trial, value=value, step=last.step, metrics=dict(last.metrics))
+            self._put_trial(trial, measured)
+        self._set_state(trial, state)
+
+    def _wait(self, trial: _TrialRecord) -> None:
+        """A trial that was not new is to run, and has no result until it has."""
+        self._put_trial(trial, replace(trial.trial, value=None, step=None, metrics={}))
+        self._set_state(trial, TrialState.WAITING)
+        heapq.heappush(self._waiting, (False, trial.trial.number))
+
+    def _promote(self, commands: list[Command], *, is_last: bool) -> bool:
+        """Let the paused trial wait that deserves a place most; False if there is none."""
+        if not self._counts[TrialState.PAUSED]:
+            return False
+        number = self._pruner.promotion(is_last=is_last)
+        if number is None:
+            return False
+        self._go_on(self._trials[number], commands)
+        return True
+
+    def _go_on(self, trial: _TrialRecord, commands: list[Command]) -> None:
+        self._wait(trial)
+        self._pruner.moved(trial.trial.number, TrialState.WAITING)
+        commands.append(Tell(trial.trial))
+
+    def _renew_pruner(self, commands: list[Command]) -> None:
+        """Begin to prune by other settings: all that is known is told to another pruner."""
+        self._pruner = self._make_pruner(self._config.pruner, self._config.goal)
+        for record in self._trials:
+            for step, value in record.trial.rungs.items():
+                self._pruner.report(record.trial.number, step, value)
+            if record.best_value is not None:
+                self._pruner.report(record.trial.number, record.last_step, record.best_value)
+            if record.trial.state is not TrialState.PAUSED:
+                self._pruner.moved(record.trial.number, record.trial.state)
+        for record in self._trials:
+            if record.trial.state is not TrialState.PAUSED:
+                continue
+            match self._pruner.decide(record.trial.number):
+                case Decision.CONTINUE:
+                    self._go_on(record, commands)
+                case Decision.PAUSE:
+                    self._pruner.moved(record.trial.number, TrialState.PAUSED)
+                case Decision.STOP:
+                    self._prune(record, commands)
 
     # --- what follows -----------------------------------------------------------------------
 
@@ -281,6 +404,10 @@ class Engine:
             self._finished = True
             commands.append(self._ending)
         elif not self._waiting and not self._asked and not self._left_to_ask(1):
+            if self._promote(commands, is_last=True):
+                self._place_waiting(at, commands)
+                return
+            self._give_up_paused(commands)
             self._finished = True
             if self._exhausted and (self._budget is None or len(self._trials) < self._budget):
                 count = len(self._trials)
@@ -289,12 +416,22 @@ class Engine:
             else:
                 commands.append(Finish(Verdict.DONE, f"{len(self._trials)} trials are over"))
 
+    def _give_up_paused(self, commands: list[Command]) -> None:
+        if self._counts[TrialState.PAUSED]:
+            for record in self._trials:
+                if record.trial.state is TrialState.PAUSED:
+                    self._prune(record, commands)
+
     def _place_waiting(self, at: float, commands: list[Command]) -> None:
-        while self._waiting:
-            placement = self._places.take()
+        while self._waiting or self._counts[TrialState.PAUSED]:
+            if not self._places.rooms(at_most=1):
+                return
+            self._promote(commands, is_last=False)
+            placement = self._places.take() if self._waiting else None
             if placement is None:
                 return
-            commands.append(self._start(at, heapq.heappop(self._waiting), placement))
+            _, number = heapq.heappop(self._waiting)
+            commands.append(self._start(at, number, placement))
 
     def _start(self, at: float, number: int, placement: Placement) -> Start:
         record = self._trials[number]
@@ -312,6 +449,7 @@ class Engine:
             placement=placement,
             seed=training_seed(self._config.seed, number),
             incumbent=None if self._best is None else self._trials[self._best].trial.value,
+            resume_from=record.last_step or None,
         )
 
     def _ask_for_more(self, commands: list[Command]) -> None:
@@ -355,6 +493,11 @@ class Engine:
         self._counts[before] -= 1
         self._counts[state] += 1
         self._put_trial(record, replace(record.trial, state=state))
+        # That it was let through is told where it is decided; a retry has no part in that.
+        if state is TrialState.PAUSED or state.is_final:
+            self._pruner.moved(record.trial.number, state)
+        if state.is_final:
+            record.last = None
 
     def _put_attempt(self, record: _AttemptRecord, attempt: Attempt) -> None:
         record.attempt = attempt
@@ -379,6 +522,11 @@ class Engine:
     def best(self) -> Trial | None:
         """The best trial so far."""
         return None if self._best is None else self._trials[self._best].trial
+
+    @property
+    def has_room(self) -> bool:
+        """Whether some worker has room for another attempt."""
+        return bool(self._places.rooms(at_most=1))
 
     @property
     def active_seconds(self) -> float:
@@ -433,7 +581,7 @@ class Engine:
             if self._counts[state] != states.count(state):
                 raise AssertionError(f"{state}: counted {self._counts[state]}")
         waiting = [n for n, state in enumerate(states) if state is TrialState.WAITING]
-        if sorted(self._waiting) != waiting:
+        if sorted(number for _, number in self._waiting) != waiting:
             raise AssertionError(f"waiting {sorted(self._waiting)}, states say {waiting}")
         running = {record.running for record in self._trials if record.running is not None}
         if running != set(self._running):
@@ -449,8 +597,11 @@ class Engine:
                 raise AssertionError(f"trial {trial.number} stands at {number}")
             if (trial.state is TrialState.RUNNING) != (record.running is not None):
                 raise AssertionError(f"trial {number} is {trial.state}, runs {record.running}")
-            if (trial.state is TrialState.COMPLETE) != (trial.value is not None):
+            rests = trial.state in (TrialState.PRUNED, TrialState.PAUSED) and record.last_step
+            if (trial.state is TrialState.COMPLETE or bool(rests)) != (trial.value is not None):
                 raise AssertionError(f"trial {number} is {trial.state} with {trial.value}")
+            if any(rung > record.last_step for rung in trial.rungs):
+                raise AssertionError(f"trial {number} has reached {trial.rungs}")
         self._places.validate([record.attempt.placement for record in self._running.values()])
         complete = [r.trial for r in self._trials if r.trial.state is TrialState.COMPLETE]
         for trial in complete:
@@ -459,6 +610,8 @@ class Engine:
                 raise AssertionError(f"trial {trial.number} is better than the best, {best}")
         if self._finished and self._running:
             raise AssertionError("finished with attempts running")
+        if self._finished and self._ending is None and self._counts[TrialState.PAUSED]:
+            raise AssertionError("all is done, and trials are paused")
         budget = None if self._opened is None else self._opened.trials
         if budget is not None and len(self._trials) > max(budget, self._trials_at_opening):
             raise AssertionError(f"{len(self._trials)} trials of {budget}")

@@ -39,7 +39,9 @@ def outcome_of(cause: Cause, losses: int) -> Outcome:
     match cause:
         case Cause.RETURNED:
             return Outcome.FINISHED
-        case Cause.STOPPED:
+        case Cause.PRUNED:
+            return Outcome.PRUNED
+        case Cause.STOPPED | Cause.PAUSED:
             return Outcome.RELEASED
         case Cause.MASTER_LOST:
             return Outcome.LOST

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from .pruner import PrunerSettings
 from .resources import Capacity, Placement, Resources
-from .trial import AttemptId, Ending, Goal, Params, Report, Suggestion, Trial
+from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Suggestion, Trial
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -31,6 +32,7 @@ class StudyOpened:
     resources: Resources
     max_failures: int | None
     same_failure_limit: int
+    pruner: PrunerSettings = field(default_factory=PrunerSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ class Start:
     """Start an attempt on a placement.
 
     `incumbent` is the best value so far: an attempt that does not beat it need not keep its model.
+    `resume_from` is the last step that the trial has reported; None if it has reported none.
     """
 
     attempt: AttemptId
@@ -171,13 +174,15 @@ class Start:
     placement: Placement
     seed: int
     incumbent: float | None
+    resume_from: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tell a running attempt to let go; it will end as STOPPED, or with its result."""
+    """Tell a running attempt to stop; it will end with `halt.cause`, or with its result."""
 
     attempt: AttemptId
+    halt: Halt
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,9 @@ class Cause(enum.StrEnum):
 
     RETURNED = "returned"
     STOPPED = "stopped"
+    """Told to let go (`Halt.LET_GO`)."""
+    PRUNED = "pruned"
+    PAUSED = "paused"
     EXCEPTION = "exception"
     NON_FINITE = "non-finite metric"
     UNKNOWN_METRIC = "unknown metric"
@@ -62,6 +65,29 @@ class Cause(enum.StrEnum):
     TIMED_OUT = "timed out"
     WORKER_LOST = "worker lost"
     MASTER_LOST = "master lost"
+
+
+class Halt(enum.StrEnum):
+    """Why a running attempt is told to stop; it ends with the cause of the same meaning."""
+
+    LET_GO = "let go"
+    """The study lets go; the trial runs again when the study is resumed."""
+    PRUNE = "prune"
+    """The trial is poor: it never runs again."""
+    PAUSE = "pause"
+    """The trial gives up its place, and may go on from its checkpoint later."""
+
+    @property
+    def cause(self) -> Cause:
+        """How an attempt ends that obeys.
+
+        >>> Halt.PAUSE.cause
+        <Cause.PAUSED: 'paused'>
+        """
+        return _CAUSES[self]
+
+
+_CAUSES = {Halt.LET_GO: Cause.STOPPED, Halt.PRUNE: Cause.PRUNED, Halt.PAUSE: Cause.PAUSED}
 
 
 class AttemptId(NamedTuple):
@@ -174,9 +200,12 @@ class Trial:
         params: The configuration.
         origin: Who proposed it.
         state: Where it stands.
-        value: The objective's value; None until the trial is COMPLETE (or PRUNED with a report).
-        step: The step at which `value` was reached, if steps were reported.
+        value: The objective's value if the trial is COMPLETE; that of its last report if it is
+            PRUNED or PAUSED and reported at all; otherwise None.
+        step: The step at which `value` was measured, if steps were reported.
         metrics: All metrics at that step.
+        rungs: The steps at which the study's pruner compares trials and that this one has
+            reached, with the best value that the trial had by then. Empty without a pruner.
         attempts: How many attempts there were so far.
         reason: Why it failed, in one line.
         detail: The failure's traceback.
@@ -189,6 +218,7 @@ class Trial:
     value: float | None = None
     step: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    rungs: Mapping[int, float] = field(default_factory=dict)
     attempts: int = 0
     reason: str = ""
     detail: str = ""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..core.clock import Clock
 from ..core.messages import Event
-from ..core.trial import AttemptId
+from ..core.trial import AttemptId, Halt
 from ..worker.orders import AttemptOrder
 
 
@@ -49,10 +49,10 @@ class Executor(abc.ABC):
         """Start an attempt on the worker that its placement names. Does not wait for it."""
 
     @abc.abstractmethod
-    def stop(self, attempt: AttemptId) -> None:
-        """Tell an attempt to let go. It ends as STOPPED, or with its result if it had one.
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+        """Tell an attempt to stop. It ends with `halt.cause`, or with its result if it had one.
 
-        May be repeated, and may come too late; both do nothing.
+        May be repeated (the first reason counts), and may come too late; both do nothing.
         """
 
     @abc.abstractmethod

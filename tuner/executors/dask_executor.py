@@ -16,11 +16,11 @@ from distributed import Client, Future, LocalCluster, Nanny, Status
 
 from ..core.clock import Clock
 from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
-from ..core.trial import AttemptId, Cause, Ending
+from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
 from ..worker.agent import Agent, announcement, run_attempt, stop_attempt
-from ..worker.orders import AttemptOrder
+from ..worker.orders import AttemptOrder, StopOrder
 from .base import EventQueue, Executor
 
 _WORKERS_COME_AND_GO = "all"
@@ -171,7 +171,7 @@ class DaskExecutor(Executor):
         self._futures[order.attempt] = (worker, future)
         future.add_done_callback(lambda done: self._on_done(order.attempt, done))
 
-    def stop(self, attempt: AttemptId) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
         """Send the order to the attempt's agent."""
         worker, future = self._futures.get(attempt, ("", None))
         if future is None or future.done():
@@ -180,7 +180,11 @@ class DaskExecutor(Executor):
         async def send() -> None:
             with contextlib.suppress(OSError, TimeoutError):
                 await self._client.run(
-                    stop_attempt, self._name, attempt, workers=[worker], on_error="ignore"
+                    stop_attempt,
+                    self._name,
+                    StopOrder(attempt, halt),
+                    workers=[worker],
+                    on_error="ignore",
                 )
 
         # Not waited for: a worker that hangs must not hold up the study.

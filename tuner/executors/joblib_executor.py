@@ -20,10 +20,10 @@ from joblib.parallel import get_active_backend
 
 from ..core.clock import Clock
 from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
-from ..core.trial import AttemptId
+from ..core.trial import AttemptId, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
-from ..worker.orders import AttemptOrder
+from ..worker.orders import AttemptOrder, StopOrder
 from ..worker.seat import serve
 from .base import EventQueue, Executor
 
@@ -92,13 +92,13 @@ class JoblibExecutor(Executor):
             with contextlib.suppress(OSError):
                 connection.send(order)
 
-    def stop(self, attempt: AttemptId) -> None:
-        """Send the order to let go to the attempt's seat."""
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+        """Send the order to stop to the attempt's seat."""
         with self._lock:
             connection = self._connections.get(self._attempts.get(attempt, ""))
         if connection is not None:
             with contextlib.suppress(OSError):
-                connection.send(attempt)
+                connection.send(StopOrder(attempt, halt))
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """What happened since the last call."""

@@ -23,7 +23,7 @@ from ..core.messages import (
     WorkerLeft,
 )
 from ..core.resources import Capacity
-from ..core.trial import AttemptId, Cause, Ending, Params, Report
+from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Report
 from ..worker.orders import AttemptOrder
 from .base import Executor
 
@@ -119,7 +119,7 @@ class _Run:
     curve: Curve = ()
     ending: Ending | None = None
     step: int = 0
-    told_to_stop: bool = False
+    halt: Halt | None = None
 
 
 @dataclass(slots=True)
@@ -136,8 +136,8 @@ class SimulatedExecutor(Executor):
     """Plays attempts on simulated workers.
 
     `events` moves the virtual clock to the next thing that happens, but never further than its
-    time-out. An attempt reports after each epoch, and looks at the end of each whether it was
-    told to stop. What a worker runs is lost with it.
+    time-out. An attempt reports after each epoch, and keeps a checkpoint of it: the trial's next
+    attempt goes on from there. What a worker runs is lost with it.
 
     Args:
         curve: An attempt's learning curve from its configuration and its training seed. It may
@@ -147,6 +147,7 @@ class SimulatedExecutor(Executor):
         faults: What goes wrong.
         seed: For everything that happens by chance.
         startup_seconds: How long an attempt's process takes to start.
+        stop_seconds: How long an order to stop takes; None for until the end of the epoch.
         batch_seconds: What happens within this time of one another is told together, as to a
             master that is busy meanwhile.
     """
@@ -160,6 +161,7 @@ class SimulatedExecutor(Executor):
         faults: Faults | None = None,
         seed: int = 0,
         startup_seconds: float = 0.0,
+        stop_seconds: float | None = None,
         batch_seconds: float = 0.0,
     ) -> None:
         self.clock = VirtualClock()
@@ -169,6 +171,7 @@ class SimulatedExecutor(Executor):
         self._faults = faults or Faults()
         self._seed = seed
         self._startup_seconds = startup_seconds
+        self._stop_seconds = stop_seconds
         self._batch_seconds = batch_seconds
         self._places: dict[str, _Place] = {}
         self._runs: dict[AttemptId, _Run] = {}
@@ -197,7 +200,7 @@ class SimulatedExecutor(Executor):
                 seconds *= faults.straggler_slowdown
             if luck.random() < faults.killed_attempts:
                 killed_in_epoch = luck.random()
-        run = _Run(order, seconds, killed_in_epoch)
+        run = _Run(order, seconds, killed_in_epoch, step=order.resume_from or 0)
         self._runs[order.attempt] = run
         place.runs.add(order.attempt)
         self._after(self._startup_seconds, self._begin, run)
@@ -205,10 +208,13 @@ class SimulatedExecutor(Executor):
         if timeout is not None:
             self._after(timeout, self._time_out, run)
 
-    def stop(self, attempt: AttemptId) -> None:
-        """Tell an attempt to let go; it does so at the end of its epoch."""
-        if run := self._runs.get(attempt):
-            run.told_to_stop = True
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+        """Tell an attempt to stop; it does so at the end of its epoch, or sooner."""
+        run = self._runs.get(attempt)
+        if run is not None and run.halt is None:
+            run.halt = halt
+            if self._stop_seconds is not None:
+                self._after(self._stop_seconds, self._obey, run)
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """What happens next, if it does within the time-out; the clock moves there."""
@@ -290,7 +296,8 @@ class SimulatedExecutor(Executor):
             reason = f"{type(error).__name__}: {error}"
             run.ending = Ending(Cause.EXCEPTION, reason=reason)
         if run.killed_in_epoch != math.inf:
-            run.killed_in_epoch = 1 + int(run.killed_in_epoch * len(run.curve))
+            left = len(run.curve) - run.step
+            run.killed_in_epoch = run.step + 1 + int(run.killed_in_epoch * left)
         self._go_on(run)
 
     def _go_on(self, run: _Run) -> None:
@@ -317,10 +324,14 @@ class SimulatedExecutor(Executor):
                 reason = f"{name} is {metrics[name]} at step {run.step}"
                 self._end(run, Ending(Cause.NON_FINITE, reason=reason))
                 return
-        if run.told_to_stop:
-            self._end(run, Ending(Cause.STOPPED, reason="told to let go"))
+        if run.halt is not None:
+            self._obey(run)
         else:
             self._go_on(run)
+
+    def _obey(self, run: _Run) -> None:
+        if self._is_running(run) and run.halt is not None:
+            self._end(run, Ending(run.halt.cause, reason=f"told to {run.halt}"))
 
     def _time_out(self, run: _Run) -> None:
         if self._is_running(run):

@@ -35,7 +35,7 @@ from pathlib import Path
 import pytest
 
 from ..core.messages import AttemptEnded, Reported, WorkerJoined
-from ..core.trial import AttemptId, Cause
+from ..core.trial import AttemptId, Cause, Halt
 from ..executors.base import Executor
 from ..model_file import ObjectiveSource, SourceKind
 from ..worker.runner import GRACE_SECONDS
@@ -148,11 +148,15 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(two)
         assert shared.ending(two).cause is Cause.STOPPED
 
-    def test_an_attempt_can_be_stopped(self, shared: Driver) -> None:
+    @pytest.mark.parametrize(("halt", "cause"), [(halt, halt.cause) for halt in Halt])
+    def test_an_attempt_can_be_stopped(self, shared: Driver, halt: Halt, cause: Cause) -> None:
         name = shared.running("wait")
-        shared.executor.stop(name)
+        shared.executor.stop(name, halt)
+        shared.executor.stop(name, Halt.LET_GO)  # the first reason counts
         ending = shared.ending(name)
-        assert ending.cause is Cause.STOPPED, ending
+        assert ending.cause is cause, ending
+        told = {type(event): event.at for event in shared.story}
+        assert told[AttemptEnded] - told[Reported] < 2.0
         self.check_gone(shared.pid(name))
 
     def test_an_attempt_can_be_stopped_before_it_has_begun(self, shared: Driver) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
 from ..core.messages import Event, Reported
-from ..core.trial import AttemptId, Params, Report
+from ..core.trial import AttemptId, Halt, Params, Report
 
 
 class AttemptStopped(BaseException):
-    """The attempt was told to let go.
+    """The attempt was told to stop, and does.
 
     Not an Exception, so that a user's `except Exception` does not swallow it.
+
+    Attributes:
+        halt: Why it was told to.
     """
+
+    def __init__(self, halt: Halt) -> None:
+        super().__init__(halt)
+        self.halt = halt
 
 
 class NonFiniteMetric(Exception):
@@ -57,7 +63,7 @@ class TrialContext:
         self._attempt = attempt
         self._directory = directory
         self._send = send
-        self._stop = threading.Event()
+        self._halt: Halt | None = None
         self._on_stop: list[Callable[[], None]] = []
 
     def report(self, step: int, **metrics: SupportsFloat) -> None:
@@ -75,8 +81,26 @@ class TrialContext:
                 raise NonFiniteMetric(f"{name} is {value} at step {step}")
 
     def should_stop(self) -> bool:
-        """Whether the study wants this attempt to let go; then return (the value is not used)."""
-        return self._stop.is_set()
+        """Whether the study wants this attempt to stop; then return (the value is not used).
+
+        It is asked to because the trial is poor, because others deserve its place more (it may
+        go on later), or because the study ends; `halt` tells which.
+        """
+        return self._halt is not None
+
+    @property
+    def halt(self) -> Halt | None:
+        """Why the attempt is to stop; None while it may go on."""
+        return self._halt
+
+    def stop_if_told(self) -> None:
+        """Leave the training here if it is to stop.
+
+        Raises:
+            AttemptStopped: It is to stop.
+        """
+        if self._halt is not None:
+            raise AttemptStopped(self._halt)
 
     @property
     def checkpoint_dir(self) -> Path:
@@ -90,14 +114,14 @@ class TrialContext:
         """The trial's directory, where its log is."""
         return self._directory
 
-    def request_stop(self) -> None:
-        """The order to let go has come; may be called from another thread."""
-        self._stop.set()
+    def request_stop(self, halt: Halt) -> None:
+        """The order to stop has come; may be called from another thread."""
+        self._halt = halt
         for callback in self._on_stop:
             callback()
 
     def on_stop(self, callback: Callable[[], None]) -> None:
-        """Call this, from another thread, when the order to let go comes."""
+        """Call this, from another thread, when the order to stop comes."""
         self._on_stop.append(callback)
 
 

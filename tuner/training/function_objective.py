@@ -9,7 +9,7 @@ from typing import Any
 from ..core.trial import Cause, Ending
 from ..errors import ModelFileError
 from ..model_file import UserCode
-from .context import AttemptStopped, TrialContext, as_metrics
+from .context import TrialContext, as_metrics
 
 
 def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
@@ -17,13 +17,12 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
 
     Raises:
         ModelFileError: It returned neither a number nor a dict of metrics.
-        AttemptStopped: It returned because it was told to let go.
+        AttemptStopped: It returned because it was told to stop.
     """
     if code.objective is None:
         raise TypeError("no objective")
     result = code.objective(hp, trial)
-    if trial.should_stop():
-        raise AttemptStopped
+    trial.stop_if_told()
     return Ending(Cause.RETURNED, read_result(result, trial.metric))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..core.trial import Cause, Direction, Ending
 from ..errors import ModelFileError
 from ..model_file import UserCode
-from .context import AttemptStopped, TrialContext, UnknownMetric, as_metrics
+from .context import TrialContext, UnknownMetric, as_metrics
 
 MODEL_FILE = "model.keras"
 WEIGHTS_FILE = "model.weights.h5"
@@ -45,15 +45,14 @@ def run(
 
     Raises:
         UnknownMetric: The training does not measure the study's metric.
-        AttemptStopped: The attempt was told to let go.
+        AttemptStopped: The attempt was told to stop.
     """
     model = code.hypermodel.build(hp)
     if model is None:
         raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
     recorder = make_recorder(trial, direction)
     result = _fit(code, hp, model, recorder, epochs)
-    if trial.should_stop():
-        raise AttemptStopped
+    trial.stop_if_told()
     metrics, step = _read_result(result, recorder, trial.metric)
     if recorder.best_weights is not None and step == recorder.best_step:
         # The one that was trained: a user's fit may train a model around the built one.
@@ -244,12 +243,10 @@ def make_recorder(trial: TrialContext, direction: Direction) -> Any:
         def on_train_begin(self, _logs: Any = None) -> None:
             # Keras leaves its batch loop when this is set, so that no batch is slowed by asking.
             trial.on_stop(lambda: setattr(self.model, "stop_training", True))
-            if trial.should_stop():
-                raise AttemptStopped
+            trial.stop_if_told()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if trial.should_stop():
-                raise AttemptStopped
+            trial.stop_if_told()
             metrics = as_metrics(logs or {})
             self.seen.update(metrics)
             # Validation may come every few epochs only (`validation_freq`), or in a later phase.

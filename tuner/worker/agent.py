@@ -15,7 +15,7 @@ from ..core.resources import Capacity
 from ..core.trial import AttemptId
 from ..model_file import ObjectiveSource
 from . import devices
-from .orders import AttemptOrder
+from .orders import AttemptOrder, StopOrder
 from .runner import AttemptRunner
 
 
@@ -78,9 +78,9 @@ class Agent(WorkerPlugin):
         self._runner.start(order)
         ended.wait()
 
-    def stop(self, attempt: AttemptId) -> None:
-        """Tell an attempt to let go."""
-        self._runner.stop(attempt)
+    def stop(self, order: StopOrder) -> None:
+        """Tell an attempt to stop."""
+        self._runner.stop(order.attempt, order.halt)
 
     def _tell(self, event: Event) -> None:
         # As bytes: Dask forwards plain data between processes only.
@@ -106,9 +106,9 @@ def run_attempt(name: str, order: AttemptOrder) -> None:
     agent.run(order)
 
 
-async def stop_attempt(name: str, attempt: AttemptId, dask_worker: Any = None) -> None:
-    """Tell an attempt on this worker to let go."""
+async def stop_attempt(name: str, order: StopOrder, dask_worker: Any = None) -> None:
+    """Tell an attempt on this worker to stop."""
     agent = dask_worker.plugins.get(name)
     if agent is not None:
         # It may have to wait while another attempt is started; Dask's own work may not.
-        await asyncio.to_thread(agent.stop, attempt)
+        await asyncio.to_thread(agent.stop, order)

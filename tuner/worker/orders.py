@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.resources import Placement
-from ..core.trial import AttemptId, Direction, Params
+from ..core.trial import AttemptId, Direction, Halt, Params
 from ..model_file import ObjectiveSource
 
 
@@ -50,6 +50,8 @@ class AttemptOrder:
         placement: The cores and devices that the attempt holds.
         seed: For every random number generator of the training.
         incumbent: The best value so far; a model that does not beat it need not be kept.
+        resume_from: The last step that the trial has reported; it goes on from its newest
+            checkpoint up to there, if it has one. None for a trial that has reported nothing.
     """
 
     brief: StudyBrief
@@ -59,11 +61,20 @@ class AttemptOrder:
     placement: Placement
     seed: int
     incumbent: float | None
+    resume_from: int | None = None
 
     @property
     def directory(self) -> Path:
         """The trial's own directory."""
         return Path(self.brief.directory) / "trials" / str(self.attempt.trial)
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """An attempt is to stop, and why."""
+
+    attempt: AttemptId
+    halt: Halt
 
 
 @dataclass(frozen=True, slots=True)

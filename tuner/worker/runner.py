@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..core.messages import AttemptEnded, Event
-from ..core.trial import AttemptId, Cause, Ending
+from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
 from .orders import AttemptOrder
@@ -22,7 +22,7 @@ from .warm_parent import Client, WarmParent, signal_name
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
-"""An attempt that was told to let go and has not done so by then is killed."""
+"""An attempt that was told to stop and has not done so by then is killed."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Run:
     channel: Connection[Any, Any]
     client: Client
     kill_at: float | None
-    told_to_stop: bool = False
+    halt: Halt | None = None
     timed_out: bool = False
     ending: Ending | None = None
     channel_closed: bool = False
@@ -66,7 +66,7 @@ class AttemptRunner:
         self._client: Client | None = None
         self._lost: list[Client] = []
         self._runs: dict[AttemptId, _Run] = {}
-        self._stopped_early: set[AttemptId] = set()
+        self._stopped_early: dict[AttemptId, Halt] = {}
         self._lock = threading.RLock()
         self._wake_reader, self._wake_writer = _pipe()
         self._closing = False
@@ -82,32 +82,32 @@ class AttemptRunner:
                 timeout = order.brief.trial_timeout_seconds
                 kill_at = None if timeout is None else time.monotonic() + timeout
                 run = self._runs[order.attempt] = _Run(order, channel, client, kill_at)
-                if order.attempt in self._stopped_early:
-                    self._let_go(run)
+                if halt := self._stopped_early.get(order.attempt):
+                    self._stop(run, halt)
         except (OSError, StudyError) as error:
             self._lose_parent(self._client)
             reason = f"no process could be started for it: {error}"
             self._tell(order.attempt, Ending(Cause.WORKER_LOST, reason=reason))
         self._wake()
 
-    def stop(self, attempt: AttemptId) -> None:
-        """Tell an attempt to let go; after a grace time it is killed. Over already: no matter."""
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+        """Tell an attempt to stop; after a grace time it is killed. Over already: no matter."""
         with self._lock:
             run = self._runs.get(attempt)
             if run is not None:
-                self._let_go(run)
+                self._stop(run, halt)
             else:
                 # Over, or not begun: this order may have overtaken the order to start.
-                self._stopped_early.add(attempt)
+                self._stopped_early.setdefault(attempt, halt)
         self._wake()
 
-    def _let_go(self, run: _Run) -> None:
-        if run.told_to_stop:
+    def _stop(self, run: _Run, halt: Halt) -> None:
+        if run.halt is not None:
             return
-        run.told_to_stop = True
+        run.halt = halt
         run.kill_at = time.monotonic() + GRACE_SECONDS
         with contextlib.suppress(OSError):
-            run.channel.send("stop")
+            run.channel.send(halt)
 
     @property
     def running(self) -> list[AttemptId]:
@@ -235,7 +235,7 @@ class AttemptRunner:
             for attempt, run in self._runs.items():
                 if run.kill_at is not None and run.kill_at <= now:
                     run.kill_at = None
-                    run.timed_out = not run.told_to_stop
+                    run.timed_out = run.halt is None
                     if self._client is not None:
                         with contextlib.suppress(OSError):
                             self._client.kill(attempt)
@@ -264,8 +264,8 @@ class AttemptRunner:
 def _ending_of_process(run: _Run) -> Ending:
     """What a process that ended without a word died of."""
     status = run.exit_status or 0
-    if run.told_to_stop:
-        return Ending(Cause.STOPPED, reason="told to let go; killed after the grace time")
+    if run.halt is not None:
+        return Ending(run.halt.cause, reason=f"told to {run.halt}; killed after the grace time")
     if run.timed_out:
         seconds = run.order.brief.trial_timeout_seconds or 0.0
         return Ending(Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed")

@@ -78,7 +78,7 @@ def _serve(
             if isinstance(order, AttemptOrder):
                 runner.start(order)
             else:
-                runner.stop(order)
+                runner.stop(order.attempt, order.halt)
     except (EOFError, OSError):
         runner.close()
         _end_if_orphaned()

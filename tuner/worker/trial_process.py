@@ -91,8 +91,8 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
         _write_output_to(order.directory / "log.txt")
         send(AttemptStarted(0.0, order.attempt, os.getpid()))
         ending = _train(order, channel, send)
-    except AttemptStopped:
-        ending = Ending(Cause.STOPPED, reason="told to let go")
+    except AttemptStopped as stopped:
+        ending = Ending(stopped.halt.cause, reason=f"told to {stopped.halt}")
     except NonFiniteMetric as error:
         ending = Ending(Cause.NON_FINITE, reason=str(error))
     except UnknownMetric as error:
@@ -164,10 +164,9 @@ def _declarations(hp: Any) -> list[dict[str, object]]:
 
 
 def _listen(channel: Connection[Any, Any], trial: Any) -> None:
-    # The only order there is, is to let go; a closed channel means that nobody listens any more.
+    # The only order there is, is to stop; a closed channel means that nobody listens any more.
     with contextlib.suppress(OSError, EOFError):
-        channel.recv()
-        trial.request_stop()
+        trial.request_stop(channel.recv())
 
 
 def _settle(working_directory: str) -> None:

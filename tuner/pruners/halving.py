@@ -1,0 +1,228 @@
+"""Asynchronous successive halving: at each rung, one trial in so many goes on.
+
+ASHA is one bracket of it, Hyperband several, each of which begins to judge a rung later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..core.pruner import Decision, HalvingMode, Pruner
+from ..core.trial import Direction, TrialState
+
+_UNLIMITED = 2**40
+"""As many steps as no training has."""
+
+
+def rung_levels(
+    *, min_epochs: int, reduction_factor: int, epochs: int | None = None
+) -> tuple[int, ...]:
+    """The steps at which trials are compared: whole numbers, each a factor above the last.
+
+    The end of the training is no rung. Nor is a step so near to it that less is saved by judging
+    than a step down (nearer, as a factor, than half a rung).
+
+    >>> rung_levels(min_epochs=1, reduction_factor=3, epochs=81)
+    (1, 3, 9, 27)
+    >>> rung_levels(min_epochs=1, reduction_factor=3, epochs=100)
+    (1, 3, 9, 27)
+    >>> rung_levels(min_epochs=5, reduction_factor=4, epochs=52)
+    (5, 20)
+    """
+    last = _UNLIMITED if epochs is None else epochs
+    levels = []
+    level = min_epochs
+    while level * level * reduction_factor <= last * last and level < last:
+        levels.append(level)
+        level *= reduction_factor
+    return tuple(levels)
+
+
+def bracket_cycle(brackets: int, *, rungs: int, reduction_factor: int) -> tuple[int, ...]:
+    """Which bracket each trial of a round belongs to, so that brackets grow evenly.
+
+    Hyperband gives bracket s, which leaves out the first s rungs, n_s = ceil((S + 1) / (S - s + 1)
+    * eta^(S - s)) trials with S rungs in all (Li et al. 2018, algorithm 1; their s counts from the
+    other end). A round has that many of each, spread as evenly as can be.
+
+    >>> bracket_cycle(3, rungs=2, reduction_factor=3)
+    (0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1, 0)
+    """
+    sizes = []
+    for skipped in range(brackets):
+        left = rungs - skipped
+        sizes.append(-(-(rungs + 1) * reduction_factor**left // (left + 1)))
+    total = sum(sizes)
+    given = [0] * brackets
+    cycle = []
+    for turn in range(1, total + 1):
+        lag = [size * turn - total * had for size, had in zip(sizes, given, strict=True)]
+        bracket = lag.index(max(lag))
+        given[bracket] += 1
+        cycle.append(bracket)
+    return tuple(cycle)
+
+
+@dataclass(slots=True)
+class _Rung:
+    """Who came to a step, in order of loss; and who of them rests there, best first."""
+
+    losses: list[tuple[float, int]] = field(default_factory=list)
+    resting: list[tuple[float, int]] = field(default_factory=list)
+
+    def rank(self, entry: tuple[float, int]) -> int:
+        return bisect_left(self.losses, entry)
+
+
+@dataclass(slots=True)
+class _Racer:
+    """What is known of a trial.
+
+    `arrivals` holds, for each rung that it has reached, the first step at or beyond that rung
+    and the loss there. It was let through the first `passed` of these.
+    """
+
+    bracket: int
+    arrivals: list[tuple[int, float]] = field(default_factory=list)
+    passed: int = 0
+    is_paused: bool = False
+
+
+class HalvingPruner(Pruner):
+    """Asynchronous successive halving (ASHA) in one bracket or more.
+
+    Follows Li et al. 2020, "A system for massively parallel hyperparameter tuning" (MLSys):
+    algorithm 2 where it promotes; its stopping variant, in which a trial that is not among the
+    best third (say) of those that came to the rung so far is stopped at once, elsewhere. With
+    more brackets it is the asynchronous Hyperband of the same paper (section 3.2, after Li et al.
+    2018, JMLR 18), and with a model-based sampler, in essence BOHB (Falkner et al. 2018).
+
+    It departs from them where that can be shown to help:
+
+    - A trial is compared by the best value it had by the rung, as the study values it in the end.
+      So no trial that has the best value of all is ever stopped.
+    - Where it promotes, a trial that is among the best when it comes to a rung goes on at once,
+      without a pause. When nothing is left to compare with, the best one of every rung is promoted.
+      So a study that ends by itself has trained its best trial in full.
+
+    Args:
+        direction: Which values are better.
+        rungs: The steps at which trials are compared, ascending.
+        reduction_factor: One in so many goes on.
+        mode: What becomes of the others.
+        brackets: How many brackets; bracket s leaves out the first s rungs. From 1 to one more
+            than there are rungs.
+    """
+
+    def __init__(
+        self,
+        *,
+        direction: Direction,
+        rungs: Sequence[int],
+        reduction_factor: int,
+        mode: HalvingMode = HalvingMode.STOP,
+        brackets: int = 1,
+    ) -> None:
+        self._sign = 1.0 if direction is Direction.MIN else -1.0
+        self._levels = tuple(rungs)
+        self._factor = reduction_factor
+        self._mode = mode
+        self._cycle = (
+            bracket_cycle(brackets, rungs=len(rungs), reduction_factor=reduction_factor)
+            if brackets > 1
+            else (0,)
+        )
+        self._brackets = [[_Rung() for _ in self._levels[s:]] for s in range(brackets)]
+        self._racers: dict[int, _Racer] = {}
+        self._best: tuple[float, int] | None = None
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The steps at which trials are compared."""
+        return self._levels
+
+    def report(self, trial: int, step: int, value: float) -> None:
+        """Take note of a trial's value."""
+        loss = self._sign * value
+        if self._best is None or (loss, trial) < self._best:
+            self._best = (loss, trial)
+        racer = self._racers.get(trial)
+        if racer is None:
+            racer = self._racers[trial] = _Racer(self._cycle[trial % len(self._cycle)])
+        arrivals = racer.arrivals
+        rungs = self._brackets[racer.bracket]
+        for k, level in enumerate(self._levels[racer.bracket :]):
+            if level > step:
+                break
+            if k == len(arrivals):
+                arrivals.append((step, loss))
+                insort(rungs[k].losses, (loss, trial))
+            elif (step, loss) < arrivals[k]:
+                # A message that was overtaken by a later one.
+                self._amend(racer, k, trial, (step, loss))
+
+    def _amend(self, racer: _Racer, k: int, trial: int, arrival: tuple[int, float]) -> None:
+        rung = self._brackets[racer.bracket][k]
+        entry = (racer.arrivals[k][1], trial)
+        del rung.losses[rung.rank(entry)]
+        racer.arrivals[k] = arrival
+        insort(rung.losses, (arrival[1], trial))
+        if racer.is_paused and k == len(racer.arrivals) - 1:
+            heapq.heappush(rung.resting, (arrival[1], trial))
+
+    def moved(self, trial: int, state: TrialState) -> None:
+        """Take note of where a trial stands."""
+        racer = self._racers.get(trial)
+        if racer is None:
+            return
+        racer.is_paused = state is TrialState.PAUSED
+        if state in (TrialState.RUNNING, TrialState.WAITING):
+            racer.passed = len(racer.arrivals)
+        elif racer.is_paused and racer.arrivals:
+            k = len(racer.arrivals) - 1
+            rung = self._brackets[racer.bracket][k]
+            heapq.heappush(rung.resting, (racer.arrivals[k][1], trial))
+
+    def decide(self, trial: int) -> Decision:
+        """Judge a trial at the highest rung that it has come to and was not let through."""
+        racer = self._racers.get(trial)
+        if racer is None or racer.passed == len(racer.arrivals):
+            return Decision.CONTINUE
+        k = len(racer.arrivals) - 1
+        rung = self._brackets[racer.bracket][k]
+        going_on = len(rung.losses) // self._factor
+        rank = rung.rank((racer.arrivals[k][1], trial))
+        if self._mode is HalvingMode.PROMOTE:
+            return Decision.CONTINUE if rank < going_on else Decision.PAUSE
+        if rank < max(1, going_on) or (self._best is not None and self._best[1] == trial):
+            return Decision.CONTINUE
+        return Decision.STOP
+
+    def promotion(self, *, is_last: bool) -> int | None:
+        """The best paused trial of the highest rung where one is among those that go on."""
+        if self._mode is HalvingMode.STOP:
+            return None
+        for depth in range(len(self._levels) - 1, -1, -1):
+            for skipped, rungs in enumerate(self._brackets):
+                if depth < skipped:
+                    continue
+                rung = rungs[depth - skipped]
+                best = self._best_resting(rung, depth - skipped)
+                going_on = len(rung.losses) // self._factor
+                if best is not None and rung.rank(best) < max(int(is_last), going_on):
+                    return best[1]
+        return None
+
+    def _best_resting(self, rung: _Rung, k: int) -> tuple[float, int] | None:
+        """The best trial that rests here, with its loss; forgets entries that are out of date."""
+        while rung.resting:
+            loss, trial = rung.resting[0]
+            racer = self._racers[trial]
+            rests_here = racer.is_paused and k == len(racer.arrivals) - 1
+            if rests_here and racer.arrivals[k][1] == loss:
+                return loss, trial
+            heapq.heappop(rung.resting)
+        return None
