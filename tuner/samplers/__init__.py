@@ -51,18 +51,30 @@ def _random(options: SamplerOptions) -> Sampler:
 def _tpe(options: SamplerOptions) -> Sampler:
     from .tpe import TpeSampler
 
+    return TpeSampler(options.space, options.seed, direction=_direction("tpe", options))
+
+
+def _bayesian(options: SamplerOptions) -> Sampler:
+    from .bayesian import BayesianSampler
+
+    direction = _direction("bayesian", options)
+    return BayesianSampler(options.space, options.seed, direction=direction)
+
+
+def _direction(name: str, options: SamplerOptions) -> Direction:
     if options.direction is None:
         raise UsageError(
-            "the search 'tpe' looks at values, and nobody said which are better; "
+            f"the search {name!r} looks at values, and nobody said which are better; "
             "say --direction max or --direction min"
         )
-    return TpeSampler(options.space, options.seed, direction=options.direction)
+    return options.direction
 
 
 _MAKERS: Mapping[str, Callable[[SamplerOptions], Sampler]] = {
     "grid": _grid,
     "random": _random,
     "tpe": _tpe,
+    "bayesian": _bayesian,
 }
 
 SEARCH_NAMES: tuple[str, ...] = tuple(_MAKERS)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tuner.core.sampler import Sampler
+from tuner.core.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    FloatParameter,
+    IntParameter,
+    Scale,
+    SearchSpace,
+)
+from tuner.core.trial import Direction, Params, Trial, TrialState
+from tuner.samplers.bayesian import BayesianSampler
+from tuner.testing.samplers import SamplerSuite, after, ended, tell_all, waiting
+from tuner.testing.spaces import ALL_TYPES, BRANIN, CONDITIONAL_CONTINUUM, SPACES
+
+LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+
+
+class TestBayesianSampler(SamplerSuite):
+    branin_tolerance = -0.6
+
+    def make(self, space: SearchSpace, seed: int) -> Sampler:
+        return BayesianSampler(space, seed, direction=Direction.MIN)
+
+
+def told(
+    space: SearchSpace,
+    objective: Callable[[Params], float | None],
+    count: int = 40,
+    direction: Direction = Direction.MIN,
+) -> BayesianSampler:
+    """A sampler that was told random trials; None means that a trial failed."""
+    sampler = BayesianSampler(space, 0, direction=direction)
+    rng = np.random.default_rng(5)
+    for number in range(count):
+        params = space.sample(rng)
+        value = objective(params)
+        state = TrialState.FAILED if value is None else TrialState.COMPLETE
+        sampler.tell(Trial(number, params, "test", state, value=value))
+    return sampler
+
+
+def xs(sampler: Sampler, count: int, name: str = "x") -> list[float]:
+    """What is proposed for `x` where it is active, by `count` single questions."""
+    answers = [sampler.ask([number])[0].params for number in range(100, 100 + count)]
+    return [float(str(params[name])) for params in answers if name in params]
+
+
+# --- the start --------------------------------------------------------------------------------
+
+
+def test_defaults_that_somebody_gave_come_first_and_the_middle_of_all_else() -> None:
+    space = SearchSpace(
+        (
+            FloatParameter("given", 1e-4, 1.0, scale=Scale.LOG, default=0.003),
+            FloatParameter("not_given", 1e-4, 1.0, scale=Scale.LOG),
+            IntParameter("units", 1, 9),
+            ChoiceParameter("word", ("relu", "tanh"), default="tanh"),
+            BooleanParameter("flag"),
+        )
+    )
+    (first,) = BayesianSampler(space, 0, direction=Direction.MIN).ask([0])
+    given, not_given = first.params["given"], first.params["not_given"]
+    assert isinstance(given, float)
+    assert isinstance(not_given, float)
+    assert math.isclose(given, 0.003)
+    assert math.isclose(not_given, 0.01)
+    assert (first.params["units"], first.params["word"], first.params["flag"]) == (5, "tanh", False)
+
+
+def test_the_start_is_even() -> None:
+    answers = BayesianSampler(BRANIN, 3, direction=Direction.MIN).ask(range(1, 33))
+    for parameter in BRANIN:
+        units = [parameter.to_unit(suggestion.params[parameter.name]) for suggestion in answers]
+        eighths = np.histogram(units, bins=8, range=(0, 1))[0]
+        assert eighths.min() >= 2, f"{parameter.name}: {eighths} of 32 points in each eighth"
+
+
+# --- what it learns ---------------------------------------------------------------------------
+
+
+def test_it_searches_where_the_values_are_better() -> None:
+    sampler = told(LINE, lambda params: abs(float(str(params["x"])) - 0.3))
+    assert all(abs(x - 0.3) < 0.15 for x in xs(sampler, 20))
+
+
+def test_the_direction_turns_everything_round() -> None:
+    low = told(ALL_TYPES, lambda params: float(str(params["rate"])))
+    high = told(ALL_TYPES, lambda params: -float(str(params["rate"])), direction=Direction.MAX)
+    assert low.ask(range(100, 105)) == high.ask(range(100, 105))
+
+
+def test_failures_keep_it_away() -> None:
+    def half_fails(params: Params) -> float | None:
+        x = float(str(params["x"]))
+        return None if x > 0.5 else 1.0 - x  # the best is at the edge of what fails
+
+    proposed = xs(told(LINE, half_fails), 30)
+    assert sum(x > 0.55 for x in proposed) < 5
+
+
+def test_a_value_that_is_no_number_counts_as_a_failure() -> None:
+    def of(bad: float | None) -> BayesianSampler:
+        return told(LINE, lambda p: bad if float(str(p["x"])) > 0.5 else float(str(p["x"])))
+
+    assert of(math.nan).ask(range(100, 105)) == of(None).ask(range(100, 105))
+    assert of(-math.inf).ask(range(100, 105)) == of(None).ask(range(100, 105))
+
+
+def test_equal_values_give_it_nothing_to_go_by_and_do_no_harm() -> None:
+    sampler = told(LINE, lambda params: 1.0)
+    proposed = []
+    for number in range(40, 80):
+        (suggestion,) = sampler.ask([number])
+        sampler.tell(
+            Trial(number, suggestion.params, suggestion.origin, TrialState.COMPLETE, value=1.0)
+        )
+        proposed.append(float(str(suggestion.params["x"])))
+    assert max(proposed) - min(proposed) > 0.5
+
+
+def test_a_child_is_learned_from_the_trials_in_which_it_was_active() -> None:
+    def value(params: Params) -> float:
+        if params["optimizer"] == "sgd":
+            return 5.0
+        return abs(math.log10(float(str(params["rate"]))) + 2.0)  # best at 0.01
+
+    proposed = xs(told(CONDITIONAL_CONTINUUM, value, count=60), 20, name="rate")
+    assert np.median([abs(math.log10(rate) + 2.0) for rate in proposed]) < 0.5
+
+
+# --- trials that run --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["all types", "conditional continuum", "nested", "plain"])
+def test_a_batch_is_what_single_questions_would_give(name: str) -> None:
+    space = SPACES[name]
+    history = [ended(space, n, space.sample(np.random.default_rng(n))) for n in range(20)]
+    at_once = BayesianSampler(space, 0, direction=Direction.MIN)
+    one_by_one = BayesianSampler(space, 0, direction=Direction.MIN)
+    tell_all(at_once, history)
+    tell_all(one_by_one, history)
+    single = []
+    for number in after(history, 8):
+        (suggestion,) = one_by_one.ask([number])
+        one_by_one.tell(waiting(number, suggestion))
+        single.append(suggestion)
+    assert at_once.ask(after(history, 8)) == single
+
+
+def test_simultaneous_suggestions_keep_apart() -> None:
+    sampler = told(BRANIN, lambda p: float(str(p["x"])) ** 2 + float(str(p["y"])) ** 2, count=60)
+
+    def spread(numbers: range, *, together: bool) -> float:
+        batches = [numbers] if together else [range(n, n + 1) for n in numbers]
+        answers = [s.params for batch in batches for s in sampler.ask(batch)]
+        points = np.array([[p.to_unit(params[p.name]) for p in BRANIN] for params in answers])
+        return float(points.std(axis=0).sum())
+
+    batches = [range(start, start + 8) for start in range(100, 180, 8)]
+    together = np.mean([spread(batch, together=True) for batch in batches])
+    apart = np.mean([spread(batch, together=False) for batch in batches])
+    assert together > 1.2 * apart
+
+
+# --- sizes ------------------------------------------------------------------------------------
+
+
+def test_a_choice_of_many_words_is_no_burden() -> None:
+    words = tuple(f"word{i}" for i in range(5_000))
+    space = SearchSpace((ChoiceParameter("word", words), FloatParameter("x", 0.0, 1.0)))
+    sampler = told(space, lambda params: float(str(params["x"])))
+    begin = time.process_time()
+    assert all(space.contains(s.params) for s in sampler.ask(range(100, 110)))
+    assert time.process_time() - begin < 2.0
+
+
+def test_ten_thousand_trials_are_no_burden() -> None:
+    sampler = told(ALL_TYPES, lambda params: float(str(params["rate"])), count=10_000)
+    begin = time.process_time()
+    (suggestion,) = sampler.ask([10_000])
+    assert ALL_TYPES.contains(suggestion.params)
+    assert time.process_time() - begin < 5.0  # twice a kernel for 400 trials, from nothing
