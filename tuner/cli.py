@@ -198,7 +198,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     default="random",
     show_default=True,
     metavar="NAME",
-    help="random, grid, or tpe.",
+    help="random, grid, tpe, or bayesian.",
 )
 @click.option(
     "--grid-points",

@@ -42,7 +42,7 @@ def main() -> None:
     study = work(trials() - trials() // 2)
     wait_for(second)
     done = study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
-    hand_back({trial.params["case"]: trial.value for trial in done})
+    hand_back({trial.params["case"]: trial.value for trial in done if trial.value is not None})
 
 
 if __name__ == "__main__":

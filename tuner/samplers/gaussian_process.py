@@ -108,14 +108,22 @@ class Posterior:
             number from 0 is used.
         targets: The points' values, centred and scaled to a variance of about 1.
         beliefs: What is believed of the kernel.
+        counts: Of how many measurements each value is the mean; None for 1 each.
     """
 
     def __init__(
-        self, features: Floats, groups: Integers, targets: Floats, beliefs: Beliefs
+        self,
+        features: Floats,
+        groups: Integers,
+        targets: Floats,
+        beliefs: Beliefs,
+        *,
+        counts: Integers | None = None,
     ) -> None:
         self._features = features
         self._groups = groups
         self._targets = targets
+        self._shares = 1.0 / (np.ones(len(targets)) if counts is None else counts)
         each = beliefs.each(int(groups.max()) + 1 if len(groups) else 0)
         self._medians = np.log([belief.median for belief in each])
         self._spreads = np.array([belief.spread for belief in each])
@@ -133,7 +141,7 @@ class Posterior:
         z = self._features / kernel.lengths[self._groups]
         shape, slope = _matern(_squared_distances(z, z))
         covariance = kernel.variance * shape
-        covariance[np.diag_indices(count)] += kernel.noise
+        covariance[np.diag_indices(count)] += kernel.noise * self._shares
         lower, failed = lapack.dpotrf(covariance, lower=1)
         if failed:
             return math.inf, np.zeros_like(logs)
@@ -152,7 +160,7 @@ class Posterior:
             * np.bincount(self._groups, per_feature, minlength=len(kernel.lengths))
         )
         gradient[-2] = 0.5 * kernel.variance * np.einsum("ij,ij->", excess, shape)
-        gradient[-1] = 0.5 * kernel.noise * np.trace(excess)
+        gradient[-1] = 0.5 * kernel.noise * (np.diag(excess) @ self._shares)
         off = (logs - self._medians) / self._spreads
         loss = 0.5 * self._targets @ alpha + np.log(np.diag(lower)).sum() + 0.5 * off @ off
         return float(loss), gradient + off / self._spreads
@@ -185,13 +193,23 @@ class GaussianProcess:
         groups: The group of each feature; see `Posterior`.
         features: The points, one in each row.
         targets: Their values.
+        counts: Of how many measurements each value is the mean; None for 1 each.
     """
 
-    def __init__(self, kernel: Kernel, groups: Integers, features: Floats, targets: Floats) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        groups: Integers,
+        features: Floats,
+        targets: Floats,
+        *,
+        counts: Integers | None = None,
+    ) -> None:
         self.kernel = kernel
         self._scales = 1.0 / kernel.lengths[groups]
         self._points = features * self._scales
-        self._whitener = _whitener(kernel, self._points)
+        shares = 1.0 / (np.ones(len(targets)) if counts is None else counts)
+        self._whitener = _whitener(kernel, self._points, shares)
         self._weights = self._whitener.T @ (self._whitener @ targets)
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
@@ -267,13 +285,13 @@ def _matern(squares: Floats) -> tuple[Floats, Floats]:
     return shape, slope
 
 
-def _whitener(kernel: Kernel, points: Floats) -> Floats:
+def _whitener(kernel: Kernel, points: Floats, shares: Floats) -> Floats:
     """The inverse of the lower Cholesky factor of the points' covariance, noise included."""
     shape, _ = _matern(_squared_distances(points, points))
     covariance = kernel.variance * shape
     noise = kernel.noise
     while True:
-        covariance[np.diag_indices(len(points))] = kernel.variance + noise
+        covariance[np.diag_indices(len(points))] = kernel.variance + noise * shares
         lower, failed = lapack.dpotrf(covariance, lower=1)
         if not failed or noise > _MOST_JITTER:
             break

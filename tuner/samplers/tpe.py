@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,17 +11,15 @@ import numpy as np
 from ..core.sampler import Sampler
 from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
-from ..core.trial import Direction, Params, Suggestion, Trial
+from ..core.trial import Direction, Suggestion, Trial
 from .axes import Axes, Booleans, Floats, Integers
 from .density import Density, Smoothing
-from .halton import Halton
 from .observations import History, Observations
-from .unseen import Unseen
+from .start import Start
+from .unseen import Keyed, Unseen
 
-_REDRAWS = 64
 _PICKS = 16
 _LEAST_WEIGHT = 1e-3
-_Keyed = tuple[Hashable, Params]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,7 @@ class TpeSampler(Sampler):
         self._seed = seed
         self._settings = TpeSettings() if settings is None else settings
         self._axes = Axes(space)
-        self._start = Halton(len(self._axes), generator(seed, Purpose.SUGGESTION, 0, 1))
+        self._start = Start(self._axes, seed)
         self._unseen = Unseen(space)
         self._history = History(self._axes, directions=(direction,))
 
@@ -95,10 +93,10 @@ class TpeSampler(Sampler):
         for number in numbers:
             rng = generator(self._seed, Purpose.SUGGESTION, number)
             if model is None:
-                found = self._first_new([self._start_params(number)], pending)
+                found = self._unseen.first([self._start.params(number)], pending)
             else:
                 found = self._proposed(model, rng, pending)
-            found = found or self._drawn(rng, pending)
+            found = found or self._unseen.draw(rng, pending)
             if found is None:
                 break
             key, params = found
@@ -106,19 +104,6 @@ class TpeSampler(Sampler):
             pending[key] = np.full(len(self._axes), np.nan) if row is None else row
             answers.append(Suggestion(params, "tpe" if model else "tpe (start)"))
         return answers
-
-    # --- the start ----------------------------------------------------------------------------
-
-    def _start_params(self, number: int) -> Params:
-        row = np.full(len(self._axes), np.nan)
-        if number:
-            return self._axes.decode(row, self._start.point(number))
-        for i, axis in enumerate(self._axes.columns):
-            default, lowest = axis.parameter.default, axis.parameter.from_unit(0.0)
-            # The lowest number is what a parameter has for a default if nobody gave one.
-            if not axis.ordered or default != lowest:
-                row[i] = axis.encode(default)
-        return self._axes.decode(row, np.full(len(self._axes), 0.5))
 
     # --- the model ----------------------------------------------------------------------------
 
@@ -138,7 +123,7 @@ class TpeSampler(Sampler):
 
     def _proposed(
         self, model: _Model, rng: np.random.Generator, pending: dict[Hashable, Floats]
-    ) -> _Keyed | None:
+    ) -> Keyed | None:
         others = np.vstack([model.others, *pending.values()])
         bad = Density(self._axes, others, np.ones(len(others)), self._settings.bad)
 
@@ -150,38 +135,17 @@ class TpeSampler(Sampler):
         rows = model.good.sample(rng, self._settings.candidates)
         spare = rng.random(len(self._axes))
         order = ranked(rows, self._axes.active(rows))
-        found = self._first_new((self._axes.decode(rows[i], spare) for i in order), pending)
+        found = self._unseen.first((self._axes.decode(rows[i], spare) for i in order), pending)
         if found is not None or self._unseen.endless:
             return found
         # All candidates are known: little is left, or the model is sure. Choose from what is new.
-        picks = [self._unseen.pick(rng, set(pending)) for _ in range(_PICKS)]
+        picks = [self._unseen.pick(rng, pending) for _ in range(_PICKS)]
         fresh = [pick for pick in picks if pick is not None]
         if not fresh:
             return None
         encoded = [self._axes.encode(params) for _, params in fresh]
         rows = np.array([row for row in encoded if row is not None])
         return fresh[ranked(np.nan_to_num(rows), ~np.isnan(rows))[0]]
-
-    # --- nothing twice ------------------------------------------------------------------------
-
-    def _first_new(
-        self, configurations: Iterable[Params], pending: Mapping[Hashable, Floats]
-    ) -> _Keyed | None:
-        for params in configurations:
-            key = self._space.key(params)
-            if key not in pending and not self._unseen.is_tried(key):
-                return key, params
-        return None
-
-    def _drawn(self, rng: np.random.Generator, pending: Mapping[Hashable, Floats]) -> _Keyed | None:
-        """A random configuration, new if there is one (or if luck has it, in an endless space)."""
-        found = self._first_new((self._space.sample(rng) for _ in range(_REDRAWS)), pending)
-        if found is not None:
-            return found
-        if not self._unseen.endless:
-            return self._unseen.pick(rng, set(pending))
-        params = self._space.sample(rng)
-        return self._space.key(params), params
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Iterable
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from ..core.space import SearchSpace
 from ..core.trial import Params
 
 _DRAWS = 64
-_Keyed = tuple[Hashable, Params]
+Keyed = tuple[Hashable, Params]
+"""A configuration behind its key (`SearchSpace.key`)."""
 
 
 class Unseen:
@@ -52,7 +53,40 @@ class Unseen:
         """Whether the configuration with this key is tried."""
         return key in self._tried
 
-    def pick(self, rng: np.random.Generator, pending: set[Hashable]) -> _Keyed | None:
+    def first(
+        self, configurations: Iterable[Params], pending: Collection[Hashable]
+    ) -> Keyed | None:
+        """The first of these that is new, with its key; None if there is none.
+
+        Args:
+            configurations: What to choose from; no more of it is worked out than needed.
+            pending: Keys of configurations that are taken as well.
+        """
+        for params in configurations:
+            key = self._space.key(params)
+            if key not in pending and key not in self._tried:
+                return key, params
+        return None
+
+    def draw(self, rng: np.random.Generator, pending: Collection[Hashable]) -> Keyed | None:
+        """A random configuration with its key, each parameter drawn evenly on its own scale.
+
+        A draw that is not new is repeated. If that does not help either, the choice is even among
+        all that are left; in an infinite space, where a repetition is next to impossible, a draw
+        is then taken as it comes.
+
+        Returns:
+            None if nothing is left.
+        """
+        found = self.first((self._space.sample(rng) for _ in range(_DRAWS)), pending)
+        if found is not None:
+            return found
+        if not self.endless:
+            return self.pick(rng, pending)
+        params = self._space.sample(rng)
+        return self._space.key(params), params
+
+    def pick(self, rng: np.random.Generator, pending: Collection[Hashable]) -> Keyed | None:
         """One of the untried configurations of a finite space, each as likely as the others.
 
         Args:
