@@ -29,6 +29,7 @@ ROOMS = (
     "executors",
     "reporting",
     "study_files",
+    "points",
     "settings",
     "loop",
     "interrupts",

@@ -207,6 +207,14 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     metavar="N",
     help="For --search grid: values taken of each continuous parameter.  [default: 10]",
 )
+@click.option(
+    "--try",
+    "start_points",
+    multiple=True,
+    metavar="POINT",
+    help='Try this first: "lr=0.001,units=64", or @FILE.json or @FILE.csv with several. What is '
+    "not named takes its default. May be repeated.",
+)
 @click.option("--objective", "metric", metavar="METRIC", help="Metric to optimise.")
 @click.option("--direction", type=click.Choice(["max", "min"]), help="Which way is better.")
 @click.option(
@@ -225,12 +233,18 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @_settings_options
 def run(
-    model_file: Path, study: Path | None, direction: str | None, quiet: bool, **options: Any
+    model_file: Path,
+    study: Path | None,
+    direction: str | None,
+    start_points: tuple[str, ...],
+    quiet: bool,
+    **options: Any,
 ) -> None:
     """Start a study of MODEL_FILE and run it to its end."""
     from .core.trial import Direction
     from .interrupts import end_process
     from .model_file import check_path
+    from .points import read_points
     from .run import Watch, free_directory, start
     from .settings import StudySettings
     from .study_directory import StudyDirectory
@@ -240,6 +254,7 @@ def run(
         source=check_path(model_file),
         working_directory=str(Path.cwd()),
         direction=None if direction is None else Direction(direction),
+        start_points=[point for each in start_points for point in read_points(each)],
         **said,
     )
     directory = free_directory(model_file) if study is None else StudyDirectory(study)

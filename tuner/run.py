@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .core.completion import completed
 from .core.engine import Engine
 from .core.messages import Finish, GrowSpace, StudyOpened, Verdict
 from .core.pruner import PrunerSettings
@@ -118,6 +119,7 @@ def start(
         goal, notes = resolve_goal(settings, found)
         space = SearchSpace.from_json(found.space)
         epochs = resolve_epochs(settings, found)
+        _check_start_points(settings, space)
         plan = _Plan(
             settings=settings,
             goal=goal,
@@ -281,6 +283,7 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
             plan.seed,
             direction=plan.goal.direction,
             grid_resolution=settings.grid_resolution,
+            start_points=settings.start_points,
         )
 
     loop = StudyLoop(
@@ -382,6 +385,15 @@ def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
         points = f", {resolution} values of each continuous parameter"
         return [f"the grid has {size:,} configurations{points if space.size() is None else ''}"]
     return []
+
+
+def _check_start_points(settings: StudySettings, space: SearchSpace) -> None:
+    for number, point in enumerate(settings.start_points, start=1):
+        try:
+            completed(space, point)
+        except UsageError as error:
+            words = ", ".join(f"{name}={value}" for name, value in point.items())
+            raise UsageError(f"start point {number} ({words}): {error.message}") from error
 
 
 def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirectory) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from .core.parameters.checks import plain
 from .core.pruner import HalvingMode, PrunerSettings
 from .core.resources import Capacity, Resources
 from .core.trial import Direction, Goal
@@ -37,6 +38,8 @@ class StudySettings:
         brackets: For hyperband: how many brackets at most.
         pruner_mode: For asha and hyperband: whether the trials that do not go on at a rung stop for
             good ("stop"), or pause and may go on later from their checkpoints ("promote").
+        start_points: What to try first: mappings of hyperparameters to values. One that is not
+            named takes its default, or the middle of its range if it has none.
         trials: The total number of trials; None for the default (the whole grid for `grid`).
         epochs: How many epochs a trial trains at most.
         metric: The metric to optimise.
@@ -64,6 +67,7 @@ class StudySettings:
     min_epochs: int | None = None
     brackets: int | None = None
     pruner_mode: str | None = None
+    start_points: Sequence[Mapping[str, object]] = ()
     trials: int | None = None
     epochs: int | None = None
     metric: str | None = None
@@ -107,6 +111,14 @@ class StudySettings:
             raise UsageError(
                 f"pruner_mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"
             )
+        for point in self.start_points:
+            if not isinstance(point, Mapping) or not all(isinstance(name, str) for name in point):
+                raise UsageError(
+                    f"start_points holds {point!r}; give mappings such as "
+                    '{"lr": 0.001, "units": 64}'
+                )
+        points = [{name: plain(value) for name, value in p.items()} for p in self.start_points]
+        object.__setattr__(self, "start_points", points)
         if self.executor not in EXECUTORS:
             raise UsageError(
                 f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"

@@ -24,6 +24,9 @@ from .study_directory import StudyDirectory
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
 
+_SETTLED = ("source", "working_directory", "search", "seed", "metric", "start_points")
+"""Settings that a study keeps when it is resumed."""
+
 
 class Tuner:
     """Searches the hyperparameters of a model; `fit` takes what Keras's `fit` takes.
@@ -58,7 +61,7 @@ class Tuner:
             `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
             `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
             `grid_resolution`, `pruner`, `reduction_factor`, `min_epochs`, `brackets`,
-            `pruner_mode`.
+            `pruner_mode`, `start_points`.
 
     Raises:
         UsageError: A setting makes no sense.
@@ -142,7 +145,8 @@ class Tuner:
             changes = {
                 name: value
                 for name, value in _fields(settings).items()
-                if name not in ("source", "working_directory", "search", "seed", "metric")
+                if name
+                not in ("source", "working_directory", "search", "seed", "metric", "start_points")
                 and value is not None
             }
             result = resume(self._directory, changes, watch=watch, client=self._client)

@@ -42,6 +42,13 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
         (["run", "good.py", "--executor", "ray"], ["'ray'", "'dask'", "'joblib'"]),
         (["run", "good.py", "--serch", "grid"], ["--serch", "--search"]),
         (["run", "good.py", "--search", "randm"], ["'randm'", "grid", "Did you mean 'random'?"]),
+        (["run", "good.py", "--try", "fast"], ["'fast'", "name=value", "@FILE.csv"]),
+        (["run", "good.py", "--try", "@no.csv"], ["no.csv cannot be read"]),
+        (["run", "good.py", "--try", "y=1"], ["start point 1 (y=1)", "y is unknown", "has x"]),
+        (
+            ["run", "good.py", "--try", "x=0", "--try", "x=2"],
+            ["start point 2 (x=2)", "x is 2", "allowed is 0.0..1.0"],
+        ),
         (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
         (["status"], ["Missing argument 'DIR'"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),

@@ -152,3 +152,14 @@ def test_tpe_goes_on_from_what_it_knows_in_a_grown_space(hptune: Hptune) -> None
     later = trials(hptune.study())[16:]
     assert {trial["origin"] for trial in later} == {"tpe"}
     assert sum(abs(trial["params"]["x"] - 0.3) < 0.2 for trial in later) >= 6
+
+
+def test_start_points_come_first_then_the_defaults_also_after_a_stop(hptune: Hptune) -> None:
+    model = hptune.file("model.py", MODEL)
+    points = hptune.file("points.csv", "a,b\n1,y\n,x\n")
+    first = ("--try", "c=true,a=3", "--try", f"@{points}")
+    ended = hptune("run", model, *first, "--trials", 2, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert hptune("resume", hptune.study(), "--trials", 5).code == 0
+    assert tried(hptune)[:3] == [(3, "x", True), (1, "y", False), (2, "x", False)]
+    assert len(set(tried(hptune))) == 5

@@ -9,11 +9,8 @@ import pytest
 
 from tuner.core.sampler import Sampler
 from tuner.core.space import (
-    BooleanParameter,
     ChoiceParameter,
     FloatParameter,
-    IntParameter,
-    Scale,
     SearchSpace,
 )
 from tuner.core.trial import Direction, Params, Trial, TrialState
@@ -55,25 +52,6 @@ def xs(sampler: Sampler, count: int, name: str = "x") -> list[float]:
 
 
 # --- the start --------------------------------------------------------------------------------
-
-
-def test_defaults_that_somebody_gave_come_first_and_the_middle_of_all_else() -> None:
-    space = SearchSpace(
-        (
-            FloatParameter("given", 1e-4, 1.0, scale=Scale.LOG, default=0.003),
-            FloatParameter("not_given", 1e-4, 1.0, scale=Scale.LOG),
-            IntParameter("units", 1, 9),
-            ChoiceParameter("word", ("relu", "tanh"), default="tanh"),
-            BooleanParameter("flag"),
-        )
-    )
-    (first,) = BayesianSampler(space, 0, direction=Direction.MIN).ask([0])
-    given, not_given = first.params["given"], first.params["not_given"]
-    assert isinstance(given, float)
-    assert isinstance(not_given, float)
-    assert math.isclose(given, 0.003)
-    assert math.isclose(not_given, 0.01)
-    assert (first.params["units"], first.params["word"], first.params["flag"]) == (5, "tanh", False)
 
 
 def test_the_start_is_even() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.sampler import Sampler
 from ..core.space import SearchSpace
-from ..core.trial import Direction
+from ..core.trial import Direction, Suggestion
 from ..errors import UsageError
 
 
@@ -88,8 +89,11 @@ def make_sampler(
     *,
     direction: Direction | None = None,
     grid_resolution: int | None = None,
+    start_points: Sequence[Mapping[str, object]] = (),
 ) -> Sampler:
-    """Make the sampler of this name.
+    """Make the sampler of this name, which begins with what is known to be worth a trial.
+
+    First come the start points, then, for every search but the grid, the space's defaults.
 
     Args:
         name: One of `SEARCH_NAMES`.
@@ -98,6 +102,7 @@ def make_sampler(
         direction: Which values are better; needed by samplers that look at values.
         grid_resolution: How many values a grid takes of a parameter without steps, 2 or more;
             None for 10.
+        start_points: What to try first, as far as it lies in the space; see `core.completion`.
 
     Raises:
         UsageError: There is no such sampler, or it cannot work with these options.
@@ -108,4 +113,25 @@ def make_sampler(
         raise UsageError(
             f"there is no search called {name!r}; allowed are {', '.join(SEARCH_NAMES)}.{hint}"
         )
-    return _MAKERS[name](SamplerOptions(space, seed, direction, grid_resolution))
+    sampler = _MAKERS[name](SamplerOptions(space, seed, direction, grid_resolution))
+    return _beginning(sampler, space, start_points, has_defaults=name != "grid")
+
+
+def _beginning(
+    sampler: Sampler,
+    space: SearchSpace,
+    given: Sequence[Mapping[str, object]],
+    *,
+    has_defaults: bool,
+) -> Sampler:
+    from ..core.completion import completed
+    from .start_points import StartPoints
+
+    points = []
+    for point in given:
+        # A space that changed since the study began may have no room for it any more.
+        with contextlib.suppress(UsageError):
+            points.append(Suggestion(completed(space, point), "start point"))
+    if has_defaults:
+        points.append(Suggestion(completed(space, {}), "defaults"))
+    return StartPoints(sampler, space, points) if points else sampler

@@ -54,7 +54,7 @@ class BayesianSampler(Sampler):
     - Trials that run count as if they had ended as predicted, so that simultaneous suggestions
       keep apart.
     - FAILED trials count as if they had been as bad as the worst one.
-    - The start: what the space gives as defaults, then a scrambled Halton sequence.
+    - The start: a scrambled Halton sequence.
     - Of more than 1,000 finished trials the model knows 1,000: the best third, and of the others
       every so many-th. So the cost of a suggestion does not grow any more.
 

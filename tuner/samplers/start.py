@@ -11,7 +11,7 @@ from .halton import Halton
 
 
 class Start:
-    """The first configurations: what the space gives as defaults, then a scrambled Halton sequence.
+    """The first configurations of a search that learns: a scrambled Halton sequence.
 
     Args:
         axes: The columns of the space.
@@ -24,12 +24,5 @@ class Start:
 
     def params(self, number: int) -> Params:
         """The configuration for the trial with this number."""
-        row = np.full(len(self._axes), np.nan)
-        if number:
-            return self._axes.decode(row, self._points.point(number))
-        for i, axis in enumerate(self._axes.columns):
-            default, lowest = axis.parameter.default, axis.parameter.from_unit(0.0)
-            # The lowest number is what a parameter has for a default if nobody gave one.
-            if not axis.ordered or default != lowest:
-                row[i] = axis.encode(default)
-        return self._axes.decode(row, np.full(len(self._axes), 0.5))
+        nowhere = np.full(len(self._axes), np.nan)
+        return self._axes.decode(nowhere, self._points.point(number))

@@ -55,7 +55,7 @@ class TpeSampler(Sampler):
       Watanabe 2023, section 3.2).
     - Trials that run count among the others, so that simultaneous suggestions keep apart (a
       constant liar). So do FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
-    - The start: what the space gives as defaults, then a scrambled Halton sequence.
+    - The start: a scrambled Halton sequence.
 
     Args:
         space: What to search.

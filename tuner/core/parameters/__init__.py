@@ -11,6 +11,7 @@ Every kind has these in common, and nothing else asks which kind it has before i
 - `from_unit(u)` and `to_unit(value)`: to and from [0, 1], evenly on the parameter's own scale;
 - `explain(value)`: why a value is not allowed; empty if it is;
 - `canonical(value)`: the same value as this parameter would have written it itself;
+- `read(text)`: the value that this text says; the text itself if it says none;
 - `bounds`: kind and allowed values in words.
 """
 

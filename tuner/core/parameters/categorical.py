@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from ...errors import SpaceError
 from ..trial import ParamValue
-from .checks import plain, position, scalar, settle
+from .checks import plain, position, scalar, settle, truth_in, value_in
 from .conditions import Condition
 from .scales import bucket, bucket_centre
 
@@ -92,6 +92,10 @@ class ChoiceParameter:
         found = position(value, self.values)
         return value if found is None else self.values[found]
 
+    def read(self, text: str) -> ParamValue:
+        """The choice that this text says; the text itself if it says none."""
+        return value_in(text, self.values)
+
     def explain(self, value: ParamValue) -> str:
         """Why this value is not allowed; empty if it is."""
         if position(value, self.values) is not None:
@@ -150,6 +154,10 @@ class BooleanParameter:
         """The value as it is."""
         return value
 
+    def read(self, text: str) -> ParamValue:
+        """The truth value that this text says; the text itself if it says none."""
+        return truth_in(text)
+
     def explain(self, value: ParamValue) -> str:
         """Why this value is not allowed; empty if it is."""
         return "" if isinstance(value, bool) else f"{self.name} is {value!r}; give True or False"
@@ -206,6 +214,10 @@ class FixedParameter:
     def canonical(self, value: ParamValue) -> ParamValue:
         """The fixed value itself, where an int stands for a float."""
         return self.value if position(value, self.values) is not None else value
+
+    def read(self, text: str) -> ParamValue:
+        """The value, if this text says it; the text itself if not."""
+        return value_in(text, self.values)
 
     def explain(self, value: ParamValue) -> str:
         """Why this value is not allowed; empty if it is."""

@@ -17,6 +17,8 @@ LARGEST_INTEGER = 2**53
 
 MOST_MULTIPLIED_STEPS = 1_000_000
 
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
 
 def settle(parameter: object, **fields: object) -> None:
     """Set fields of a frozen parameter, in its `__post_init__` only."""
@@ -144,3 +146,39 @@ def position(value: ParamValue, values: Sequence[ParamValue]) -> int | None:
     if type(value) is int and isinstance(values[0], float) and is_number(value):
         value = float(value)
     return next((i for i, other in enumerate(values) if typed_equal(value, other)), None)
+
+
+def number_in(text: str) -> int | float | str:
+    """The number that this text says, an int if it is written as one; else the text itself.
+
+    >>> number_in("64"), number_in("1e-3"), number_in("many")
+    (64, 0.001, 'many')
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def truth_in(text: str) -> bool | str:
+    """The truth value that this text says; else the text itself.
+
+    >>> truth_in("True"), truth_in("no"), truth_in("maybe")
+    (True, False, 'maybe')
+    """
+    return _TRUTHS.get(text.lower(), text)
+
+
+def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
+    """Which of these values the text says, as it is or as a number; else the text itself.
+
+    >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
+    (0.5, '1', '2')
+    """
+    for reading in (text, number_in(text), truth_in(text)):
+        found = position(reading, values)
+        if found is not None:
+            return values[found]
+    return text

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from ..trial import ParamValue
-from .checks import check_default, check_range, finite_float, is_number, settle, whole_number
+from .checks import (
+    check_default,
+    check_range,
+    finite_float,
+    is_number,
+    number_in,
+    settle,
+    whole_number,
+)
 from .conditions import Condition
 from .scales import (
     LinearSteps,
@@ -102,6 +110,10 @@ class FloatParameter:
         step = self.values[_nearest(self.values, number)]
         slack = self.step * 1e-9 if self.step and self.scale is Scale.LINEAR else 0.0
         return step if math.isclose(step, number, rel_tol=1e-9, abs_tol=slack) else number
+
+    def read(self, text: str) -> ParamValue:
+        """The number that this text says; the text itself if it says none."""
+        return number_in(text)
 
     def explain(self, value: ParamValue) -> str:
         """Why this value is not allowed; empty if it is."""
@@ -198,6 +210,12 @@ class IntParameter:
     def canonical(self, value: ParamValue) -> ParamValue:
         """The value as it is."""
         return value
+
+    def read(self, text: str) -> ParamValue:
+        """The number that this text says, a whole one as an int; the text if it says none."""
+        number = number_in(text)
+        is_whole = isinstance(number, float) and number.is_integer()
+        return int(number) if is_whole else number
 
     def explain(self, value: ParamValue) -> str:
         """Why this value is not allowed; empty if it is."""
