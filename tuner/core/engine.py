@@ -524,11 +524,6 @@ class Engine:
         return None if self._best is None else self._trials[self._best].trial
 
     @property
-    def has_room(self) -> bool:
-        """Whether some worker has room for another attempt."""
-        return bool(self._places.rooms(at_most=1))
-
-    @property
     def active_seconds(self) -> float:
         """How long masters have worked on this study; the time between them does not count."""
         return self._active_seconds
@@ -608,6 +603,14 @@ class Engine:
             best = self.best
             if best is None or self._config.goal.direction.better(trial.value or 0.0, best.value):
                 raise AssertionError(f"trial {trial.number} is better than the best, {best}")
+        if self._opened and self._ending is None and self._places.rooms(at_most=1):
+            if self._waiting:
+                raise AssertionError(f"{self._waiting} wait, and there is room")
+            if (
+                self._counts[TrialState.PAUSED]
+                and self._pruner.promotion(is_last=False) is not None
+            ):
+                raise AssertionError("a paused trial could go on, and there is room")
         if self._finished and self._running:
             raise AssertionError("finished with attempts running")
         if self._finished and self._ending is None and self._counts[TrialState.PAUSED]:

@@ -88,7 +88,7 @@ class _Racer:
     bracket: int
     arrivals: list[tuple[int, float]] = field(default_factory=list)
     passed: int = 0
-    is_paused: bool = False
+    state: TrialState = TrialState.RUNNING
 
 
 class HalvingPruner(Pruner):
@@ -146,12 +146,12 @@ class HalvingPruner(Pruner):
 
     def report(self, trial: int, step: int, value: float) -> None:
         """Take note of a trial's value."""
+        racer = self._racer(trial)
+        if racer.state.is_final:
+            return
         loss = self._sign * value
         if self._best is None or (loss, trial) < self._best:
             self._best = (loss, trial)
-        racer = self._racers.get(trial)
-        if racer is None:
-            racer = self._racers[trial] = _Racer(self._cycle[trial % len(self._cycle)])
         arrivals = racer.arrivals
         rungs = self._brackets[racer.bracket]
         for k, level in enumerate(self._levels[racer.bracket :]):
@@ -170,21 +170,25 @@ class HalvingPruner(Pruner):
         del rung.losses[rung.rank(entry)]
         racer.arrivals[k] = arrival
         insort(rung.losses, (arrival[1], trial))
-        if racer.is_paused and k == len(racer.arrivals) - 1:
+        if racer.state is TrialState.PAUSED and k == len(racer.arrivals) - 1:
             heapq.heappush(rung.resting, (arrival[1], trial))
 
     def moved(self, trial: int, state: TrialState) -> None:
         """Take note of where a trial stands."""
-        racer = self._racers.get(trial)
-        if racer is None:
-            return
-        racer.is_paused = state is TrialState.PAUSED
+        racer = self._racer(trial)
+        racer.state = state
         if state in (TrialState.RUNNING, TrialState.WAITING):
             racer.passed = len(racer.arrivals)
-        elif racer.is_paused and racer.arrivals:
+        elif state is TrialState.PAUSED and racer.arrivals:
             k = len(racer.arrivals) - 1
             rung = self._brackets[racer.bracket][k]
             heapq.heappush(rung.resting, (racer.arrivals[k][1], trial))
+
+    def _racer(self, trial: int) -> _Racer:
+        racer = self._racers.get(trial)
+        if racer is None:
+            racer = self._racers[trial] = _Racer(self._cycle[trial % len(self._cycle)])
+        return racer
 
     def decide(self, trial: int) -> Decision:
         """Judge a trial at the highest rung that it has come to and was not let through."""
@@ -221,7 +225,7 @@ class HalvingPruner(Pruner):
         while rung.resting:
             loss, trial = rung.resting[0]
             racer = self._racers[trial]
-            rests_here = racer.is_paused and k == len(racer.arrivals) - 1
+            rests_here = racer.state is TrialState.PAUSED and k == len(racer.arrivals) - 1
             if rests_here and racer.arrivals[k][1] == loss:
                 return loss, trial
             heapq.heappop(rung.resting)

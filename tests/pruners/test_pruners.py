@@ -1,0 +1,207 @@
+"""Our own pruners keep the contract; and each does what its source says."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tuner.core.pruner import Decision, HalvingMode, NeverPrune, Pruner, PrunerSettings
+from tuner.core.trial import Direction, Goal, TrialState
+from tuner.errors import UsageError
+from tuner.pruners import PRUNER_NAMES, make_pruner
+from tuner.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
+from tuner.pruners.median import MedianPruner
+from tuner.testing.pruners import EPOCHS, PrunerSuite
+
+
+def made(name: str, direction: Direction = Direction.MAX, **settings: object) -> Pruner:
+    asked = PrunerSettings(name=name, **{"epochs": EPOCHS, **settings})  # type: ignore[arg-type]
+    return make_pruner(asked, Goal("score", direction))
+
+
+class TestNever(PrunerSuite):
+    prunes = False
+
+    def make(self, direction: Direction) -> Pruner:
+        return NeverPrune()
+
+
+class TestAshaThatStops(PrunerSuite):
+    def make(self, direction: Direction) -> Pruner:
+        return made("asha", direction)
+
+
+class TestAshaThatPromotes(PrunerSuite):
+    def make(self, direction: Direction) -> Pruner:
+        return made("asha", direction, mode=HalvingMode.PROMOTE)
+
+
+class TestAshaWithOtherSettings(PrunerSuite):
+    def make(self, direction: Direction) -> Pruner:
+        return made("asha", direction, reduction_factor=2, min_epochs=3)
+
+
+class TestHyperbandThatStops(PrunerSuite):
+    def make(self, direction: Direction) -> Pruner:
+        return made("hyperband", direction)
+
+
+class TestHyperbandThatPromotes(PrunerSuite):
+    def make(self, direction: Direction) -> Pruner:
+        return made("hyperband", direction, mode=HalvingMode.PROMOTE)
+
+
+class TestMedian(PrunerSuite):
+    judges_at_rungs_only = False
+
+    def make(self, direction: Direction) -> Pruner:
+        return made("median", direction)
+
+
+# --- rungs and brackets ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 10, 27, 52, 81, 100, 243, 1_000, 3**20, 10**15])
+@pytest.mark.parametrize("factor", [2, 3, 4, 10])
+@pytest.mark.parametrize("least", [1, 2, 5])
+def test_rungs_are_exact_powers(epochs: int, factor: int, least: int) -> None:
+    rungs = rung_levels(min_epochs=least, reduction_factor=factor, epochs=epochs)
+    assert rungs == tuple(least * factor**k for k in range(len(rungs)))
+    assert all(rung < epochs for rung in rungs)
+    # A rung more would be too near to the end, or beyond it.
+    following = least * factor ** len(rungs)
+    assert following**2 * factor > epochs**2 or following >= epochs
+
+
+def test_without_a_known_end_there_are_rungs_as_far_as_anybody_goes() -> None:
+    assert rung_levels(min_epochs=1, reduction_factor=3)[:4] == (1, 3, 9, 27)
+
+
+def test_brackets_have_the_sizes_of_hyperband() -> None:
+    # Li et al. 2018, table 1: R = 81, eta = 3 begin with 81, 34, 15, 8 and 5 configurations.
+    cycle = bracket_cycle(5, rungs=4, reduction_factor=3)
+    assert [cycle.count(bracket) for bracket in range(5)] == [81, 34, 15, 8, 5]
+    for bracket in range(5):
+        turns = [turn for turn, each in enumerate(cycle) if each == bracket]
+        gaps = [b - a for a, b in itertools.pairwise(turns)]
+        assert max(gaps) <= 2 * len(cycle) / len(turns) + 1, "spread evenly"
+
+
+def test_a_bracket_races_for_itself() -> None:
+    pruner = made("hyperband", epochs=9)
+    assert pruner.rungs == (1, 3)
+    cycle = bracket_cycle(3, rungs=2, reduction_factor=3)
+    first, second = (cycle.index(bracket) for bracket in (0, 1))
+    last = cycle.index(2)
+    best = cycle.index(0, first + 1)
+    pruner.report(best, 1, 1.0)
+    for trial in (first, second, last):
+        pruner.report(trial, 1, 0.1)
+    assert pruner.decide(first) is Decision.STOP
+    assert pruner.decide(second) is Decision.CONTINUE, "its first rung is at step 3"
+    pruner.report(second, 3, 0.1)
+    assert pruner.decide(second) is Decision.CONTINUE, "the first of its bracket"
+    pruner.report(last, 8, 0.1)
+    assert pruner.decide(last) is Decision.CONTINUE, "the last bracket is never judged"
+
+
+# --- the traces that the contract tells -----------------------------------------------------
+
+
+def test_the_trace_of_halving_that_stops() -> None:
+    p = made("asha", epochs=9)
+    p.report(0, 1, 0.5)
+    assert p.decide(0) is Decision.CONTINUE
+    p.moved(0, TrialState.RUNNING)
+    p.report(1, 1, 0.4)
+    assert p.decide(1) is Decision.STOP
+    p.moved(1, TrialState.PRUNED)
+    p.report(0, 2, 0.5)
+    assert p.decide(0) is Decision.CONTINUE
+    p.report(2, 1, 0.6)
+    assert p.decide(2) is Decision.CONTINUE
+    assert p.decide(0) is Decision.CONTINUE
+
+
+def test_the_trace_of_halving_that_promotes() -> None:
+    p = made("asha", epochs=9, mode=HalvingMode.PROMOTE)
+    promoted = []
+    for trial, value in enumerate((0.5, 0.4, 0.3)):
+        p.report(trial, 1, value)
+        assert p.decide(trial) is Decision.PAUSE
+        p.moved(trial, TrialState.PAUSED)
+        promoted.append(p.promotion(is_last=False))
+    assert promoted == [None, None, 0]
+    p.moved(0, TrialState.RUNNING)
+    assert p.promotion(is_last=False) is None
+    p.report(0, 3, 0.7)
+    assert p.decide(0) is Decision.PAUSE
+    p.moved(0, TrialState.PAUSED)
+    assert p.promotion(is_last=False) is None
+    assert p.promotion(is_last=True) == 0
+
+
+def test_higher_rungs_are_promoted_first() -> None:
+    p = HalvingPruner(
+        direction=Direction.MAX, rungs=(1, 3), reduction_factor=2, mode=HalvingMode.PROMOTE
+    )
+    for trial in range(8):
+        p.report(trial, 1, trial / 10)
+        p.moved(trial, TrialState.PAUSED)
+    for trial in (7, 6):
+        assert p.promotion(is_last=False) == trial
+        p.moved(trial, TrialState.RUNNING)
+        p.report(trial, 3, trial / 10)
+        p.moved(trial, TrialState.PAUSED)
+    assert p.promotion(is_last=False) == 7, "two at step 3 before two more at step 1"
+    p.moved(7, TrialState.RUNNING)
+    assert p.promotion(is_last=False) == 5
+
+
+def test_the_median_of_the_complete_trials_counts() -> None:
+    p = MedianPruner(direction=Direction.MIN, min_epochs=2, rungs=(2,), warm_up_trials=3)
+    for trial, loss in enumerate((1.0, 2.0, 3.0)):
+        for step in (1, 2, 3):
+            p.report(trial, step, loss)
+        if trial == 2:
+            p.report(9, 3, 9.0)
+            assert p.decide(9) is Decision.CONTINUE, "two complete trials are too few"
+        p.moved(trial, TrialState.COMPLETE)
+    assert p.decide(9) is Decision.STOP
+    p.report(8, 1, 9.0)
+    assert p.decide(8) is Decision.CONTINUE, "before the first epoch that counts"
+    p.report(7, 2, 2.0)
+    assert p.decide(7) is Decision.CONTINUE, "as good as the median"
+    p.report(6, 2, 2.1)
+    assert p.decide(6) is Decision.STOP
+    p.moved(6, TrialState.PRUNED)
+    p.report(5, 2, 2.05)
+    assert p.decide(5) is Decision.STOP, "what was stopped is no measure"
+    p.report(4, 17, 99.0)
+    assert p.decide(4) is Decision.CONTINUE, "nobody was there"
+
+
+# --- the registry ---------------------------------------------------------------------------
+
+
+def test_every_name_makes_a_pruner() -> None:
+    assert PRUNER_NAMES == ("none", "asha", "hyperband", "median")
+    assert all(isinstance(made(name), Pruner) for name in PRUNER_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"name": "ahsa"}, "Did you mean 'asha'"),
+        ({"name": "asha", "reduction_factor": 1}, "whole numbers from 2 on"),
+        ({"name": "asha", "min_epochs": 0}, "whole numbers from 1 on"),
+        ({"name": "asha", "min_epochs": 30}, "say a smaller --min-epochs"),
+        ({"name": "asha", "brackets": 2}, "--pruner hyperband"),
+        ({"name": "hyperband", "brackets": 9}, "4 at most"),
+        ({"name": "hyperband", "epochs": None}, "say --epochs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        made(**settings)  # type: ignore[arg-type]

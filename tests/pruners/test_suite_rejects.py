@@ -1,0 +1,239 @@
+"""The suite for pruners turns away what breaks the contract: each test can fail."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tuner.core.pruner import Decision, HalvingMode, NeverPrune, Pruner
+from tuner.core.trial import Direction, TrialState
+from tuner.pruners.halving import HalvingPruner
+from tuner.testing.pruners import EPOCHS, PrunerSuite
+
+
+class Sound(HalvingPruner):
+    """To be broken by subclasses."""
+
+    mode = HalvingMode.STOP
+    levels: tuple[int, ...] = (1, 3, 9)
+
+    def __init__(self, direction: Direction) -> None:
+        super().__init__(direction=direction, rungs=self.levels, reduction_factor=3, mode=self.mode)
+
+
+class SoundPromoter(Sound):
+    mode = HalvingMode.PROMOTE
+
+
+class NeverPromotes(SoundPromoter):
+    def promotion(self, *, is_last: bool) -> int | None:
+        return None
+
+
+class PromotesBeforeTheEndOnly(SoundPromoter):
+    def promotion(self, *, is_last: bool) -> int | None:
+        return super().promotion(is_last=False)
+
+
+class PromotesWhoRuns(SoundPromoter):
+    def promotion(self, *, is_last: bool) -> int | None:
+        return super().promotion(is_last=is_last) if is_last else 0
+
+
+class StopsAnybody(Sound):
+    def decide(self, trial: int) -> Decision:
+        return Decision.STOP if trial % 2 else Decision.CONTINUE
+
+
+class StopsTheFirst(Sound):
+    def decide(self, trial: int) -> Decision:
+        decision = super().decide(trial)
+        return Decision.STOP if trial == 0 else decision
+
+
+class TakesTheLastValue(Sound):
+    """Judges by what is told of the trial alone, so a leader may be among the worst."""
+
+    def decide(self, trial: int) -> Decision:
+        self._best = None
+        racer = self._racers.get(trial)
+        if racer is not None and racer.arrivals and trial == len(self._racers) - 1 and trial > 5:
+            return Decision.STOP
+        return super().decide(trial)
+
+
+class NeverStops(NeverPrune):
+    """Has rungs and heeds them not."""
+
+    def __init__(self, direction: Direction) -> None:
+        pass
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        return (1, 3, 9)
+
+
+class StopsAllEquals(Sound):
+    def decide(self, trial: int) -> Decision:
+        decision = super().decide(trial)
+        losses = [loss for loss, _ in self._brackets[0][0].losses]
+        return Decision.STOP if len(set(losses)) == 1 else decision
+
+
+class ChangesItsMind(Sound):
+    asked = 0
+
+    def decide(self, trial: int) -> Decision:
+        self.asked += 1
+        decision = super().decide(trial)
+        if decision is Decision.STOP and self.asked % 3 == 0:
+            return Decision.CONTINUE
+        return decision
+
+
+class LetsThroughWhenAsked(Sound):
+    def decide(self, trial: int) -> Decision:
+        decision = super().decide(trial)
+        if decision is Decision.CONTINUE:
+            self.moved(trial, TrialState.RUNNING)
+        else:
+            self.report(10_000 + trial, 1, 0.0)
+        return decision
+
+
+class CountsReports(Sound):
+    """A report that is told again counts again."""
+
+    reports = 0
+
+    def report(self, trial: int, step: int, value: float) -> None:
+        self.reports += 1
+        super().report(trial, step, value)
+        # More and more must be there before anybody is stopped.
+        self._factor = 2 + self.reports // 40
+
+
+class KeepsTheFirstToCome(Sound):
+    """A message that was overtaken is lost."""
+
+    def report(self, trial: int, step: int, value: float) -> None:
+        racer = self._racers.get(trial)
+        if racer is None or not racer.arrivals or step > racer.arrivals[-1][0]:
+            super().report(trial, step, value)
+
+
+class ListensToTheDead(Sound):
+    def report(self, trial: int, step: int, value: float) -> None:
+        racer = self._racers.get(trial)
+        if racer is not None and racer.passed == -1:
+            self._factor += 1
+        super().report(trial, step, value)
+
+    def moved(self, trial: int, state: TrialState) -> None:
+        super().moved(trial, state)
+        if state.is_final and trial in self._racers:
+            self._racers[trial].passed = -1
+
+
+class LikesMore(Sound):
+    def __init__(self, direction: Direction) -> None:
+        super().__init__(Direction.MAX)
+
+
+class KnowsEveryTrial(Sound):
+    def decide(self, trial: int) -> Decision:
+        assert trial in self._racers
+        return super().decide(trial)
+
+
+class RoundsLogarithms(Sound):
+    levels = (1, 2.9999999999999996, 9)  # type: ignore[assignment]
+
+
+class JudgesAtOddSteps(Sound):
+    def decide(self, trial: int) -> Decision:
+        racer = self._racers.get(trial)
+        is_leader = self._best is not None and self._best[1] == trial
+        if racer is not None and racer.passed and not is_leader and trial % 5 == 4:
+            return Decision.STOP
+        return super().decide(trial)
+
+
+class WantsEveryStep(Sound):
+    """Stops the leader, too, if it finds a step left out."""
+
+    def __init__(self, direction: Direction) -> None:
+        super().__init__(direction)
+        self.asked_at: dict[int, int] = {}
+        self.at: dict[int, int] = {}
+
+    def report(self, trial: int, step: int, value: float) -> None:
+        super().report(trial, step, value)
+        self.at[trial] = step
+
+    def decide(self, trial: int) -> Decision:
+        left_out = self.at.get(trial, 0) - self.asked_at.get(trial, 0) > 5
+        self.asked_at[trial] = self.at.get(trial, 0)
+        return Decision.STOP if left_out else super().decide(trial)
+
+
+CAUGHT_BY: list[tuple[type[Pruner], str]] = [
+    (NeverPromotes, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
+    (PromotesBeforeTheEndOnly, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
+    (PromotesWhoRuns, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
+    (NeverStops, "test_poor_trials_are_spared_their_epochs"),
+    (StopsAnybody, "test_the_best_trial_seen_so_far_is_never_stopped"),
+    (StopsTheFirst, "test_the_best_trial_seen_so_far_is_never_stopped"),
+    (TakesTheLastValue, "test_the_best_trial_seen_so_far_is_never_stopped"),
+    (StopsAllEquals, "test_equal_trials_leave_one_that_is_trained_in_full"),
+    (ChangesItsMind, "test_asking_changes_nothing"),
+    (LetsThroughWhenAsked, "test_asking_changes_nothing"),
+    (CountsReports, "test_facts_that_are_told_twice_count_once"),
+    (KeepsTheFirstToCome, "test_reports_may_come_late_and_in_another_order"),
+    (ListensToTheDead, "test_what_comes_after_a_trial_is_over_is_ignored"),
+    (LikesMore, "test_the_direction_makes_no_difference"),
+    (KnowsEveryTrial, "test_trials_that_said_nothing_go_on"),
+    (RoundsLogarithms, "test_rungs_are_whole_numbers_that_ascend"),
+    (JudgesAtOddSteps, "test_trials_are_judged_at_rungs_and_nowhere_else"),
+    (WantsEveryStep, "test_steps_may_be_left_out"),
+]
+TESTS = [name for name in vars(PrunerSuite) if name.startswith("test_")]
+
+
+def run(pruner: type[Pruner], test: str) -> None:
+    """Run an inherited test as pytest would, with each of its arguments."""
+
+    class Suite(PrunerSuite):
+        def make(self, direction: Direction) -> Pruner:
+            return pruner(direction)  # type: ignore[call-arg]
+
+    method = getattr(Suite(), test)
+    given: list[dict[str, object]] = [{}]
+    for mark in getattr(method, "pytestmark", []):
+        name, values = mark.args
+        given = [{**each, name: value} for each in given for value in values]
+    assert set(inspect.signature(method).parameters) == set(given[0])
+    for arguments in given:
+        method(**arguments)
+
+
+@pytest.mark.parametrize(("broken", "test"), CAUGHT_BY)
+def test_a_broken_pruner_is_rejected(broken: type[Pruner], test: str) -> None:
+    with pytest.raises(AssertionError):
+        run(broken, test)
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_every_test_of_the_suite_rejects_something(test: str) -> None:
+    assert test in {name for _, name in CAUGHT_BY}
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("sound", [Sound, SoundPromoter])
+def test_sound_pruners_pass(sound: type[Pruner], test: str) -> None:
+    run(sound, test)
+
+
+def test_the_epochs_of_the_suite_leave_room_for_rungs() -> None:
+    assert max(Sound.levels) < EPOCHS
