@@ -29,6 +29,7 @@ ROOMS = (
     "executors",
     "reporting",
     "study_files",
+    "earlier_studies",
     "points",
     "settings",
     "loop",

@@ -215,6 +215,13 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     help='Try this first: "lr=0.001,units=64", or @FILE.json or @FILE.csv with several. What is '
     "not named takes its default. May be repeated.",
 )
+@click.option(
+    "--warm-start",
+    multiple=True,
+    metavar="DIR",
+    help="Learn from the earlier study in DIR, and try its best configuration first. The spaces "
+    "may differ in part. May be repeated.",
+)
 @click.option("--objective", "metric", metavar="METRIC", help="Metric to optimise.")
 @click.option("--direction", type=click.Choice(["max", "min"]), help="Which way is better.")
 @click.option(

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from .core.completion import completed
+from .core.earlier import EarlierStudy
 from .core.engine import Engine
 from .core.messages import Finish, GrowSpace, StudyOpened, Verdict
 from .core.pruner import PrunerSettings
 from .core.sampler import Sampler
 from .core.space import SearchSpace
 from .core.trial import Direction, Goal
+from .earlier_studies import read_earlier, words
 from .errors import (
     ModelFileError,
     ObjectiveFailedError,
@@ -84,6 +86,7 @@ class _Plan:
     pruner: PrunerSettings
     seed: int
     space: SearchSpace
+    studies: tuple[EarlierStudy, ...]
     shape: LocalShape
     notes: tuple[str, ...]
 
@@ -113,6 +116,8 @@ def start(
     # Fails on an unknown name before seconds are spent on reading the model.
     make_sampler(settings.search, SearchSpace(), 0, direction=Direction.MAX)
     _checked_pruner(settings, settings.epochs or _PLENTY, Goal("", Direction.MAX))
+    for name in settings.warm_start:
+        StudyDirectory(Path(name)).open()
     with Workforce(settings, client) as workers:
         _tell_reading(settings, watch)
         found = workers.read_objective()
@@ -120,6 +125,7 @@ def start(
         space = SearchSpace.from_json(found.space)
         epochs = resolve_epochs(settings, found)
         _check_start_points(settings, space)
+        studies = tuple(read_earlier(name, goal, space) for name in settings.warm_start)
         plan = _Plan(
             settings=settings,
             goal=goal,
@@ -127,8 +133,14 @@ def start(
             pruner=_checked_pruner(settings, epochs, goal),
             seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
             space=space,
+            studies=studies,
             shape=workers.shape(found.constants),
-            notes=(*found.warnings, *notes, *_space_notes(settings, space)),
+            notes=(
+                *found.warnings,
+                *notes,
+                *_space_notes(settings, space),
+                *(words(study, space) for study in studies),
+            ),
         )
         existed = directory.path.exists()
         directory.create()
@@ -142,6 +154,7 @@ def start(
             "seed": plan.seed,
             "space": space.to_json(),
             "declared_space": space.to_json(),
+            "warm_start": [study.to_json() for study in studies],
             "is_keras": found.is_keras,
         }
         try:
@@ -227,6 +240,7 @@ def resume(
                 pruner=_checked_pruner(settings, epochs, goal),
                 seed=facts["seed"],
                 space=space,
+                studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
                 shape=workers.shape(found.constants),
                 notes=(*found.warnings, *_resume_notes(engine)),
             )
@@ -284,6 +298,7 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
             direction=plan.goal.direction,
             grid_resolution=settings.grid_resolution,
             start_points=settings.start_points,
+            studies=plan.studies,
         )
 
     loop = StudyLoop(

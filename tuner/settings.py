@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -40,6 +41,7 @@ class StudySettings:
             good ("stop"), or pause and may go on later from their checkpoints ("promote").
         start_points: What to try first: mappings of hyperparameters to values. One that is not
             named takes its default, or the middle of its range if it has none.
+        warm_start: Directories of earlier studies to learn from.
         trials: The total number of trials; None for the default (the whole grid for `grid`).
         epochs: How many epochs a trial trains at most.
         metric: The metric to optimise.
@@ -68,6 +70,7 @@ class StudySettings:
     brackets: int | None = None
     pruner_mode: str | None = None
     start_points: Sequence[Mapping[str, object]] = ()
+    warm_start: Sequence[str] = ()
     trials: int | None = None
     epochs: int | None = None
     metric: str | None = None
@@ -119,6 +122,11 @@ class StudySettings:
                 )
         points = [{name: plain(value) for name, value in p.items()} for p in self.start_points]
         object.__setattr__(self, "start_points", points)
+        if isinstance(self.warm_start, str | os.PathLike):
+            raise UsageError(
+                f"warm_start is {str(self.warm_start)!r}; give a list of directories, even of one"
+            )
+        object.__setattr__(self, "warm_start", [str(each) for each in self.warm_start])
         if self.executor not in EXECUTORS:
             raise UsageError(
                 f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"

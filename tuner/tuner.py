@@ -24,7 +24,9 @@ from .study_directory import StudyDirectory
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
 
-_SETTLED = ("source", "working_directory", "search", "seed", "metric", "start_points")
+_SETTLED = (
+    "source", "working_directory", "search", "seed", "metric", "start_points", "warm_start",
+)  # fmt: skip
 """Settings that a study keeps when it is resumed."""
 
 
@@ -61,7 +63,8 @@ class Tuner:
             `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
             `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
             `grid_resolution`, `pruner`, `reduction_factor`, `min_epochs`, `brackets`,
-            `pruner_mode`, `start_points`.
+            `pruner_mode`, `start_points`,
+            `warm_start`.
 
     Raises:
         UsageError: A setting makes no sense.
@@ -145,9 +148,7 @@ class Tuner:
             changes = {
                 name: value
                 for name, value in _fields(settings).items()
-                if name
-                not in ("source", "working_directory", "search", "seed", "metric", "start_points")
-                and value is not None
+                if name not in _SETTLED and value is not None
             }
             result = resume(self._directory, changes, watch=watch, client=self._client)
             return self._finished(result)

@@ -49,6 +49,7 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
             ["run", "good.py", "--try", "x=0", "--try", "x=2"],
             ["start point 2 (x=2)", "x is 2", "allowed is 0.0..1.0"],
         ),
+        (["run", "good.py", "--warm-start", "nowhere"], ["no study", "nowhere"]),
         (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
         (["status"], ["Missing argument 'DIR'"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),

@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import json
+import shutil
 import sqlite3
 
 from real_runs import Hptune, trials, wait_for
@@ -163,3 +164,36 @@ def test_start_points_come_first_then_the_defaults_also_after_a_stop(hptune: Hpt
     assert hptune("resume", hptune.study(), "--trials", 5).code == 0
     assert tried(hptune)[:3] == [(3, "x", True), (1, "y", False), (2, "x", False)]
     assert len(set(tried(hptune))) == 5
+
+
+def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune) -> None:
+    model = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)")
+    tpe = ("--search", "tpe", "--seed", 1)
+    assert hptune("run", model, *tpe, "--trials", 8, "--study", hptune.study("old")).code == 0
+    old = trials(hptune.study("old"))
+    best = min(t["params"]["x"] for t in old if t["params"]["x"] <= 0.6)
+    hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            return hp.Float("x", 0.0, 0.6) + hp.Int("n", 1, 9)
+        """,
+    )
+    warm = ("--warm-start", hptune.study("old"))
+    ended = hptune("run", model, *tpe, *warm, "--trials", 2, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    inside = sum(trial["params"]["x"] <= 0.6 for trial in old)
+    assert 0 < inside < 8
+    assert f"warm start: {inside} of 8 trials of " in ended.err
+    assert f"({8 - inside} outside the present bounds)" in ended.err
+    shutil.rmtree(hptune.study("old"))
+    assert hptune("resume", hptune.study(), "--trials", 8).code == 0
+    found = trials(hptune.study())
+    assert found[0]["params"] == {"x": best, "n": 5}
+    assert found[0]["origin"] == f"best of {hptune.study('old')}"
+    assert found[2]["origin"] in ("tpe", "tpe (start)")
+
+    hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('z', 0.0, 1.0)")
+    ended = hptune("run", model, "--warm-start", hptune.study(), "--study", hptune.study("b"))
+    assert ended.code == 2
+    assert "no hyperparameter in common with this study: there are n, x in it and z" in ended.err

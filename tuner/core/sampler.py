@@ -49,4 +49,6 @@ class Sampler(abc.ABC):
         repeated; the latest call for a number counts. The trial need not come from this sampler:
         it may be a start point of the user's, or lie outside the space (a study whose space
         changed); what makes no sense to the sampler is ignored. FAILED trials have `value` None.
+        Numbers below 0 are trials of earlier studies (a warm start): to learn from, with values
+        that may change with a later call; in this study their configurations are new.
         """

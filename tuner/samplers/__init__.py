@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..core.completion import completed
+from ..core.earlier import EarlierStudy
 from ..core.sampler import Sampler
 from ..core.space import SearchSpace
 from ..core.trial import Direction, Suggestion
@@ -90,10 +92,12 @@ def make_sampler(
     direction: Direction | None = None,
     grid_resolution: int | None = None,
     start_points: Sequence[Mapping[str, object]] = (),
+    studies: Sequence[EarlierStudy] = (),
 ) -> Sampler:
     """Make the sampler of this name, which begins with what is known to be worth a trial.
 
-    First come the start points, then, for every search but the grid, the space's defaults.
+    First come the start points, then the best of each earlier study, then, for every search but
+    the grid, the space's defaults.
 
     Args:
         name: One of `SEARCH_NAMES`.
@@ -103,6 +107,7 @@ def make_sampler(
         grid_resolution: How many values a grid takes of a parameter without steps, 2 or more;
             None for 10.
         start_points: What to try first, as far as it lies in the space; see `core.completion`.
+        studies: Earlier studies to learn from.
 
     Raises:
         UsageError: There is no such sampler, or it cannot work with these options.
@@ -113,25 +118,31 @@ def make_sampler(
         raise UsageError(
             f"there is no search called {name!r}; allowed are {', '.join(SEARCH_NAMES)}.{hint}"
         )
-    sampler = _MAKERS[name](SamplerOptions(space, seed, direction, grid_resolution))
-    return _beginning(sampler, space, start_points, has_defaults=name != "grid")
-
-
-def _beginning(
-    sampler: Sampler,
-    space: SearchSpace,
-    given: Sequence[Mapping[str, object]],
-    *,
-    has_defaults: bool,
-) -> Sampler:
-    from ..core.completion import completed
     from .start_points import StartPoints
 
-    points = []
+    options = SamplerOptions(space, seed, direction, grid_resolution)
+    sampler = _MAKERS[name](options)
+    if studies and direction is not None:
+        from .warm_start import WarmStart
+
+        sampler = WarmStart(_MAKERS[name](options), sampler, space, studies, direction=direction)
+    points = [
+        *_fitting(space, start_points),
+        *_best_ones(space, studies),
+        *([] if name == "grid" else [Suggestion(completed(space, {}), "defaults")]),
+    ]
+    return StartPoints(sampler, space, points) if points else sampler
+
+
+def _fitting(space: SearchSpace, given: Sequence[Mapping[str, object]]) -> Iterator[Suggestion]:
     for point in given:
         # A space that changed since the study began may have no room for it any more.
         with contextlib.suppress(UsageError):
-            points.append(Suggestion(completed(space, point), "start point"))
-    if has_defaults:
-        points.append(Suggestion(completed(space, {}), "defaults"))
-    return StartPoints(sampler, space, points) if points else sampler
+            yield Suggestion(completed(space, point), "start point")
+
+
+def _best_ones(space: SearchSpace, studies: Sequence[EarlierStudy]) -> Iterator[Suggestion]:
+    for study in studies:
+        params = study.best_within(space)
+        if params is not None:
+            yield Suggestion(params, f"best of {study.name}")

@@ -58,4 +58,5 @@ class GridSampler(Sampler):
 
     def tell(self, trial: Trial) -> None:
         """Pass this trial's combination over from now on."""
-        self._tried.add(self._space.key(trial.params))
+        if trial.number >= 0:
+            self._tried.add(self._space.key(trial.params))

@@ -42,4 +42,4 @@ class RandomSampler(Sampler):
 
     def tell(self, trial: Trial) -> None:
         """Remember that this configuration is tried."""
-        self._unseen.note(trial.params)
+        self._unseen.note(trial)

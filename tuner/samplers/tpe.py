@@ -82,7 +82,7 @@ class TpeSampler(Sampler):
 
     def tell(self, trial: Trial) -> None:
         """Take note of the trial; only its last standing counts."""
-        self._unseen.note(trial.params)
+        self._unseen.note(trial)
         self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.configurations import Configurations
 from ..core.space import SearchSpace
-from ..core.trial import Params
+from ..core.trial import Params, Trial
 
 _DRAWS = 64
 Keyed = tuple[Hashable, Params]
@@ -36,8 +36,14 @@ class Unseen:
         """Whether the space is infinite."""
         return self._all is None
 
-    def note(self, params: Params) -> None:
-        """Take a configuration for tried; it may lie outside the space, and be noted again."""
+    def note(self, trial: Trial) -> None:
+        """Take a trial's configuration for tried; it may lie outside the space, or come again.
+
+        Trials of earlier studies (numbers below 0) are not tried in this one.
+        """
+        if trial.number < 0:
+            return
+        params = trial.params
         key = self._space.key(params)
         if key in self._tried:
             return

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -280,6 +280,18 @@ class SamplerSuite(abc.ABC):
         left = None if size is None else size - len(history) - (case.space_name == "empty")
         answers = sampler.ask(range(number, number + 2))
         assert len(answers) == (2 if left is None else min(2, left))
+        assert all(case.space.contains(suggestion.params) for suggestion in answers)
+
+    @each_case
+    def test_what_earlier_studies_tried_is_new_in_this_one(self, case: Case) -> None:
+        sampler = self.make(case.space, 1)
+        history = case.history()
+        for trial in history:  # numbers below 0: a warm start
+            sampler.tell(replace(trial, number=-1 - trial.number))
+        size = case.space.size()
+        expected = 8 if size is None else min(8, size)
+        answers = sampler.ask(range(8))
+        assert len(answers) == expected
         assert all(case.space.contains(suggestion.params) for suggestion in answers)
 
     @each_case

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from tuner.core.earlier import EarlierStudy, Measured
+from tuner.core.sampler import Sampler
+from tuner.core.space import FloatParameter, SearchSpace
+from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
+from tuner.samplers import make_sampler
+from tuner.samplers.random_search import RandomSampler
+from tuner.samplers.tpe import TpeSampler
+from tuner.samplers.warm_start import WarmStart
+from tuner.testing.samplers import SamplerSuite
+from tuner.testing.spaces import BRANIN, BRANIN_LEAST, branin
+
+LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+
+
+def earlier(
+    space: SearchSpace,
+    objective: Callable[[Params], float],
+    count: int = 40,
+    *,
+    direction: Direction = Direction.MIN,
+    is_same_metric: bool = True,
+) -> EarlierStudy:
+    """A random study."""
+    rng = np.random.default_rng(3)
+    drawn = [space.sample(rng) for _ in range(count)]
+    trials = tuple(Measured(params, objective(params)) for params in drawn)
+    return EarlierStudy("old", direction, is_same_metric, trials)
+
+
+class TestWarmTpe(SamplerSuite):
+    branin_tolerance = 0.6  # what it learned has nothing to do with Branin's function
+
+    def make(self, space: SearchSpace, seed: int) -> Sampler:
+        study = earlier(space, lambda params: float(len(str(params))), is_same_metric=False)
+        warm, cold = (TpeSampler(space, seed, direction=Direction.MIN) for _ in range(2))
+        return WarmStart(warm, cold, space, [study], direction=Direction.MIN)
+
+
+class Listener(RandomSampler):
+    """Remembers what it was told of earlier studies."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        super().__init__(space, 0)
+        self.values: dict[int, float] = {}
+
+    def tell(self, trial: Trial) -> None:
+        super().tell(trial)
+        if trial.number < 0:
+            assert trial.value is not None
+            assert (trial.origin, trial.state) == ("warm start", TrialState.COMPLETE)
+            self.values[trial.number] = trial.value
+
+
+def told(
+    old: Sequence[float],
+    new: Sequence[float],
+    *,
+    again: float | None,
+    is_same_metric: bool = True,
+    old_direction: Direction = Direction.MIN,
+) -> list[float]:
+    """What a sampler that minimises hears of old values, given new ones.
+
+    `again` is what the best configuration of the old ones gives now.
+    """
+    trials = tuple(Measured({"x": i / 10}, value) for i, value in enumerate(old))
+    study = EarlierStudy("old", old_direction, is_same_metric, trials)
+    inner = Listener(LINE)
+    cold = Listener(LINE)
+    sampler = WarmStart(inner, cold, LINE, [study], direction=Direction.MIN)
+    number = 0
+    if again is not None:
+        best = study.best_within(LINE)
+        assert best is not None
+        sampler.tell(Trial(number, best, "test", TrialState.COMPLETE, value=again))
+    for value in new:
+        number += 1
+        params = {"x": 0.901 + number / 1000}
+        sampler.tell(Trial(number, params, "test", TrialState.COMPLETE, value=value))
+    sampler.ask([number + 1])
+    assert not cold.values
+    return [inner.values[n] for n in sorted(inner.values, reverse=True)]
+
+
+def test_comparable_values_are_told_as_they_are() -> None:
+    assert told([3.0, 1.0, 2.0], [], again=None) == [3.0, 1.0, 2.0]
+    assert told([3.0, 1.0, 2.0], [], again=1.4) == [3.0, 1.0, 2.0]
+
+
+def test_values_of_another_data_set_are_moved_to_where_the_best_one_is_now() -> None:
+    assert told([3.0, 1.0, 2.0], [], again=11.0) == [13.0, 11.0, 12.0]
+
+
+def test_values_of_another_metric_are_moved_and_stretched() -> None:
+    new = [20.0, 30.0, 40.0, 50.0]  # with the first one: quartiles 20 and 40
+    found = told([1.0, 2.0, 3.0, 4.0, 5.0], new, again=10.0, is_same_metric=False)
+    assert found == [10.0, 20.0, 30.0, 40.0, 50.0]
+
+
+def test_of_a_metric_that_was_maximised_more_is_better() -> None:
+    found = told(
+        [0.7, 0.9], [], again=5.0, is_same_metric=False, old_direction=Direction.MAX
+    )  # fmt: skip
+    assert found == pytest.approx([5.2, 5.0])
+
+
+def test_where_the_best_one_failed_the_best_so_far_stands_in() -> None:
+    assert told([1.0, 2.0], [], again=None, is_same_metric=False) == [0.0, 1.0]
+    assert told([1.0, 2.0], [7.0, 6.0], again=None, is_same_metric=False) == [6.0, 7.0]
+
+
+def regret(seed: int, trials: int, studies: Sequence[EarlierStudy], name: str = "tpe") -> float:
+    """How far from the optimum of Branin's function a search ends, in powers of ten."""
+    sampler = make_sampler(name, BRANIN, seed, direction=Direction.MIN, studies=studies)
+    best = math.inf
+    for number in range(trials):
+        (suggestion,) = sampler.ask([number])
+        value = branin(suggestion.params)
+        best = min(best, value)
+        sampler.tell(Trial(number, suggestion.params, "", TrialState.COMPLETE, value=value))
+    return math.log10(best - BRANIN_LEAST + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("objective", "direction", "is_same_metric"),
+    [
+        (branin, Direction.MIN, True),
+        (lambda params: 3.0 - branin(params) / 1000, Direction.MAX, False),
+        (lambda params: 500.0 + 2 * branin(params), Direction.MIN, True),
+    ],
+    ids=["same", "other metric", "other scale"],
+)
+def test_tpe_learns_from_an_earlier_study(
+    objective: Callable[[Params], float], direction: Direction, is_same_metric: bool
+) -> None:
+    study = earlier(BRANIN, objective, 60, direction=direction, is_same_metric=is_same_metric)
+    cold = statistics.mean(regret(seed, 15, []) for seed in range(8))
+    warm = statistics.mean(regret(seed, 15, [study]) for seed in range(8))
+    assert warm < cold - 0.1
+
+
+def test_a_study_that_misleads_is_overcome() -> None:
+    def wrong(params: Params) -> float:
+        x, y = float(str(params["x"])), float(str(params["y"]))
+        return (x + 5) ** 2 + y**2  # best where Branin's function is worst
+
+    study = earlier(BRANIN, wrong, 60)
+    misled = statistics.mean(regret(seed, 60, [study]) for seed in range(8))
+    assert misled < statistics.mean(regret(seed, 60, [], "random") for seed in range(8))
+
+
+def test_the_best_of_the_earlier_study_is_tried_first() -> None:
+    study = earlier(BRANIN, branin)
+    best = min(study.trials, key=lambda trial: trial.value).params
+    for name in ("random", "grid", "tpe"):
+        sampler = make_sampler(name, BRANIN, 0, direction=Direction.MIN, studies=[study])
+        assert sampler.ask([0]) == [Suggestion(best, "best of old")]
+
+
+def test_an_earlier_study_without_a_fitting_trial_does_no_harm() -> None:
+    study = earlier(SearchSpace((FloatParameter("x", 20.0, 30.0),)), lambda _: 1.0)
+    warm = make_sampler("tpe", BRANIN, 0, direction=Direction.MIN, studies=[study])
+    cold = make_sampler("tpe", BRANIN, 0, direction=Direction.MIN)
+    assert warm.ask(range(9)) == cold.ask(range(9))
