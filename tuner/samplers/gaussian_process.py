@@ -21,6 +21,7 @@ _ROOT5 = math.sqrt(5.0)
 _LEAST_VARIANCE = 1e-12
 _MOST_JITTER = 1e-2
 _MUCH_NOISE = 0.2
+_LEVEL_SPREAD = float(__import__('os').environ.get('LEV','1'))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +148,8 @@ class Posterior:
             return math.inf, np.zeros_like(logs)
         inverse, _ = lapack.dpotri(lower, lower=1)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        alpha = inverse @ self._targets
+        level = _level(inverse.sum(axis=1), self._targets)
+        alpha = inverse @ (self._targets - level)
         excess = inverse - np.outer(alpha, alpha)
         weighted = excess * slope
         per_feature = np.einsum("i,ij->j", weighted.sum(axis=1), z * z) - np.einsum(
@@ -162,7 +164,8 @@ class Posterior:
         gradient[-2] = 0.5 * kernel.variance * np.einsum("ij,ij->", excess, shape)
         gradient[-1] = 0.5 * kernel.noise * (np.diag(excess) @ self._shares)
         off = (logs - self._medians) / self._spreads
-        loss = 0.5 * self._targets @ alpha + np.log(np.diag(lower)).sum() + 0.5 * off @ off
+        fit = 0.5 * (self._targets - level) @ alpha + 0.5 * (level / _LEVEL_SPREAD) ** 2
+        loss = fit + np.log(np.diag(lower)).sum() + 0.5 * off @ off
         return float(loss), gradient + off / self._spreads
 
     def mode(self, starts: Sequence[Kernel], *, steps: int) -> Kernel:
@@ -210,7 +213,8 @@ class GaussianProcess:
         self._points = features * self._scales
         shares = 1.0 / (np.ones(len(targets)) if counts is None else counts)
         self._whitener = _whitener(kernel, self._points, shares)
-        self._weights = self._whitener.T @ (self._whitener @ targets)
+        self._level = _level(self._whitener.T @ self._whitener.sum(axis=1), targets)
+        self._weights = self._whitener.T @ (self._whitener @ (targets - self._level))
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the function at each point, without the noise."""
@@ -218,7 +222,7 @@ class GaussianProcess:
         covariance = self.kernel.variance * shape
         white = covariance @ self._whitener.T
         variance = self.kernel.variance - np.einsum("ij,ij->i", white, white)
-        return covariance @ self._weights, np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
+        return self._level + covariance @ self._weights, np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
 
     def predict_with_slopes(self, features: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Mean and standard deviation, and their derivatives by each feature."""
@@ -236,7 +240,7 @@ class GaussianProcess:
         by_variance = for_variance @ self._points - for_variance.sum(axis=1, keepdims=True) * z
         deviation_slopes = -by_variance / deviation[:, None]
         return (
-            covariance @ self._weights,
+            self._level + covariance @ self._weights,
             deviation,
             mean_slopes * self._scales,
             deviation_slopes * self._scales,
@@ -258,7 +262,7 @@ class GaussianProcess:
         own = 1.0 / math.sqrt(max(left, kernel.noise, _LEAST_VARIANCE))
         count = len(white)
         other = object.__new__(GaussianProcess)
-        other.kernel, other._scales = kernel, self._scales
+        other.kernel, other._scales, other._level = kernel, self._scales, self._level
         other._points = np.concatenate([self._points, point])
         other._whitener = np.zeros((count + 1, count + 1))
         other._whitener[:count, :count] = self._whitener
@@ -266,6 +270,19 @@ class GaussianProcess:
         other._whitener[count, count] = own
         other._weights = np.append(self._weights, 0.0)
         return other
+
+
+def _level(shares: Floats, targets: Floats) -> float:
+    """The most probable mean of the function far from all points, known to be around 0.
+
+    Values of points that lie close together count little more than one of them would: a search
+    leaves many where values are low, and these say nothing about the rest of the space.
+
+    Args:
+        shares: The inverse of the covariance, summed over its columns.
+        targets: The points' values.
+    """
+    return float(shares @ targets / (shares.sum() + _LEVEL_SPREAD**-2))
 
 
 def _squared_distances(left: Floats, right: Floats) -> Floats:
