@@ -35,12 +35,20 @@ def matern(left: Floats, right: Floats, kernel: Kernel) -> Floats:
     return found
 
 
+def level_of(covariance: Floats, targets: Floats) -> float:
+    """GPML eq. 2.42 for a constant with a normal prior of mean 0 and variance 1."""
+    ones = np.linalg.solve(covariance, np.ones(len(targets)))
+    return float(ones @ targets / (ones.sum() + 1.0))
+
+
 def by_the_book(kernel: Kernel, told: Floats, targets: Floats, at: Floats) -> tuple[Floats, Floats]:
-    """GPML eqs. 2.23 and 2.24."""
-    factor = cho_factor(matern(told, told, kernel) + kernel.noise * np.eye(len(told)))
+    """GPML eqs. 2.23, 2.24 and 2.38, the last without the variance that the mean has itself."""
+    covariance = matern(told, told, kernel) + kernel.noise * np.eye(len(told))
+    factor = cho_factor(covariance)
     cross = matern(at, told, kernel)
+    level = level_of(covariance, targets)
     variance = kernel.variance - np.einsum("ij,ji->i", cross, cho_solve(factor, cross.T))
-    return cross @ cho_solve(factor, targets), np.sqrt(variance)
+    return level + cross @ cho_solve(factor, targets - level), np.sqrt(variance)
 
 
 # --- the posterior of the function ------------------------------------------------------------
@@ -78,20 +86,38 @@ def test_it_goes_through_values_without_noise_and_is_unsure_far_away() -> None:
     np.testing.assert_allclose(mean, values(told), atol=1e-5)
     assert deviation.max() < 1e-3
     far_mean, far_deviation = process.predict(np.full((1, 4), 1e3))
-    assert far_mean[0] == pytest.approx(0.0)
+    covariance = matern(told, told, process.kernel) + 1e-8 * np.eye(len(told))
+    assert far_mean[0] == pytest.approx(level_of(covariance, values(told)), rel=1e-5)
     assert far_deviation[0] == pytest.approx(math.sqrt(1.7))
 
 
-def test_believing_is_knowing_the_prediction_for_a_measurement() -> None:
+def test_many_low_values_in_one_place_say_little_about_other_places() -> None:
+    told = np.vstack([points(10), 0.5 + 0.01 * points(40, seed=1)])
+    targets = np.append(np.ones(10), np.full(40, -1.0))
+    process = GaussianProcess(KERNEL, GROUPS, told, targets)
+    assert process.predict(np.full((1, 4), 1e3))[0] > 0.0 > targets.mean()
+
+
+def test_a_mean_of_many_measurements_is_trusted_more() -> None:
+    told, targets = np.zeros((2, 4)), np.array([0.0, 1.0])
+    kernel = Kernel(KERNEL.lengths, 1.0, 0.1)
+    counts = np.array([1, 9], dtype=np.intp)
+    even, _ = GaussianProcess(kernel, GROUPS, told, targets).predict(told[:1])
+    weighed, _ = GaussianProcess(kernel, GROUPS, told, targets, counts=counts).predict(told[:1])
+    assert even[0] == pytest.approx(0.5, abs=0.05)
+    assert weighed[0] == pytest.approx(0.9, abs=0.05)
+
+
+def test_believing_changes_no_mean_and_shrinks_deviations_as_a_measurement_does() -> None:
     told, believed, at = points(20), points(3, seed=2), points(8, seed=1)
     process = GaussianProcess(KERNEL, GROUPS, told, values(told))
-    expected, _ = process.predict(believed)
+    before, _ = process.predict(at)
     for point in believed:
         process = process.believing(point)
-    whole = GaussianProcess(
-        KERNEL, GROUPS, np.vstack([told, believed]), np.append(values(told), expected)
-    )
-    np.testing.assert_allclose(process.predict(at), whole.predict(at), rtol=1e-8)
+    mean, deviation = process.predict(at)
+    np.testing.assert_allclose(mean, before, rtol=1e-12)
+    measured = GaussianProcess(KERNEL, GROUPS, np.vstack([told, believed]), np.zeros(23))
+    np.testing.assert_allclose(deviation, measured.predict(at)[1], rtol=1e-8)
 
 
 def test_believing_leaves_the_process_as_it_was() -> None:
@@ -116,7 +142,8 @@ def test_the_same_point_many_times_does_no_harm() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_gradient_of_the_kernels_posterior_is_that_of_finite_differences(seed: int) -> None:
     told = points(25)
-    posterior = Posterior(told, GROUPS, values(told), BELIEFS)
+    counts = np.random.default_rng(seed).integers(1, 4, size=len(told))
+    posterior = Posterior(told, GROUPS, 1.0 + values(told), BELIEFS, counts=counts)
     logs = BELIEFS.starts(3)[0].logs + np.random.default_rng(seed).normal(size=5)
     _, gradient = posterior.loss(logs)
     for number in range(len(logs)):
@@ -131,12 +158,13 @@ def test_the_kernels_posterior_is_that_of_the_book() -> None:
 
     def book(kernel: Kernel) -> float:
         covariance = matern(told, told, kernel) + kernel.noise * np.eye(len(told))
-        fit = values(told) @ np.linalg.solve(covariance, values(told))
+        level = level_of(covariance, values(told))
+        fit = (values(told) - level) @ np.linalg.solve(covariance, values(told) - level)
         off = [
             (log - math.log(belief.median)) / belief.spread
             for log, belief in zip(kernel.logs, BELIEFS.each(3), strict=True)
         ]
-        return 0.5 * float(fit + np.linalg.slogdet(covariance)[1] + np.dot(off, off))
+        return 0.5 * float(fit + level**2 + np.linalg.slogdet(covariance)[1] + np.dot(off, off))
 
     posterior = Posterior(told, GROUPS, values(told), BELIEFS)
     other = Kernel(np.array([1.0, 0.2, 0.4]), 0.8, 0.1)

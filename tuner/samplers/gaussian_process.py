@@ -21,7 +21,7 @@ _ROOT5 = math.sqrt(5.0)
 _LEAST_VARIANCE = 1e-12
 _MOST_JITTER = 1e-2
 _MUCH_NOISE = 0.2
-_LEVEL_SPREAD = float(__import__('os').environ.get('LEV','1'))
+_LEVEL_SPREAD = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,7 +222,9 @@ class GaussianProcess:
         covariance = self.kernel.variance * shape
         white = covariance @ self._whitener.T
         variance = self.kernel.variance - np.einsum("ij,ij->i", white, white)
-        return self._level + covariance @ self._weights, np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
+        return self._level + covariance @ self._weights, np.sqrt(
+            np.maximum(variance, _LEAST_VARIANCE)
+        )
 
     def predict_with_slopes(self, features: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Mean and standard deviation, and their derivatives by each feature."""
@@ -273,7 +275,9 @@ class GaussianProcess:
 
 
 def _level(shares: Floats, targets: Floats) -> float:
-    """The most probable mean of the function far from all points, known to be around 0.
+    """The most probable mean of the function far from all points, believed to be near 0.
+
+    GPML eq. 2.42, for one constant as the basis function.
 
     Values of points that lie close together count little more than one of them would: a search
     leaves many where values are low, and these say nothing about the rest of the space.

@@ -34,7 +34,6 @@ class SurrogateSettings:
     most_fitted: int = 400
     most_known: int = 1000
     beliefs: Beliefs = field(default_factory=_beliefs)
-    transform: str = "yj"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +77,7 @@ class Learner:
         until = _on_schedule(len(rows))
         kernel = self._kernel(rows[:until], losses[:until], counts[:until])
         kept = _telling(losses, self._settings.most_known)
-        rows, targets = rows[kept], standardised(losses, self._settings.transform)[kept]
+        rows, targets = rows[kept], standardised(losses)[kept]
         features = self._features(rows)
         process = GaussianProcess(
             kernel, self._embedding.groups, features, targets, counts=counts[kept]
@@ -107,7 +106,7 @@ class Learner:
         posterior = Posterior(
             self._features(rows[kept]),
             self._embedding.groups,
-            standardised(losses, self._settings.transform)[kept],
+            standardised(losses)[kept],
             beliefs,
             counts=counts[kept],
         )
@@ -156,7 +155,7 @@ def comparable(seen: Observations) -> Floats:
     return losses
 
 
-def standardised(losses: Floats, kind: str = "yj") -> Floats:
+def standardised(losses: Floats) -> Floats:
     """Targets with a mean of 0 and a variance of 1, in the order of the losses, nearly normal.
 
     Losses of poor trials often are higher by orders of magnitude, and would be all that a model
@@ -165,8 +164,6 @@ def standardised(losses: Floats, kind: str = "yj") -> Floats:
     them comparable.
     """
     numbers = _scaled(losses)
-    if kind == "plain":
-        return numbers
     size, up = np.log1p(np.abs(numbers))[:, None], (numbers >= 0.0)[:, None]
     power = np.where(up, _POWERS, 2.0 - _POWERS)
     safe = np.where(np.abs(power) < 1e-9, 1.0, power)
@@ -179,7 +176,9 @@ def standardised(losses: Floats, kind: str = "yj") -> Floats:
 
 
 def _scaled(numbers: Floats) -> Floats:
-    centred = numbers - numbers.mean()
+    largest = np.abs(numbers).max()  # its square may be beyond what a float can hold
+    centred = numbers / largest if largest > 0.0 else numbers
+    centred = centred - centred.mean()
     spread = centred.std()
     found: Floats = centred / spread if spread > 0.0 else np.zeros_like(centred)
     return found
