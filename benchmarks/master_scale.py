@@ -57,6 +57,7 @@ from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.samplers.random_search import RandomSampler
 from tuner.study_directory import StudyDirectory
+from tuner.suggesting import SimulatedSuggester
 from tuner.worker.orders import StudyBrief
 
 SIZES = ("100x10", "1000x10", "10000x10", "1000x100", "10000x100", "10000x1000", "100000x1000",
@@ -171,6 +172,9 @@ def measure(trials: int, workers: int, folder: Path | None) -> Measured:
             ledger = stack.enter_context(Ledger.create(directory, {}))
         recorder, engine = Counting(ledger), Engine()
         loop = StudyLoop(
+            make_suggester=lambda sampler: SimulatedSuggester(
+                sampler, executor.clock, executor.deliver
+            ),
             engine=engine,
             recorder=recorder,
             make_sampler=lambda space: RandomSampler(space, 1),

@@ -32,6 +32,7 @@ ROOMS = (
     "earlier_studies",
     "points",
     "settings",
+    "suggesting",
     "loop",
     "interrupts",
     "workforce",

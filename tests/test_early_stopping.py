@@ -21,6 +21,7 @@ from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.pruners import make_pruner
 from tuner.samplers import make_sampler
+from tuner.suggesting import SimulatedSuggester
 from tuner.worker.orders import StudyBrief
 
 EPOCHS = 27
@@ -125,6 +126,9 @@ def study(
         return ()
 
     loop = StudyLoop(
+        make_suggester=lambda sampler: SimulatedSuggester(
+            sampler, executor.clock, executor.deliver
+        ),
         engine=engine,
         recorder=watched,
         make_sampler=lambda space: make_sampler(search, space, seed, direction=GOAL.direction),

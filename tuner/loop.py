@@ -19,7 +19,6 @@ from .core.messages import (
     Start,
     Stop,
     StudyOpened,
-    Suggested,
     Tell,
 )
 from .core.picture import StudyPicture
@@ -28,6 +27,7 @@ from .core.space import SearchSpace
 from .core.trial import Attempt, Trial
 from .errors import SpaceError
 from .executors.base import Executor
+from .suggesting import InformedSampler, Suggester, SuggestingThread
 from .worker.orders import AttemptOrder, StudyBrief
 
 log = logging.getLogger(__name__)
@@ -83,6 +83,7 @@ class StudyLoop:
         files: Keeps the models.
         observer: Is shown the study after each batch of events; None for nobody.
         requests: Asked regularly for events from outside, such as requests to stop.
+        make_suggester: Who asks the sampler; None for a thread of its own.
     """
 
     def __init__(
@@ -98,13 +99,17 @@ class StudyLoop:
         files: Files,
         observer: Observer | None = None,
         requests: Callable[[], Sequence[Event]] = tuple,
+        make_suggester: Callable[[InformedSampler], Suggester] | None = None,
     ) -> None:
         self._engine = engine
         self._recorder = recorder
-        self._make_sampler = make_sampler
         self._space = space
         self._space_json = tuple(space.to_json())
-        self._sampler = self._informed_sampler()
+        sampler = InformedSampler(make_sampler, space, engine.trials)
+        if make_suggester is None:
+            self._suggester: Suggester = SuggestingThread(sampler, clock, executor.wake)
+        else:
+            self._suggester = make_suggester(sampler)
         self._executor = executor
         self._clock = clock
         self._brief = brief
@@ -119,36 +124,38 @@ class StudyLoop:
         """Run to the end.
 
         Raises:
-            StudyError: The ledger cannot be written, or the executor broke. What the ledger
-                holds is whole, and the study can be resumed.
+            StudyError: The ledger cannot be written, or the executor or the sampler broke. What
+                the ledger holds is whole, and the study can be resumed.
         """
-        # What came before, such as workers that were quicker than we, belongs to this run.
-        self._take_in([opened, *self._executor.events(0.0)])
-        self._show()
-        while self._finish is None:
-            events = self._executor.events(POLL_SECONDS)
-            self._take_in([*events, *self._requests()])
+        try:
+            # What came before, such as workers that were quicker than we, belongs to this run.
+            self._take_in([opened, *self._executor.events(0.0)])
             self._show()
-        return self._finish
+            while self._finish is None:
+                events = self._executor.events(POLL_SECONDS)
+                self._take_in([*events, *self._suggester.events(), *self._requests()])
+                self._show()
+            return self._finish
+        finally:
+            self._suggester.close()
 
     def _take_in(self, events: Sequence[Event]) -> None:
         """Let the engine decide, write it down, and only then carry it out."""
-        pending = list(events)
-        while pending:
-            commands = [command for event in pending for command in self._engine.handle(event)]
-            trials, attempts = self._engine.take_changes()
-            self._recorder.append(pending, trials=trials, attempts=attempts)
-            self._ended.extend(trial for trial in trials if trial.state.is_final)
-            pending = [event for command in commands for event in self._carry_out(command)]
+        if not events:
+            return
+        commands = [command for event in events for command in self._engine.handle(event)]
+        trials, attempts = self._engine.take_changes()
+        self._recorder.append(events, trials=trials, attempts=attempts)
+        self._ended.extend(trial for trial in trials if trial.state.is_final)
+        for command in commands:
+            self._carry_out(command)
 
-    def _carry_out(self, command: Command) -> Sequence[Event]:
+    def _carry_out(self, command: Command) -> None:
         match command:
             case Ask(numbers=numbers):
-                suggestions = tuple(self._sampler.ask(numbers))
-                exhausted = len(suggestions) < len(numbers)
-                return [Suggested(self._clock.now(), numbers[0], suggestions, exhausted)]
+                self._suggester.ask(numbers)
             case Tell(trial=trial):
-                self._sampler.tell(trial)
+                self._suggester.tell(trial)
             case GrowSpace(declared=declared):
                 self._grow(declared)
             case Start():
@@ -163,7 +170,6 @@ class StudyLoop:
                 self._finish = command
             case _:
                 assert_never(command)
-        return ()
 
     def _order(self, start: Start) -> AttemptOrder:
         return AttemptOrder(
@@ -189,13 +195,7 @@ class StudyLoop:
         self._space = grown
         self._space_json = tuple(grown.to_json())
         self._recorder.set_fact("space", list(self._space_json))
-        self._sampler = self._informed_sampler()
-
-    def _informed_sampler(self) -> Sampler:
-        sampler = self._make_sampler(self._space)
-        for trial in self._engine.trials:
-            sampler.tell(trial)
-        return sampler
+        self._suggester.grow(grown)
 
     def _show(self) -> None:
         now = self._clock.now()

@@ -15,7 +15,6 @@ from .core.earlier import EarlierStudy
 from .core.engine import Engine
 from .core.messages import Finish, GrowSpace, StudyOpened, Verdict
 from .core.pruner import PrunerSettings
-from .core.sampler import Sampler
 from .core.space import SearchSpace
 from .core.trial import Direction, Goal
 from .earlier_studies import read_earlier, words
@@ -40,6 +39,7 @@ from .samplers import make_sampler
 from .settings import LocalShape, StudySettings, pruner_settings, resolve_epochs, resolve_goal
 from .study_directory import StudyDirectory
 from .study_files import StudyFiles
+from .suggesting import ask_ahead, sampler_maker
 from .worker.orders import StudyBrief
 from .workforce import Workforce
 
@@ -290,21 +290,10 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
         worked_seconds=engine.active_seconds,
     )
 
-    def new_sampler(space: SearchSpace) -> Sampler:
-        return make_sampler(
-            settings.search,
-            space,
-            plan.seed,
-            direction=plan.goal.direction,
-            grid_resolution=settings.grid_resolution,
-            start_points=settings.start_points,
-            studies=plan.studies,
-        )
-
     loop = StudyLoop(
         engine=engine,
         recorder=home.ledger,
-        make_sampler=new_sampler,
+        make_sampler=sampler_maker(settings, goal=plan.goal, seed=plan.seed, studies=plan.studies),
         space=plan.space,
         executor=executor,
         clock=clock,
@@ -331,6 +320,8 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
                     max_failures=settings.max_failures,
                     same_failure_limit=settings.same_failure_limit,
                     pruner=plan.pruner,
+                    space=tuple(plan.space.to_json()),
+                    ask_ahead=ask_ahead(settings),
                 )
             )
     finally:

@@ -162,7 +162,7 @@ def test_a_paused_trial_gives_up_its_place_and_is_promoted_before_new_ones(
     assert (promoted.trial.number, promoted.trial.state) == (1, TrialState.WAITING)
     assert promoted.trial.value is None
     assert (start.attempt, start.resume_from) == (name(1, 1), 1)
-    assert driver.ask is None
+    assert [driver.ask] == [None]
     driver.check_replay()
 
 

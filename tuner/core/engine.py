@@ -453,15 +453,22 @@ class Engine:
         )
 
     def _ask_for_more(self, commands: list[Command]) -> None:
-        if self._asked or self._waiting:
+        # While a trial waits, there is no room for it.
+        spare = self._to_keep_ready() - len(self._waiting)
+        if self._asked or (self._waiting and spare <= 0):
             return
         left = self._left_to_ask(len(self._places) * 1_000_000)
         if not left:
             return
-        self._asked = self._places.rooms(at_most=left)
+        rooms = 0 if self._waiting else self._places.rooms(at_most=left)
+        self._asked = min(rooms + spare, left)
         if self._asked:
             first = len(self._trials)
             commands.append(Ask(tuple(range(first, first + self._asked))))
+
+    def _to_keep_ready(self) -> int:
+        running = len(self._running)
+        return math.ceil(self._config.ask_ahead * running) if running > 1 else 0
 
     def _left_to_ask(self, at_most: int) -> int:
         if self._exhausted:

@@ -23,6 +23,9 @@ class StudyOpened:
 
     Attempts that were running belong to a master that is gone, so they are lost.
     `trials` is the total number of trials to suggest; None means until the space is exhausted.
+    `space` is the search space at that time, in its JSON form; what trials declare is added later.
+    `ask_ahead` says how many suggestions are kept ready for the next free places, as a share of
+    the attempts that run (rounded up; none while but one of them runs).
     """
 
     at: float
@@ -33,6 +36,8 @@ class StudyOpened:
     max_failures: int | None
     same_failure_limit: int
     pruner: PrunerSettings = field(default_factory=PrunerSettings)
+    space: tuple[Mapping[str, object], ...] = ()
+    ask_ahead: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

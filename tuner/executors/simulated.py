@@ -237,6 +237,10 @@ class SimulatedExecutor(Executor):
         """Make the next `events` return at once."""
         self._awake = True
 
+    def deliver(self, after_seconds: float, event: Event) -> None:
+        """Tell an event of somebody else's when so much virtual time has passed."""
+        self._after(after_seconds, self._tell, event)
+
     def lose_worker(self, name: str) -> None:
         """Let a worker be lost now, with what it runs."""
         self._after(0.0, self._leave, name)
@@ -251,6 +255,9 @@ class SimulatedExecutor(Executor):
     def dashboard(self) -> str:
         """There is none."""
         return ""
+
+    def _tell(self, event: Event) -> None:
+        self._told.append(event)
 
     # --- what happens -----------------------------------------------------------------------
 
