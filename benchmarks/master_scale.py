@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,8 +121,8 @@ class Counting:
         if self._ledger is not None:
             self._ledger.append(events, trials=trials, attempts=attempts)
 
-    def set_fact(self, key: str, value: object) -> None:
-        raise AssertionError(f"nothing grows the space, and yet {key} is {value}")
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        raise AssertionError(f"nothing grows the space, and yet there is {facts}")
 
 
 class NoFiles:

@@ -13,9 +13,9 @@ from tuner.core.messages import AttemptEnded, AttemptStarted, Event, ParametersU
 from tuner.core.resources import Placement
 from tuner.core.space import SearchSpace
 from tuner.core.trial import AttemptId, Ending
-from tuner.model_file import check_path
+from tuner.model_file import Found, check_path
 from tuner.settings import StudySettings, resolve_goal
-from tuner.worker.orders import AttemptOrder, Found, ProbeOrder, StudyBrief
+from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 from tuner.worker.warm_parent import WarmParent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -76,7 +76,7 @@ class Watched:
         self.events.extend(events)
         self.attempts.update((attempt.id, attempt) for attempt in attempts)
 
-    def set_fact(self, key: str, value: object) -> None:
+    def set_facts(self, facts: Mapping[str, object]) -> None:
         raise AssertionError("nothing grows the space")
 
     def keep_best(self, trial: Trial) -> None:

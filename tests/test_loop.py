@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -121,8 +121,8 @@ class Recorder:
         if self.writes == self._die_after:
             raise MasterKilled
 
-    def set_fact(self, key: str, value: object) -> None:
-        self.ledger.set_fact(key, value)
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        self.ledger.set_facts(facts)
 
 
 class Cluster:
@@ -403,7 +403,7 @@ def test_a_study_is_repeated_event_by_event(tmp_path: Path) -> None:
 
 def test_faults_change_no_result(tmp_path: Path) -> None:
     expected, _ = undisturbed(tmp_path / "whole", Cluster(trials=20))
-    faults = Faults(killed_attempts=0.2, stragglers=0.2, worker_life_seconds=40.0,
+    faults = Faults(killed_attempts=0.4, stragglers=0.2, worker_life_seconds=40.0,
                     replaced_after_seconds=1.0)  # fmt: skip
     cluster = Cluster(trials=20, faults=faults)
     with new_ledger(tmp_path / "study") as ledger:

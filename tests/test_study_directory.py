@@ -122,9 +122,32 @@ def test_the_layout(directory: StudyDirectory, tmp_path: Path) -> None:
     assert directory.best == root / "best"
     assert directory.best.is_dir()
     assert directory.trial(12) == root / "trials" / "12"
-    assert directory.log(12) == root / "trials" / "12" / "log.txt"
     assert directory.trials.is_dir()
-    assert directory.report == root / "report.html"
+
+
+def test_two_who_ask_for_a_free_directory_get_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = [StudyDirectory.free("model").path for _ in range(3)]
+    assert found == [tmp_path / "studies" / f"model-{n}" for n in (1, 2, 3)]
+    assert all(path.is_dir() for path in found)
+
+
+def test_where_no_directory_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").touch()
+    with pytest.raises(UsageError, match="which is not a directory"):
+        StudyDirectory.free("model")
+
+
+def test_what_else_lies_there_stays_when_a_study_is_removed(directory: StudyDirectory) -> None:
+    directory.database.touch()
+    (directory.trial(3) / "checkpoint").mkdir(parents=True)
+    (directory.best / "mine.txt").touch()
+    directory.remove()
+    left = {path.relative_to(directory.path) for path in directory.path.rglob("*")}
+    assert left == {Path("best"), Path("best/mine.txt")}
 
 
 def test_a_later_chdir_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
 
 from tuner.core.trial import Direction, Goal, Trial, TrialState
+from tuner.errors import StorageFullError
 from tuner.study_directory import StudyDirectory
 from tuner.study_files import StudyFiles
 
@@ -61,6 +63,23 @@ def test_a_better_trial_without_a_model_leaves_no_others(
     files.keep_best(trial(directory, 0, first))
     files.keep_best(trial(directory, 1))
     assert (kept(directory), files.model_path()) == ({}, None)
+
+
+def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
+    files = StudyFiles(directory, GOAL)
+    files.keep_best(trial(directory, 0, "checkpoint/weights.pt"))
+    better = trial(directory, 1, "checkpoint/weights.pt")
+    (directory.trial(1) / "checkpoint" / "weights.pt").write_bytes(bytes(100_000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(StorageFullError, match="cannot be used: File too large"):
+            files.keep_best(better)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (files.best_number(), kept(directory)["checkpoint/weights.pt"]) == (0, "of trial 0")
+    files.keep_best(better)
+    assert files.best_number() == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

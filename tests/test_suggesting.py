@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -90,7 +90,7 @@ class Recorder:
     ) -> None:
         self.events.extend(events)
 
-    def set_fact(self, key: str, value: object) -> None:
+    def set_facts(self, facts: Mapping[str, object]) -> None:
         pass
 
 

@@ -64,6 +64,37 @@ def test_resume_is_asked_for(hptune: Hptune) -> None:
     assert states(hptune.study()) == {"COMPLETE": 3}
 
 
+def test_a_resumed_study_goes_on_with_the_function_as_it_is_now(hptune: Hptune) -> None:
+    script = """
+        import sys
+        from tuner import Tuner
+
+        def objective(hp, trial):
+            return hp.Float("x", 0.0, 1.0) + OFFSET
+
+        Tuner(objective, trials=TRIALS, directory="study", resume=True, quiet=True).fit(DATA)
+    """
+
+    def run(offset: float, count: int, data: str) -> None:
+        text = script.replace("OFFSET", str(offset)).replace("TRIALS", str(count))
+        ended = hptune.script(text.replace("DATA", data)).wait()
+        assert ended.code == 0, ended.err
+
+    run(0, 1, "[1]")
+    run(10, 2, "[1]")
+    run(20, 3, "")  # without data, it goes on with what it was given before
+    assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 10]
+
+
+def test_an_unknown_metric_leaves_nothing(hptune: Hptune) -> None:
+    call = 'Tuner(wrapped, "auc", direction="max", directory="study").fit()'
+    wrapped = 'wrapped = lambda hp, trial: {"loss": objective(hp, trial)}'
+    ended = hptune.script(PLAIN + f"\n    {wrapped}\n    {call}\n").wait()
+    assert "UnknownMetricError" in ended.err
+    assert "Tuner(objective=" in ended.err
+    assert not hptune.study().exists()
+
+
 def test_ctrl_c_lets_go_and_resume_goes_on(hptune: Hptune) -> None:
     script = """
         import time

@@ -249,10 +249,9 @@ def run(
 ) -> None:
     """Start a study of MODEL_FILE and run it to its end."""
     from .core.trial import Direction
-    from .interrupts import end_process
     from .model_file import check_path
     from .points import read_points
-    from .run import Watch, free_directory, start
+    from .run import Watch, start
     from .settings import StudySettings
     from .study_directory import StudyDirectory
 
@@ -264,11 +263,11 @@ def run(
         start_points=[point for each in start_points for point in read_points(each)],
         **said,
     )
-    directory = free_directory(model_file) if study is None else StudyDirectory(study)
+    directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)
     _run_and_close(
         directory,
         lambda progress: start(
-            settings, directory, watch=Watch(progress, end_process, is_quiet=quiet)
+            settings, directory, watch=Watch(progress, _leaving(directory), is_quiet=quiet)
         ),
         quiet=quiet,
     )
@@ -295,7 +294,6 @@ def resume(
 
     --trials is the total: a study of 50 trials resumed with --trials 80 runs 30 more.
     """
-    from .interrupts import end_process
     from .model_file import check_path
     from .run import Watch
     from .run import resume as resume_study
@@ -310,11 +308,23 @@ def resume(
         lambda progress: resume_study(
             where,
             changes,
-            watch=Watch(progress, end_process, is_quiet=quiet),
+            watch=Watch(progress, _leaving(where), is_quiet=quiet),
             accept_space=accept_space,
         ),
         quiet=quiet,
     )
+
+
+def _leaving(directory: Any) -> Callable[[], None]:
+    """What a second Ctrl-C does."""
+
+    def leave() -> None:
+        from .interrupts import end_process
+
+        click.echo(f"Left at once. Go on with: hptune resume {directory}", err=True)
+        end_process()
+
+    return leave
 
 
 def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
@@ -325,6 +335,8 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
 
     # Until the study runs, which knows better, a SIGTERM is a Ctrl-C: it leaves nothing behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Python's clean-up behind a process that was left at once is no news to its user.
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     # Dask tells of every worker that leaves as if it were a misfortune; ours are told by us.
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     result = go(make_progress(sys.stderr, quiet=quiet))
@@ -333,7 +345,9 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     if result.finish.verdict is Verdict.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
     if not any(trial.state is TrialState.COMPLETE for trial in study.trials):
-        raise StudyError("No trial is complete.")
+        raise StudyError(
+            f"No trial is complete. `hptune status {directory}` says what became of each."
+        )
 
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")

@@ -48,8 +48,8 @@ class Recorder(Protocol):
     ) -> None:
         """Write down events and what they changed; safe when this returns."""
 
-    def set_fact(self, key: str, value: object) -> None:
-        """Write down something about the study as a whole."""
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        """Write down what is known of the study as a whole; all or nothing."""
 
 
 class Files(Protocol):
@@ -194,7 +194,7 @@ class StudyLoop:
             return
         self._space = grown
         self._space_json = tuple(grown.to_json())
-        self._recorder.set_fact("space", list(self._space_json))
+        self._recorder.set_facts({"space": list(self._space_json)})
         self._suggester.grow(grown)
 
     def _show(self) -> None:

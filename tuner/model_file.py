@@ -5,6 +5,7 @@ Only child processes load user code; the master holds an `ObjectiveSource`, whic
 
 from __future__ import annotations
 
+import difflib
 import enum
 import importlib.util
 import inspect
@@ -71,6 +72,31 @@ class UserCode:
     constants: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a probe found in the user's code.
+
+    Attributes:
+        is_keras: Whether it builds Keras models (else it is an `objective` function).
+        space: The search space in its JSON form.
+        constants: `OBJECTIVE`, `DIRECTION`, `EPOCHS`, where the file gives them.
+        metric: What a Keras model's training can be judged by, as Keras reports it: accuracy
+            where the model measures it, else the loss; of the validation data where there is any.
+        warnings: What the user should know.
+        is_complete: Whether the code was followed to the end of its declarations. If not, there
+            may be hyperparameters that only the trials come upon.
+        may_train: Whether what follows may be a training, which takes any length of time.
+    """
+
+    is_keras: bool
+    space: tuple[Mapping[str, object], ...]
+    constants: Mapping[str, object]
+    metric: str = ""
+    warnings: tuple[str, ...] = ()
+    is_complete: bool = False
+    may_train: bool = False
+
+
 class BuildFunction:
     """A `build_model(hp)` function, dressed as a HyperModel."""
 
@@ -93,9 +119,13 @@ class StoredData:
         """
         import joblib
 
+        # Under another name first: a study that is resumed keeps its data whole at any instant.
+        fresh = path.with_name(f"{path.name}.new")
         try:
-            joblib.dump(data, path)
+            joblib.dump(data, fresh)
+            fresh.replace(path)
         except Exception as error:  # whatever an object raises that cannot be pickled
+            fresh.unlink(missing_ok=True)
             raise UsageError(
                 f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
                 "function that returns (train, validation) and is called in each trial"
@@ -117,7 +147,9 @@ def check_path(path: Path) -> ObjectiveSource:
     """
     if not path.exists():
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        meant = difflib.get_close_matches(f"{path.stem}.py", near, 1)
         hint = f" Python files there: {', '.join(near[:8])}." if near else ""
+        hint = f" Did you mean {path.with_name(meant[0])}?" if meant else hint
         raise ModelFileError(f"There is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
@@ -163,7 +195,9 @@ def save(code: UserCode, path: Path) -> None:
         ) from error
     # Modules of the user's own are pickled by name: they must be found there too.
     folders = [str(Path(folder).absolute()) for folder in sys.path]
-    path.write_bytes(pickle.dumps(folders) + contents)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(pickle.dumps(folders) + contents)
+    fresh.replace(path)
 
 
 def _import(path: Path) -> ModuleType:

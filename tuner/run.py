@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from .errors import (
     ObjectiveFailedError,
     SpaceChangedError,
     SpaceError,
-    StudyExistsError,
     UnknownMetricError,
     UsageError,
 )
@@ -32,12 +31,12 @@ from .interrupts import Requests, raise_interrupt
 from .ledger import Ledger
 from .loop import StudyLoop
 from .master_lock import MasterLock
-from .model_file import ObjectiveSource, SourceKind
+from .model_file import SourceKind
 from .pruners import make_pruner
 from .reporting.progress import Progress, RunHeader
 from .samplers import make_sampler
 from .settings import LocalShape, StudySettings, pruner_settings, resolve_epochs, resolve_goal
-from .study_directory import StudyDirectory
+from .study_directory import StudyDirectory, study_exists
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker
 from .worker.orders import StudyBrief
@@ -111,8 +110,20 @@ def start(
         StudyError: The study could not go on; it can be resumed.
     """
     if directory.database.exists():
-        directory.create()  # says what is wrong
-        raise StudyExistsError(f"{directory} already holds a study")
+        raise study_exists(directory)
+    try:
+        return _start(settings, directory, watch, client)
+    except UnknownMetricError:
+        # Nothing in it can be used, and it would stand in the way of the mended command.
+        directory.remove()
+        raise
+    finally:
+        directory.give_up()  # if nothing came of it
+
+
+def _start(
+    settings: StudySettings, directory: StudyDirectory, watch: Watch, client: Any
+) -> RunResult:
     # Fails on an unknown name before seconds are spent on reading the model.
     make_sampler(settings.search, SearchSpace(), 0, direction=Direction.MAX)
     _checked_pruner(settings, settings.epochs or _PLENTY, Goal("", Direction.MAX))
@@ -142,7 +153,6 @@ def start(
                 *(words(study, space) for study in studies),
             ),
         )
-        existed = directory.path.exists()
         directory.create()
         engine = Engine(make_pruner)
         facts = {
@@ -157,18 +167,13 @@ def start(
             "warm_start": [study.to_json() for study in studies],
             "is_keras": found.is_keras,
         }
-        try:
-            with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
-                directory.clear_stop_request()
+        with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
+            directory.clear_stop_request()
+            try:
                 return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
-        except UnknownMetricError as error:
-            if existed or engine.best is not None:
-                raise UnknownMetricError(
-                    f"{error.message} Start again with another --study (or remove {directory})."
-                ) from error
-            # Nothing in it can be used, and it would stand in the way of the mended command.
-            shutil.rmtree(directory.path, ignore_errors=True)
-            raise
+            finally:
+                # Before anybody else may become the study's master.
+                workers.close()
 
 
 def resume(
@@ -198,16 +203,13 @@ def resume(
     directory.open()
     with directory.acquire() as lock, Ledger.open(directory) as ledger:
         facts = ledger.facts
-        settings = replace(StudySettings.from_json(facts["settings"]), **changes)
+        stored = StudySettings.from_json(facts["settings"]).found_in(directory.path)
+        settings = replace(stored, **changes)
         if settings.source.kind is SourceKind.FILE and not Path(settings.source.path).exists():
             raise ModelFileError(
                 f"The model file {settings.source.path} is gone. If it was moved, say where it is: "
                 f"`hptune resume {directory} --model-file FILE`"
             )
-        if settings.source.kind is SourceKind.PICKLE:
-            # It lies in the study directory, which may have been moved since.
-            beside = directory.path / Path(settings.source.path).name
-            settings = replace(settings, source=ObjectiveSource(SourceKind.PICKLE, str(beside)))
         # A request from now on is meant for this master.
         directory.clear_stop_request()
         engine, found_later = _replay(ledger)
@@ -215,9 +217,16 @@ def resume(
         with Workforce(settings, client) as workers:
             _tell_reading(settings, watch)
             found = workers.read_objective()
-            space = SearchSpace.from_json(facts["space"])
+            # The fact "space" is written after the event that grew it: a master may die between.
+            known = _grown(SearchSpace.from_json(facts["space"]), found_later)
+            before = SearchSpace.from_json(facts["declared_space"])
             declared = SearchSpace.from_json(found.space)
-            differences = SearchSpace.from_json(facts["declared_space"]).differences(declared)
+            if not found.is_complete:
+                # It was not followed to its end, so what is missing need not be gone.
+                declared = _grown(declared, [before.to_json()])
+            # Trials came upon what is known beyond that, and may do so again.
+            space = _grown(declared, [known.beyond(before)])
+            differences = known.differences(space)
             if differences and not accept_space:
                 raise SpaceChangedError(
                     f"The search space of {settings.source.path} has changed since the study "
@@ -225,12 +234,8 @@ def resume(
                     f"`hptune resume {directory} --accept-space` (trials that are over stay), or "
                     "start a new study with `hptune run … --study OTHER`."
                 )
-            if differences:
-                space = declared
-            # The fact "space" is written after the event that grew it: a master may die between.
-            for entries in found_later:
-                with contextlib.suppress(SpaceError):
-                    space = space.grown(entries)
+            if not differences:
+                space = known  # in its old order, by which samplers draw
             goal = Goal(facts["goal"]["metric"], Direction(facts["goal"]["direction"]))
             epochs = changes.get("epochs") or facts["epochs"]
             plan = _Plan(
@@ -244,10 +249,14 @@ def resume(
                 shape=workers.shape(found.constants),
                 notes=(*found.warnings, *_resume_notes(engine)),
             )
-            ledger.set_fact("settings", settings.to_json())
-            ledger.set_fact("epochs", epochs)
-            ledger.set_fact("declared_space", declared.to_json())
-            ledger.set_fact("space", space.to_json())
+            ledger.set_facts(
+                {
+                    "settings": settings.to_json(),
+                    "epochs": epochs,
+                    "declared_space": declared.to_json(),
+                    "space": space.to_json(),
+                }
+            )
             return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
 
 
@@ -264,6 +273,14 @@ def _checked_pruner(settings: StudySettings, epochs: int | None, goal: Goal) -> 
     asked = pruner_settings(settings, epochs)
     make_pruner(asked, goal)
     return asked
+
+
+def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]]]) -> SearchSpace:
+    """The space with what can be added; what depends on a parameter that is gone cannot."""
+    for entry in itertools.chain.from_iterable(additions):
+        with contextlib.suppress(SpaceError):
+            space = space.grown([entry])
+    return space
 
 
 def _replay(ledger: Ledger) -> tuple[Engine, list[Sequence[Mapping[str, object]]]]:
@@ -362,7 +379,10 @@ def _header(
 
 def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
     if finish.verdict is Verdict.UNKNOWN_METRIC:
-        raise UnknownMetricError(f"{finish.reason}. Name one of these with --objective.")
+        raise UnknownMetricError(
+            f"{finish.reason}. Name one of these as the objective: with --objective, OBJECTIVE in "
+            "the model file, or Tuner(objective=…)."
+        )
     if finish.verdict in (Verdict.SAME_FAILURE, Verdict.TOO_MANY_FAILURES):
         raise ObjectiveFailedError(
             f"The study was stopped: {finish.reason}. Its trials' logs are in "
@@ -434,11 +454,3 @@ def _version() -> str:
         return version("hptune")
     except PackageNotFoundError:
         return "unknown"
-
-
-def free_directory(model: Path) -> StudyDirectory:
-    """A directory for a study that was given none: `studies/NAME-1`, or the next free number."""
-    number = 1
-    while (path := Path("studies") / f"{model.stem}-{number}").exists():
-        number += 1
-    return StudyDirectory(path)

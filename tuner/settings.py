@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 from .core.parameters.checks import plain
@@ -12,16 +14,21 @@ from .core.pruner import HalvingMode, PrunerSettings
 from .core.resources import Capacity, Resources
 from .core.trial import Direction, Goal
 from .errors import UsageError
-from .model_file import ObjectiveSource, SourceKind
-from .worker.orders import Found
+from .model_file import Found, ObjectiveSource, SourceKind
 
 DEFAULT_TRIALS = 50
 DEFAULT_EPOCHS = 10
 EXECUTORS = ("dask", "joblib")
 
-_MAX_WORDS = ("acc", "auc", "precision", "recall", "f1", "score_max", "iou", "dice", "r2", "reward")
-_MIN_WORDS = ("loss", "error", "mse", "mae", "mape", "rmse", "msle", "perplexity", "divergence",
-              "seconds", "regret", "cost", "crossentropy")  # fmt: skip
+_MAX_WORDS = frozenset((
+    "acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "f1score", "fbeta", "iou",
+    "map", "precision", "psnr", "r2", "r2score", "recall", "reward", "rouge", "similarity", "ssim",
+))  # fmt: skip
+_MIN_WORDS = frozenset((
+    "bytes", "cost", "crossentropy", "divergence", "entropy", "err", "error", "errors", "fid",
+    "hinge", "kld", "latency", "logcosh", "loss", "mae", "mape", "mse", "msle", "nll", "params",
+    "perplexity", "ppl", "regret", "rmse", "seconds", "wer",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +155,13 @@ class StudySettings:
             **values,
         )
 
+    def found_in(self, directory: Path) -> Self:
+        """The settings of a study that lies here now: what Tuner stored in it lies here too."""
+        if self.source.kind is not SourceKind.PICKLE:
+            return self
+        beside = directory / Path(self.source.path).name
+        return replace(self, source=ObjectiveSource(SourceKind.PICKLE, str(beside)))
+
     @property
     def budget_trials(self) -> int | None:
         """The total number of trials; None for the whole grid."""
@@ -172,7 +186,7 @@ def resolve_goal(settings: StudySettings, found: Found) -> tuple[Goal, list[str]
     elif not found.is_keras:
         metric = "value"
     else:
-        metric = "val_accuracy" if found.has_accuracy else "val_loss"
+        metric = found.metric
         notes.append(f"no objective was named: taking {metric} (say OBJECTIVE or --objective)")
     direction = settings.direction or _read_direction(found.constants.get("DIRECTION"))
     if direction is None:
@@ -200,13 +214,15 @@ def _read_direction(said: object) -> Direction | None:
 def direction_of(metric: str) -> Direction | None:
     """Which way a metric is better, as far as its name tells.
 
-    >>> direction_of("val_accuracy"), direction_of("val_loss"), direction_of("quality")
+    >>> direction_of("val_top_5_accuracy"), direction_of("val_loss"), direction_of("glossiness")
     (<Direction.MAX: 'max'>, <Direction.MIN: 'min'>, None)
     """
-    name = metric.lower()
-    if any(word in name for word in _MIN_WORDS):
+    # Keras counts a name up where a metric is made twice: accuracy_1.
+    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
+    words |= {re.sub(r"(?<=[a-z])\d+$", "", word) for word in words}
+    if words & _MIN_WORDS:
         return Direction.MIN
-    if any(word in name for word in _MAX_WORDS):
+    if words & _MAX_WORDS or "io_u" in metric.lower():
         return Direction.MAX
     return None
 

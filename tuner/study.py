@@ -99,11 +99,13 @@ class Study:
         if path is None or path.suffix != ".keras":
             found = "there is none" if path is None else f"the study kept {path}"
             raise StudyError(f"{self._directory} has no model.keras: {found}")
+        settings = StudySettings.from_json(self._reader.facts()["settings"])
+        source = settings.found_in(self._directory.path).source
         # Layers of the user's own must be known before a model with them can be read.
-        code = load(StudySettings.from_json(self._reader.facts()["settings"]).source)
+        own = own_objects(load(source)) if Path(source.path).exists() else {}
         import keras
 
-        return keras.models.load_model(path, custom_objects=own_objects(code))
+        return keras.saving.load_model(path, custom_objects=own)
 
     def trials_dataframe(self) -> pd.DataFrame:
         """One row for each trial, hyperparameters and metrics in columns of their own.

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import secrets
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -25,8 +27,7 @@ from typing import Self
 from .errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
 from .master_lock import LockOwner, MasterLock, living_owner, locks_work
 
-__all__ = ["LockOwner", "MasterLock", "StudyDirectory", "atomic_write"]
-
+_FOLDER = "studies"
 _STORAGE_ERRORS = frozenset(
     {
         errno.ENOSPC,
@@ -78,18 +79,9 @@ class StudyDirectory:
         """Where the trials' directories are."""
         return self._path / "trials"
 
-    @property
-    def report(self) -> Path:
-        """The report that `hptune report` writes."""
-        return self._path / "report.html"
-
     def trial(self, number: int) -> Path:
         """A trial's directory; whoever needs it makes it."""
         return self.trials / str(number)
-
-    def log(self, number: int) -> Path:
-        """What a trial wrote to stdout and stderr."""
-        return self.trial(number) / "log.txt"
 
     # --- creating and opening ---------------------------------------------------------------
 
@@ -105,10 +97,7 @@ class StudyDirectory:
         """
         with storage_errors(self._path):
             if self.database.exists():
-                raise StudyExistsError(
-                    f"{self} already holds a study. Go on with it by `hptune resume {self}`, or "
-                    "name another directory with --study"
-                )
+                raise study_exists(self)
             try:
                 for directory in (self._path, self.best, self.trials):
                     directory.mkdir(parents=True, exist_ok=True)
@@ -121,6 +110,54 @@ class StudyDirectory:
             (self._path / "lock").touch()
             self._stop_file.touch()
         return self
+
+    @classmethod
+    def free(cls, name: str) -> Self:
+        """Make a directory for a study that was given none: `studies/NAME-1`, or the next number.
+
+        It is empty and nobody else's: two who ask at the same time get two.
+
+        Raises:
+            UsageError: `studies` is not a directory.
+            StorageFullError: There is no room, or writing is forbidden.
+        """
+        folder = Path(_FOLDER)
+        with storage_errors(folder):
+            for number in itertools.count(1):
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir(exist_ok=True)
+                if not folder.is_dir():
+                    raise UsageError(
+                        f"the study cannot be put into {folder.absolute()}, which is not a "
+                        "directory. Name another place with --study"
+                    )
+                with contextlib.suppress(FileExistsError):
+                    (path := folder / f"{name}-{number}").mkdir()
+                    return cls(path)
+        raise AssertionError("there is always a next number")
+
+    def give_up(self) -> None:
+        """Take the directory away again if nothing lies in it, and `studies` with it."""
+        with contextlib.suppress(OSError):
+            self._path.rmdir()
+            if self._path.parent.name == _FOLDER:
+                self._path.parent.rmdir()
+
+    def remove(self) -> None:
+        """Take away a study that has no result. What else lies there stays, and so does its folder.
+
+        Raises:
+            StorageFullError: Writing is forbidden.
+        """
+        with storage_errors(self._path):
+            for each in self.trials.glob("[0-9]*"):
+                shutil.rmtree(each, ignore_errors=True)
+            for name in (self.database.name, self._stop_file.name, "lock", "lease"):
+                (self._path / name).unlink(missing_ok=True)
+            for folder in (self.best, self.trials):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+        self.give_up()
 
     def open(self) -> Self:
         """See that there is a study here.
@@ -204,6 +241,14 @@ class StudyDirectory:
         """Forget a request, such as one that was meant for the master before."""
         with storage_errors(self._path):
             self._stop_file.write_bytes(b"")
+
+
+def study_exists(directory: StudyDirectory) -> StudyExistsError:
+    """The error for a directory that holds a study already."""
+    return StudyExistsError(
+        f"{directory} already holds a study. Go on with it by `hptune resume {directory}` (in "
+        "Python: Tuner(resume=True)), or name another directory with --study"
+    )
 
 
 def atomic_write(path: Path, contents: bytes) -> None:

@@ -109,7 +109,20 @@ def _copy_directory(source: Path, target: Path) -> bool:
         return False
     fresh = target.with_name(target.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(source, fresh)
+    failed: list[OSError] = []
+
+    def copy(one: str, other: str) -> None:
+        try:
+            shutil.copy2(one, other)
+        except OSError as error:
+            failed.append(error)
+            raise
+
+    try:
+        shutil.copytree(source, fresh, copy_function=copy)
+    except shutil.Error as error:
+        # It only says that something failed; whether the disk is full is in the first failure.
+        raise (failed[0] if failed else error) from error
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
     return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from .core.trial import Direction
 from .errors import UsageError
 from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, UserCode, save
 from .reporting.display import make_progress
-from .run import RunResult, Watch, free_directory, resume, start
+from .run import Watch, resume, start
 from .settings import StudySettings
 from .study import Study
-from .study_directory import StudyDirectory
+from .study_directory import StudyDirectory, study_exists
 
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
@@ -55,7 +55,8 @@ class Tuner:
             `search="grid"`.
         direction: "max" or "min"; None to tell from the metric's name.
         directory: Where to keep the study; None for `studies/MODEL_FN-N`.
-        resume: Go on with the study in `directory`, if there is one.
+        resume: Go on with the study in `directory`, if there is one, with the model function as
+            it is now (its search space may not have changed).
         seed: Makes a run repeat itself.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
@@ -86,10 +87,8 @@ class Tuner:
         **settings: Any,
     ) -> None:
         self._code = _user_code(model_fn)
-        name = getattr(model_fn, "__name__", type(model_fn).__name__)
-        self._directory = (
-            free_directory(Path(name)) if directory is None else StudyDirectory(directory)
-        )
+        self._name = getattr(model_fn, "__name__", type(model_fn).__name__)
+        self._directory = None if directory is None else StudyDirectory(directory)
         self._resume = resume
         self._client = client
         self._quiet = quiet
@@ -97,7 +96,7 @@ class Tuner:
             raise UsageError(f"direction is {direction!r}; allowed are 'max' and 'min'")
         _check_names(settings)
         self._settings = StudySettings(
-            source=ObjectiveSource(SourceKind.PICKLE, str(self._directory.path / OBJECTIVE_FILE)),
+            source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
             working_directory=str(Path.cwd()),
             search=search,
             trials=trials,
@@ -138,58 +137,48 @@ class Tuner:
             StudyError: The study could not go on; `resume=True` goes on with it.
             KeyboardInterrupt: It was interrupted; `resume=True` goes on with it.
         """
-        settings = self._settings
-        if epochs is not None:
-            values = {**_fields(settings), "epochs": epochs}
-            settings = StudySettings(**values)
         progress = make_progress(sys.stderr, quiet=self._quiet)
         watch = Watch(progress, is_quiet=self._quiet)
-        if self._resume and self._directory.database.exists():
-            changes = {
-                name: value
-                for name, value in _fields(settings).items()
-                if name not in _SETTLED and value is not None
-            }
-            result = resume(self._directory, changes, watch=watch, client=self._client)
-            return self._finished(result)
-        was_there = self._directory.path.exists()
+        directory = self._directory or StudyDirectory.free(self._name)
+        settings = self._settings if epochs is None else replace(self._settings, epochs=epochs)
+        settings = settings.found_in(directory.path)
+        exists = directory.database.exists()
+        if exists and not self._resume:
+            raise study_exists(directory)
         try:
-            self._store(x, y, validation_data, sample_weight, fit_arguments)
-            result = start(settings, self._directory, watch=watch, client=self._client)
-        except BaseException:
-            if not was_there and not self._directory.database.exists():
-                shutil.rmtree(self._directory.path, ignore_errors=True)
-            raise
-        return self._finished(result)
-
-    def _finished(self, result: RunResult) -> Study:
+            # A study that is resumed without data goes on with what it was given before.
+            if not exists or x is not None:
+                if exists:
+                    # Not while a master's trials read them.
+                    directory.acquire().release()
+                load_data = _load_data(directory, x, y, validation_data, sample_weight)
+                code = replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
+                save(code, directory.path / OBJECTIVE_FILE)
+            if exists:
+                result = resume(directory, _changes(settings), watch=watch, client=self._client)
+            else:
+                result = start(settings, directory, watch=watch, client=self._client)
+        finally:
+            if not directory.database.exists():
+                for name in (OBJECTIVE_FILE, DATA_FILE):
+                    (directory.path / name).unlink(missing_ok=True)
+                directory.give_up()
         if result.finish.verdict is Verdict.INTERRUPTED:
             raise KeyboardInterrupt(result.finish.reason)
-        return Study(self._directory)
+        return Study(directory)
 
-    def _store(
-        self, x: Any, y: Any, validation: Any, sample_weight: Any, fit_arguments: Mapping[str, Any]
-    ) -> None:
-        """Write what the trials' processes need: the code, and the data beside it."""
-        folder = self._directory.path
-        if self._directory.database.exists():
-            self._directory.create()  # says what is wrong
-        folder.mkdir(parents=True, exist_ok=True)
-        load_data: Callable[[], Any] | None = None
-        if callable(x) and y is None:
-            load_data = x
-        elif x is not None:
-            train = (x,) if y is None else (x, y)
-            if sample_weight is not None:
-                train = (*train, sample_weight)
-            load_data = StoredData.store((train, validation), folder / DATA_FILE)
-        code = UserCode(
-            hypermodel=self._code.hypermodel,
-            objective=self._code.objective,
-            load_data=load_data,
-            fit_arguments=dict(fit_arguments),
-        )
-        save(code, Path(self._settings.source.path))
+
+def _load_data(
+    directory: StudyDirectory, x: Any, y: Any, validation: Any, sample_weight: Any
+) -> Callable[[], Any] | None:
+    """What the trials' processes get their data from; arrays are written beside the study."""
+    directory.path.mkdir(parents=True, exist_ok=True)
+    if x is None or (callable(x) and y is None):
+        return x  # type: ignore[no-any-return]
+    train = (x,) if y is None else (x, y)
+    if sample_weight is not None:
+        train = (*train, sample_weight)
+    return StoredData.store((train, validation), directory.path / DATA_FILE)
 
 
 def _user_code(model_fn: Any) -> UserCode:
@@ -228,5 +217,7 @@ def _check_names(settings: Mapping[str, Any]) -> None:
             )
 
 
-def _fields(settings: StudySettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in StudySettings.__dataclass_fields__}
+def _changes(settings: StudySettings) -> dict[str, Any]:
+    """What a resumed study takes over of settings given anew."""
+    values = {name: getattr(settings, name) for name in StudySettings.__dataclass_fields__}
+    return {name: v for name, v in values.items() if name not in _SETTLED and v is not None}

@@ -11,9 +11,10 @@ from typing import Any, Self
 from .core.clock import SystemClock
 from .core.resources import Capacity
 from .executors.base import Executor
+from .model_file import Found
 from .settings import LocalShape, StudySettings, resolve_shape, worker_cores
 from .worker import devices
-from .worker.orders import Found, ProbeOrder
+from .worker.orders import ProbeOrder
 from .worker.warm_parent import WarmParent
 
 
@@ -56,6 +57,10 @@ class Workforce:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it all; may be repeated."""
         self._stack.close()
 
     def read_objective(self) -> Found:
@@ -93,7 +98,9 @@ class Workforce:
         count = shape.at_once
         trials = "1 trial" if count == 1 else f"{count} trials"
         cores = "1 core" if cpus == 1 else f"{cpus} cores"
-        return f"{trials} at once on this machine, {cores} each ({self._settings.executor})"
+        there = len(self._machine.cpus)
+        shared = f", sharing the {there} there are" if count * cpus > there else ""
+        return f"{trials} at once on this machine, {cores} each{shared} ({self._settings.executor})"
 
     def _make_dask(self) -> Executor:
         from .executors.dask_executor import DaskExecutor

@@ -139,6 +139,28 @@ def test_a_changed_space_is_shown_and_can_be_accepted(hptune: Hptune) -> None:
     assert hptune("resume", hptune.study(), "--trials", "7").code == 0
 
 
+def test_what_could_not_be_looked_at_is_not_taken_for_gone(hptune: Hptune) -> None:
+    """The file fails for a while before it has declared all."""
+    model = hptune.file(
+        "model.py",
+        """
+        import pathlib
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            if (broken := pathlib.Path("broken")).exists():
+                broken.unlink()
+                raise OSError("the file server is away")
+            return x + hp.Int("n", 1, 4)
+        """,
+    )
+    assert hptune("run", model, *LIGHT, "--study", hptune.study()).code == 0
+    hptune.file("broken", "")
+    ended = hptune("resume", hptune.study(), "--trials", "6")
+    assert ended.code == 0, ended.err
+    assert [set(trial["params"]) for trial in trials(hptune.study())] == [{"x", "n"}] * 6
+
+
 def test_no_hyperparameters_means_one_trial(hptune: Hptune) -> None:
     model = hptune.file("model.py", "def objective(hp, trial):\n    return 1.5")
     ended = hptune("run", model, *LIGHT, "--study", hptune.study())

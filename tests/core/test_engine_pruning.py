@@ -149,7 +149,7 @@ def test_a_paused_trial_gives_up_its_place_and_is_promoted_before_new_ones(
     assert driver.trial(0).state is TrialState.PAUSED
     assert (driver.trial(0).value, driver.trial(0).step) == (0.3, 1)
     assert driver.attempt(name(0)).outcome is Outcome.RELEASED
-    assert driver.ask == Ask((1,)), "its place is free"
+    assert [driver.ask] == [Ask((1,))], "its place is free"
     driver.suggest()
     pause(driver, 1, step=1, score=0.9)
     driver.suggest()

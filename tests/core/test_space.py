@@ -21,7 +21,7 @@ from tuner.core.space import (
     SearchSpace,
 )
 from tuner.errors import SpaceError
-from tuner.testing.spaces import ALL_TYPES, EMPTY, FINITE, LOOKALIKES, NESTED
+from tuner.testing.spaces import EMPTY, FINITE, LOOKALIKES, NESTED
 
 # --- values -----------------------------------------------------------------------------------
 
@@ -339,22 +339,10 @@ def test_differences_in_words() -> None:
     ]
 
 
-def test_a_description_has_a_line_for_each_declaration() -> None:
-    assert ALL_TYPES.describe()[:4] == [
-        "layers: Int 1..9, default 1",
-        "units: Int 16..512, step 16, default 16",
-        "batch: Int 8..256, factor 2, log scale, default 8",
-        "warmup: Int 1..1000, log scale, default 1",
-    ]
-    assert ALL_TYPES.describe()[-1] == "epochs: Fixed 3"
-    assert NESTED.describe()[3] == "units (when cell is gru or dense): Int 5..6, default 5"
-
-
 def test_an_empty_space_has_one_configuration() -> None:
     assert list(EMPTY.grid(2)) == [{}]
     assert EMPTY.sample(np.random.default_rng(0)) == EMPTY.defaults() == {}
     assert len(EMPTY) == 0
-    assert EMPTY.describe() == []
     assert EMPTY.to_json() == []
 
 

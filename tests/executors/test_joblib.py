@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Listener
 from typing import Any
 
 import joblib
@@ -59,6 +61,22 @@ class TestJoblibExecutor(ExecutorSuite):
             driver = Driver(executor, stage.brief, self.limit_seconds)
             self.seats(driver, 2)
             assert len({worker.split("-")[-2] for worker in driver.workers}) == 2
+
+    def test_a_stranger_who_says_nothing_keeps_no_seat_waiting(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        strangers: list[socket.socket] = []
+
+        class Visited(Listener):
+            def __init__(self, *arguments: Any, **keywords: Any) -> None:
+                super().__init__(*arguments, **keywords)
+                strangers.append(socket.create_connection(self.address))
+
+        monkeypatch.setattr("tuner.executors.joblib_executor.Listener", Visited)
+        with on_joblib(stage, [(0,), (1,)]) as executor:
+            self.seats(Driver(executor, stage.brief, self.limit_seconds), 2)
+            assert len(strangers) == 1
+            strangers[0].close()
 
     def test_threads_are_used_where_the_user_says_so(self, stage: Stage) -> None:
         with joblib.parallel_config("threading"), on_joblib(stage, [(0,), (1,)]) as executor:

@@ -12,9 +12,9 @@ from tuner.core.resources import Capacity
 from tuner.core.space import SearchSpace
 from tuner.core.trial import Direction, Goal
 from tuner.errors import ModelFileError, UsageError
-from tuner.model_file import check_path
+from tuner.model_file import Found, check_path
 from tuner.settings import StudySettings, resolve_epochs, resolve_goal, resolve_shape
-from tuner.worker.orders import Found, ProbeOrder
+from tuner.worker.orders import ProbeOrder
 from tuner.worker.warm_parent import WarmParent
 
 GOOD = """\
@@ -144,7 +144,44 @@ def names(found: Found) -> set[str]:
 def test_a_keras_file(probe: Any) -> None:
     found = probe(KERAS)
     assert (found.is_keras, names(found), found.warnings) == (True, {"units"}, ())
-    assert not found.has_accuracy
+    assert found.is_complete
+
+
+@pytest.mark.parametrize(
+    ("change", "metric"),
+    [
+        (("", ""), "val_loss"),
+        (('"mse")', '"mse", metrics=["mae", "accuracy"])'), "val_accuracy"),
+        (('"mse")', '"mse", metrics=["acc"])'), "val_acc"),
+        (('"mse")', '"mse", metrics=[keras.metrics.BinaryAccuracy()])'), "val_binary_accuracy"),
+        (('"mse")', '"mse", metrics=[keras.metrics.Accuracy(name="hits")])'), "val_loss"),
+        (('"mse")', '"mse", metrics=["mae"])'), "val_loss"),
+        (("return (x, y), (x, y)", "return (x, y), None"), "loss"),
+    ],
+)
+def test_what_a_model_can_be_judged_by(probe: Any, change: tuple[str, str], metric: str) -> None:
+    """By the very name that its training reports."""
+    text = KERAS.replace(*change) if change[0] else KERAS
+    assert probe(text).metric == metric
+
+
+def test_a_training_loop_of_the_users_own_is_not_waited_for(
+    warm: WarmParent, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(
+        KERAS
+        + """
+def fit(hp, model, data, callbacks, epochs):
+    hp.Choice("batch_size", [1, 2])
+    import threading
+    threading.Event().wait()
+"""
+    )
+    order = ProbeOrder(check_path(model), str(tmp_path), quiet_seconds=0.2)
+    found = warm.probe(order)
+    assert names(found) == {"units", "batch_size"}
+    assert (found.metric, found.is_complete) == ("val_loss", False)
 
 
 def test_conditions_and_branches_are_opened(probe: Any) -> None:
@@ -261,7 +298,7 @@ def settings(tmp_path: Path, **said: Any) -> StudySettings:
 
 
 def found_with(**constants: object) -> Found:
-    return Found(is_keras=False, space=(), constants=constants, has_accuracy=False, warnings=())
+    return Found(is_keras=False, space=(), constants=constants)
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,11 @@ class SearchSpace:
         more = (parameter_from_json(entry) for entry in entries)
         return SearchSpace(self.parameters + tuple(p for p in more if identity(p) not in known))
 
+    def beyond(self, other: SearchSpace) -> list[JsonEntry]:
+        """What is declared here and not in the other space, in the JSON form."""
+        known = {identity(parameter) for parameter in other.parameters}
+        return [parameter_to_json(p) for p in self.parameters if identity(p) not in known]
+
     def differences(self, other: SearchSpace) -> list[str]:
         """What became of this space's declarations in the other one, one line each."""
         before = {identity(parameter): parameter for parameter in self.parameters}
@@ -246,16 +251,6 @@ class SearchSpace:
             elif new != old:
                 lines.append(f"{label(old)}: whether its choices are ordered changed")
         lines += [f"{label(new)} was added" for who, new in after.items() if who not in before]
-        return lines
-
-    def describe(self) -> list[str]:
-        """The space for people, one line for each declaration."""
-        lines = []
-        for parameter in self.parameters:
-            words = f"{label(parameter)}: {parameter.bounds}"
-            if not isinstance(parameter, FixedParameter):
-                words += f", default {parameter.default}"
-            lines.append(words)
         return lines
 
 

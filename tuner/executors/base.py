@@ -86,13 +86,14 @@ class EventQueue:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._queue: queue.SimpleQueue[Event | Exception | None] = queue.SimpleQueue()
+        self._failure: Exception | None = None
 
     def put(self, event: Event) -> None:
         """Add an event; its time is set to now."""
         self._queue.put(replace(event, at=self._clock.now()))
 
     def fail(self, error: Exception) -> None:
-        """Let the reader raise this."""
+        """Let the reader raise this, after what came before."""
         self._queue.put(error)
 
     def wake(self) -> None:
@@ -103,7 +104,7 @@ class EventQueue:
         """All events there are; waits for the first one up to the time-out."""
         events: list[Event] = []
         deadline = time.monotonic() + timeout_seconds
-        while True:
+        while self._failure is None:
             try:
                 wait = 0.0 if events else max(0.0, deadline - time.monotonic())
                 item = self._queue.get(block=wait > 0, timeout=wait)
@@ -112,5 +113,9 @@ class EventQueue:
             if item is None:
                 return events
             if isinstance(item, Exception):
-                raise item
-            events.append(item)
+                self._failure = item
+            else:
+                events.append(item)
+        if events:
+            return events
+        raise self._failure

@@ -8,7 +8,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from typing import Any, ClassVar
 
@@ -119,11 +119,13 @@ class DaskExecutor(Executor):
         self._lock = threading.Lock()
         self._opened = False
         shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
-        self._agent = Agent(name=name, source=source, warm_address=warm_address, cores=shares)
+        # Workers of others may run elsewhere, or as somebody else.
+        warm = warm_address if self._is_ours else None
+        self._agent = Agent(name=name, source=source, warm_address=warm, cores=shares)
 
     def open(self) -> None:
         """Start the cluster, if it is ours, and install the agent in every worker."""
-        with _interrupts_held_back():
+        with _interrupts_held_back() if self._is_ours else contextlib.nullcontext():
             if self._is_ours:
                 self._client = self._start_cluster()
             self._opened = True
@@ -132,7 +134,8 @@ class DaskExecutor(Executor):
             self._client.register_plugin(self._agent, name=self._name)
             # The subscription travels on another way than the plug-in, so the announcements of
             # the workers that are here already may have come before it.
-            for event in self._client.run(announcement, self._name).values():
+            there = self._client.run(announcement, self._name, on_error="ignore")
+            for event in there.values():
                 self._on_joined(event)
 
     def _start_cluster(self) -> Any:
@@ -192,8 +195,12 @@ class DaskExecutor(Executor):
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """What happened since the last call."""
-        if self._client.status not in ("running", "connecting"):
-            raise StudyError("The connection to the Dask scheduler is lost.")
+        # Even if it is connecting again: what was told meanwhile is lost.
+        if self._client.status != "running":
+            raise StudyError(
+                "The connection to the Dask scheduler is lost. What the trials reported is "
+                "stored; see that the scheduler runs, then resume the study."
+            )
         events = self._queue.get(timeout_seconds)
         for event in events:
             if isinstance(event, AttemptEnded):
@@ -214,17 +221,21 @@ class DaskExecutor(Executor):
         if not self._opened:
             return
         self._opened = False
-        with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-            self._client.unregister_worker_plugin(self._name)
-            self._client.unsubscribe_topic(self._name)
-            self._client.unsubscribe_topic(_WORKERS_COME_AND_GO)
-            futures = [future for _, future in self._futures.values()]
-            self._client.cancel(futures, force=True)
+        client, cluster = self._client, self._cluster
+        futures = [future for _, future in self._futures.values()]
         self._futures.clear()
+        steps: list[Callable[[], Any]] = [
+            lambda: client.unregister_worker_plugin(self._name),
+            lambda: client.unsubscribe_topic(self._name),
+            lambda: client.unsubscribe_topic(_WORKERS_COME_AND_GO),
+            lambda: client.cancel(futures, force=True),
+        ]
         if self._is_ours:
-            with contextlib.suppress(OSError, TimeoutError):
-                self._client.close()
-                self._cluster.close(timeout=20)
+            steps += [client.close, lambda: cluster.close(timeout=20)]
+        for step in steps:
+            # A scheduler that is gone refuses some of it, which is no reason to leave the rest.
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+                step()
 
     @property
     def dashboard(self) -> str:

@@ -12,7 +12,13 @@ import logging
 import secrets
 import socket
 import threading
-from multiprocessing.connection import Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import (
+    Connection,
+    Listener,
+    answer_challenge,
+    deliver_challenge,
+)
 from typing import Any
 
 import joblib
@@ -72,7 +78,9 @@ class JoblibExecutor(Executor):
 
     def open(self) -> None:
         """Listen for seats, and let joblib carry them."""
-        self._listener = Listener((self._host(), 0), authkey=self._key)
+        # The secret is asked for in each connection's own thread: a stranger who connects and
+        # says nothing keeps nobody waiting.
+        self._listener = Listener((self._host(), 0))
         for work in (self._accept, self._carry_seats):
             thread = threading.Thread(target=work, name=f"hptune{work.__name__}", daemon=True)
             thread.start()
@@ -81,7 +89,13 @@ class JoblibExecutor(Executor):
     def _host(self) -> str:
         if self._backend_name in _ON_THIS_MACHINE:
             return "127.0.0.1"
-        return socket.gethostbyname(socket.gethostname())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                # Sends nothing; the system chooses the interface that leads out of this machine.
+                probe.connect(("192.0.2.1", 9))
+            except OSError:
+                return socket.gethostbyname(socket.gethostname())
+            return str(probe.getsockname()[0])
 
     def start(self, order: AttemptOrder) -> None:
         """Send the order to the seat of its placement."""
@@ -163,6 +177,10 @@ class JoblibExecutor(Executor):
             except Exception as error:  # whatever a backend raises
                 if self._closing.is_set():
                     return
+                # Seats that outlived the others end; a full set takes their places.
+                with self._lock:
+                    for connection in self._connections.values():
+                        _let_go(connection)
                 log.warning("The joblib backend dropped its workers: %r", error)
                 self._restarts += 1
                 if self._restarts > _MAX_RESTARTS:
@@ -187,6 +205,8 @@ class JoblibExecutor(Executor):
     def _listen(self, connection: Connection[Any, Any]) -> None:
         name = ""
         try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
             while True:
                 event: Event = connection.recv()
                 if isinstance(event, WorkerJoined):
@@ -197,7 +217,7 @@ class JoblibExecutor(Executor):
                             _let_go(connection)
                     self._restarts = 0
                 self._queue.put(event)
-        except (EOFError, OSError):
+        except (EOFError, OSError, AuthenticationError):
             pass
         finally:
             with self._lock:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.messages import Event
-from ..core.trial import Attempt, Direction, Goal, Trial, TrialState
+from ..core.trial import Attempt, Trial
 from ..study_directory import StudyDirectory
 from .database import (
     SELECT_ATTEMPTS,
@@ -83,20 +83,6 @@ class LedgerReader:
         """One trial; None if there is no such number."""
         rows = self._trial_rows("WHERE number = ?", number)
         return trial_of(rows[0]) if rows else None
-
-    def best(self, goal: Goal) -> Trial | None:
-        """The complete trial with the best value, the earliest of equals; None before the first."""
-        order = "DESC" if goal.direction is Direction.MAX else "ASC"
-        rows = self._trial_rows(
-            f"WHERE state = ? AND value IS NOT NULL ORDER BY value {order}, number LIMIT 1",
-            TrialState.COMPLETE.value,
-        )
-        return trial_of(rows[0]) if rows else None
-
-    def counts(self) -> dict[TrialState, int]:
-        """How many trials there are in each state; states without any are left out."""
-        rows = self._rows("SELECT state, count(*) FROM trials GROUP BY state")
-        return {TrialState(state): count for state, count in rows}
 
     def attempts(self, trial: int | None = None) -> list[Attempt]:
         """Every attempt, or those of one trial, by trial and number."""

@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from ..core.messages import Event, Reported
 from ..core.trial import Attempt, Trial
-from ..errors import StudyExistsError
-from ..study_directory import StudyDirectory, storage_errors, sync_directory
+from ..study_directory import StudyDirectory, storage_errors, study_exists, sync_directory
 from .codec import dumps, encode_event
 from .database import (
     SCHEMA_VERSION,
@@ -60,10 +59,7 @@ class Ledger:
             StorageFullError: There is no room, or writing is forbidden.
         """
         if directory.database.exists():
-            raise StudyExistsError(
-                f"{directory} already holds a study. Go on with it by `hptune resume "
-                f"{directory}`, or name another directory with --study"
-            )
+            raise study_exists(directory)
         # Made under another name, so that a study.db is never half a ledger.
         fresh = directory.database.with_name("study.db.new")
         rows = [(key, dumps(fact)) for key, fact in facts.items()]
@@ -166,16 +162,16 @@ class Ledger:
         with sqlite_errors(self._directory):
             return read_facts(self._connection)
 
-    def set_fact(self, key: str, value: object) -> None:
-        """Write down something about the study as a whole, in place of what was there.
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        """Write down what is known of the study as a whole, in place of what was; all or nothing.
 
         Raises:
             StorageFullError: There is no room, or writing is forbidden.
-            TypeError: The value is no plain data.
+            TypeError: A value is no plain data.
         """
-        row = (key, dumps(value))
+        rows = [(key, dumps(value)) for key, value in facts.items()]
         with self._transaction():
-            self._connection.execute(_UPSERT_FACT, row)
+            self._connection.executemany(_UPSERT_FACT, rows)
 
     def close(self) -> None:
         """Close the file; may be repeated."""

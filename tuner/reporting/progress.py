@@ -45,7 +45,7 @@ class RunHeader:
         if self.parallelism:
             told.append(f"runs     {self.parallelism}")
         if self.dashboard:
-            told.append(f"watch    {self.dashboard}")
+            told.append(f"watch    {self.dashboard} (Dask's dashboard)")
         return [*told, *(text.clean(note) for note in self.notes)]
 
 

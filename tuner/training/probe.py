@@ -11,20 +11,19 @@ import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import ModelFileError, SpaceError
-from ..model_file import UserCode
+from ..model_file import Found, UserCode
 from .function_objective import read_result
 from .hyperparameters import import_keras_tuner
 from .keras_objective import fit_arguments, has_own_fit, load_data, own_fit
 
 MAX_BUILDS = 60
 MAX_SECONDS = 30.0
-_ACCURACY = {"accuracy", "acc"}
-
-Declared = Callable[[list[Mapping[str, object]]], None]
+_ACCURACY = ("accuracy", "acc")
 
 
 class _Enough(BaseException):
@@ -52,19 +51,33 @@ class _ProbeTrial:
         raise _Enough
 
 
-def find_space(code: UserCode, declared: Declared) -> tuple[bool, tuple[str, ...]]:
+class _Findings:
+    """What is known so far, told whenever it changes."""
+
+    def __init__(self, found: Found, tell: Callable[[Found], None]) -> None:
+        self._found = found
+        self._tell = tell
+
+    def add(self, **changes: Any) -> None:
+        self._found = replace(self._found, **changes)
+        self._tell(self._found)
+
+    def warn(self, warning: str) -> None:
+        self.add(warnings=(*self._found.warnings, warning))
+
+
+def find_space(code: UserCode, nothing: Found, *, tell: Callable[[Found], None]) -> None:
     """Run the user's code until all its hyperparameters are known.
 
     Args:
         code: The user's entry points.
-        declared: Called with the space in its JSON form, whenever it has grown.
-
-    Returns:
-        Whether the compiled model reports accuracy, and warnings for the user.
+        nothing: What is known before.
+        tell: Called with what is known, whenever it has grown.
 
     Raises:
         BaseException: What the user's code raises with the default values.
     """
+    findings = _Findings(nothing, tell)
 
     class Watched(import_keras_tuner().HyperParameters):  # type: ignore[misc]
         """KerasTuner's own, telling of each new declaration, and more of what is wrong in one."""
@@ -83,26 +96,33 @@ def find_space(code: UserCode, declared: Declared) -> tuple[bool, tuple[str, ...
 
         def _register(self, hyperparameter: Any, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002
             value = super()._register(hyperparameter, overwrite)
-            declared(space_json(self))
+            findings.add(space=tuple(space_json(self)))
             return value
 
     hp = Watched()
-    if code.objective is not None:
-        try:
-            result = code.objective(hp, _ProbeTrial(hp.values))
-        except _Enough:
-            pass
-        except SpaceError:
+    if code.objective is None:
+        _find_keras_space(code, hp, findings)
+    else:
+        _call_objective(code.objective, hp, findings)
+
+
+def _call_objective(objective: Callable[[Any, Any], Any], hp: Any, findings: _Findings) -> None:
+    findings.add(may_train=True)
+    try:
+        result = objective(hp, _ProbeTrial(hp.values))
+    except _Enough:
+        pass
+    except SpaceError:
+        raise
+    except (Exception, SystemExit):
+        # A trial may fail, with its reason; but a file that fails before it has declared
+        # anything is wrong.
+        if not hp.space:
             raise
-        except (Exception, SystemExit):
-            # A trial may fail, with its reason; but a file that fails before it has declared
-            # anything is wrong.
-            if not hp.space:
-                raise
-        else:
-            read_result(result, "value")
-        return False, ()
-    return _find_keras_space(code, hp)
+        return
+    else:
+        read_result(result, "value")
+    findings.add(is_complete=True)
 
 
 def _check_bounds(
@@ -130,21 +150,28 @@ def _check_choices(name: str, values: Any) -> None:
         )
 
 
-def _find_keras_space(code: UserCode, hp: Any) -> tuple[bool, tuple[str, ...]]:
+def _find_keras_space(code: UserCode, hp: Any, findings: _Findings) -> None:
     model = code.hypermodel.build(hp)
-    has_accuracy = _has_accuracy(model)
-    warnings: list[str] = []
     owns_fit = code.fit is not None or has_own_fit(code.hypermodel)
     _check_model(model, owns_fit=owns_fit)
     data = load_data(code, hp)
-    if code.fit is None:
-        fit_arguments(data)  # says what is wrong
+    arguments = {} if code.fit is not None else fit_arguments(data)[1]  # says what is wrong
+    findings.add(metric=_metric(model, {**arguments, **code.fit_arguments}, owns_fit=owns_fit))
+    finished = _open_corners(code, hp, findings)
     if owns_fit:
+        # Last, since it may train if it calls neither `model.fit` nor a callback.
+        findings.add(may_train=True)
+        hp.values = _defaults(hp)
         _probe_fit(code, hp, model, data)
+    findings.add(is_complete=finished)
+
+
+def _open_corners(code: UserCode, hp: Any, findings: _Findings) -> bool:
+    """Build with the values of each corner; False if there was no time for all of them."""
     began = time.monotonic()
-    for values in itertools.islice(_corners(hp), MAX_BUILDS):
-        if time.monotonic() - began > MAX_SECONDS:
-            break
+    for count, values in enumerate(_corners(hp)):
+        if count >= MAX_BUILDS or time.monotonic() - began > MAX_SECONDS:
+            return False
         hp.values = dict(values)
         try:
             code.hypermodel.build(hp)
@@ -152,8 +179,8 @@ def _find_keras_space(code: UserCode, hp: Any) -> tuple[bool, tuple[str, ...]]:
             raise
         except Exception as error:
             chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
-            warnings.append(f"with {chosen} the model cannot be built: {error}")
-    return has_accuracy, tuple(warnings)
+            findings.warn(f"with {chosen} the model cannot be built: {error}")
+    return True
 
 
 def _check_model(model: Any, *, owns_fit: bool) -> None:
@@ -230,9 +257,30 @@ def _probe_fit(code: UserCode, hp: Any, model: Any, data: Any) -> None:
             own_fit(code.hypermodel, hp, model, arguments, keywords)
 
 
-def _has_accuracy(model: Any) -> bool:
+def _metric(model: Any, arguments: Mapping[str, Any], *, owns_fit: bool) -> str:
+    """What the training can be judged by, by the name that Keras reports it under."""
     config: dict[str, Any] = getattr(model, "get_compile_config", dict)() or {}
-    return any(name in repr(config.get("metrics", "")).lower() for name in _ACCURACY)
+    names = [*_metric_names(config.get("metrics")), *_metric_names(config.get("weighted_metrics"))]
+    accuracies = (name for name in names if name.lower() in _ACCURACY)
+    others = (name for name in names if name.lower().endswith("_accuracy"))
+    chosen = next(itertools.chain(accuracies, others), "loss")
+    validates = arguments.get("validation_data") is not None or arguments.get("validation_split")
+    # A fit of the user's own may take its validation data from anywhere.
+    return f"val_{chosen}" if validates or owns_fit else chosen
+
+
+def _metric_names(config: Any) -> list[str]:
+    """The names that a model of one output reports its compiled metrics under."""
+    if isinstance(config, str):
+        return [config]
+    if isinstance(config, Mapping):
+        inner = config.get("config")
+        name = inner.get("name") if isinstance(inner, Mapping) else inner
+        return [name] if isinstance(name, str) else []
+    if not isinstance(config, list | tuple):
+        return []
+    # Metrics in a list of lists belong to outputs, whose names come before theirs.
+    return [name for each in config if not isinstance(each, list) for name in _metric_names(each)]
 
 
 def space_json(hp: Any) -> list[Mapping[str, object]]:

@@ -84,26 +84,7 @@ class ProbeOrder:
     source: ObjectiveSource
     working_directory: str
     quiet_seconds: float = 20.0
-    """An objective that has declared nothing new for so long is taken to have declared all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a probe found in the user's code.
-
-    Attributes:
-        is_keras: Whether it builds Keras models (else it is an `objective` function).
-        space: The search space in its JSON form.
-        constants: `OBJECTIVE`, `DIRECTION`, `EPOCHS`, where the file gives them.
-        has_accuracy: Whether the compiled model reports a metric called accuracy.
-        warnings: What the user should know.
-    """
-
-    is_keras: bool
-    space: tuple[Mapping[str, object], ...]
-    constants: Mapping[str, object]
-    has_accuracy: bool
-    warnings: tuple[str, ...]
+    """Code that may be training, and has declared nothing new for so long, is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)

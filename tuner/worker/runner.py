@@ -109,12 +109,6 @@ class AttemptRunner:
         with contextlib.suppress(OSError):
             run.channel.send(halt)
 
-    @property
-    def running(self) -> list[AttemptId]:
-        """The attempts that run now."""
-        with self._lock:
-            return list(self._runs)
-
     def close(self) -> None:
         """Kill what runs and end; no events follow."""
         with self._lock:

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from multiprocessing.connection import Client, Connection
 from typing import Any
@@ -42,11 +43,19 @@ def serve(
         source: The user's code.
         warm_address: A warm parent on this machine that may be used.
     """
+    parent = os.getppid()
     try:
         with Client(address, authkey=key) as connection, _deaf_to_interrupts():
-            _serve(connection, cpus=cpus, place=place, source=source, warm_address=warm_address)
+            _serve(
+                connection,
+                cpus=cpus,
+                place=place,
+                source=source,
+                warm_address=warm_address,
+                parent=parent,
+            )
     except (EOFError, OSError):
-        _end_if_orphaned()
+        _end_if_orphaned(parent)
         raise
 
 
@@ -57,6 +66,7 @@ def _serve(
     place: tuple[int, int],
     source: ObjectiveSource,
     warm_address: str | None,
+    parent: int,
 ) -> None:
     node = devices.node()
     lock = threading.Lock()
@@ -67,7 +77,7 @@ def _serve(
             connection.send(event)
 
     has = devices.share(devices.capacity(), *place)
-    name = f"{node}-{os.getpid()}-{threading.get_ident()}"
+    name = f"{node}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     tell(WorkerJoined(0.0, name, node, Capacity(cpus, has.gpus, has.memory_bytes)))
     runner = AttemptRunner(source, tell, warm_address=warm_address)
     try:
@@ -81,7 +91,7 @@ def _serve(
                 runner.stop(order.attempt, order.halt)
     except (EOFError, OSError):
         runner.close()
-        _end_if_orphaned()
+        _end_if_orphaned(parent)
     finally:
         runner.close()
 
@@ -99,12 +109,12 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _end_if_orphaned() -> None:
+def _end_if_orphaned(parent: int) -> None:
     """End a process of joblib's own whose master was killed; it would stay for minutes."""
     if not multiprocessing.current_process().name.startswith("LokyProcess"):
         return
     deadline = time.monotonic() + ORPHANED_SECONDS
     while time.monotonic() < deadline:
-        if os.getppid() == 1:
+        if os.getppid() != parent:
             os._exit(1)
         time.sleep(0.05)

@@ -26,8 +26,8 @@ from ..core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed
 from ..core.resources import Resources
 from ..core.trial import Cause, Ending
 from ..errors import HptuneError, ModelFileError
-from ..model_file import UserCode, load, user_traceback, without_colours
-from .orders import AttemptOrder, Found, NotFound, ProbeOrder
+from ..model_file import Found, UserCode, load, user_traceback, without_colours
+from .orders import AttemptOrder, NotFound, ProbeOrder
 
 _PR_SET_PDEATHSIG = 1
 
@@ -231,17 +231,9 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
         from ..training.probe import find_space
 
         code = load(order.source)
-        constants = _plain_constants(code)
-        is_keras = code.objective is None
-        latest: list[Any] = []
-
-        def declared(space: list[Any]) -> None:
-            latest[:] = space
-            # Sent at once: the code may crash, or train for hours, after its declarations.
-            channel.send(Found(is_keras, tuple(space), constants, has_accuracy=False, warnings=()))
-
-        has_accuracy, warnings = find_space(code, declared)
-        channel.send(Found(is_keras, tuple(latest), constants, has_accuracy, warnings))
+        nothing = Found(code.objective is None, space=(), constants=_plain_constants(code))
+        # Sent at once: the code may crash, or train for hours, after its declarations.
+        find_space(code, nothing, tell=channel.send)
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
         channel.send(NotFound(_one_line(error), user_traceback(error)))

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import ModelFileError, StudyError
-from ..model_file import ObjectiveSource, SourceKind
-from .orders import AttemptOrder, Found, NotFound, ProbeOrder
+from ..model_file import Found, ObjectiveSource, SourceKind
+from .orders import AttemptOrder, NotFound, ProbeOrder
 
 READY = b"ready\n"
 MAX_FOLDER_BYTES = 90
@@ -85,7 +85,7 @@ class WarmParent:
             if not select.select([stdout], [], [], seconds)[0]:
                 raise StudyError(
                     f"The process that imports the framework was not ready in {timeout_seconds:g} "
-                    "seconds.",
+                    "seconds. Is the file system slow? Try once more: what was read is cached.",
                     _tail(self._log),
                 )
             if stdout.read(len(READY)) == READY:
@@ -186,15 +186,13 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Connection[Any, Any]
     found: Found | None = None
     quiet = None
     while True:
-        if not channel.poll(quiet):
-            if found is None:
-                raise ModelFileError("The probe was silent.")
+        if found is not None and not channel.poll(quiet):
             return found
         try:
             message = channel.recv()
         except EOFError:
             _, status = client.connection.recv()
-            if found is not None and not found.is_keras:
+            if found is not None and found.may_train:
                 return found
             raise ModelFileError(
                 f"{order.source.path} ended its process when it was read: it {_manner(status)}. "
@@ -210,9 +208,7 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Connection[Any, Any]
             )
         if isinstance(message, Found):
             found = message
-            # A Keras model is built in moments and says when it is done; an objective may go on
-            # to train for hours.
-            quiet = None if found.is_keras else order.quiet_seconds
+            quiet = order.quiet_seconds if found.may_train else None
 
 
 def _folder() -> Path:

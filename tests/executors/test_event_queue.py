@@ -1,0 +1,26 @@
+"""What all executors collect their events in."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.core.clock import SystemClock
+from tuner.core.messages import WorkerLeft
+from tuner.errors import StudyError
+from tuner.executors.base import EventQueue
+
+
+def test_what_came_before_a_failure_is_read_before_it() -> None:
+    queue = EventQueue(SystemClock())
+    queue.put(WorkerLeft(0.0, "w", "gone"))
+    queue.fail(StudyError("broken"))
+    assert [type(event) for event in queue.get(0.0)] == [WorkerLeft]
+    for _ in range(2):
+        with pytest.raises(StudyError, match="broken"):
+            queue.get(0.0)
+
+
+def test_a_reader_who_is_woken_finds_nothing() -> None:
+    queue = EventQueue(SystemClock())
+    queue.wake()
+    assert queue.get(60.0) == []
