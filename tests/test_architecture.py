@@ -37,6 +37,7 @@ ROOMS = (
     "interrupts",
     "workforce",
     "run",
+    "replay",
     "study",
     "tuner",
     "cli",

@@ -48,7 +48,7 @@ from tuner.loop import POLL_SECONDS, StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.samplers import make_sampler
 from tuner.study_directory import StudyDirectory
-from tuner.suggesting import SimulatedSuggester
+from tuner.suggesting import InformedSampler, SimulatedSuggester, Suggester
 from tuner.worker.orders import AttemptOrder, StudyBrief
 
 GOAL = Goal("score", Direction.MAX)
@@ -146,6 +146,7 @@ class Cluster:
         self.files = Files()
         self.executor = SimulatedExecutor
         self.masters = 0
+        self.in_a_thread = False
 
     def sampler(self, space: SearchSpace) -> Sampler:
         return make_sampler(self.search, space, SEED, direction=GOAL.direction, grid_resolution=3)
@@ -168,10 +169,12 @@ class Cluster:
             seed=self.masters,
         )
         executor.clock.advance_to(executor.clock.now() + 1_000_000.0 * self.masters)
+
+        def simulated(sampler: InformedSampler) -> Suggester:
+            return SimulatedSuggester(sampler, executor.clock, executor.deliver)
+
         loop = StudyLoop(
-            make_suggester=lambda sampler: SimulatedSuggester(
-                sampler, executor.clock, executor.deliver
-            ),
+            make_suggester=None if self.in_a_thread else simulated,
             engine=engine,
             recorder=recorder,
             make_sampler=self.sampler,
@@ -194,6 +197,7 @@ class Cluster:
                     resources=Resources(),
                     max_failures=None,
                     same_failure_limit=0,
+                    space=tuple(SPACE.to_json()),
                 )
             )
         finally:

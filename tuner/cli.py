@@ -413,6 +413,24 @@ def stop(directory: Path, wait_seconds: float) -> None:
 
 @main.command()
 @_study_directory
+@_as_json
+def replay(directory: Path, as_json: bool) -> None:
+    """Run the search of the study in DIR again, and compare its suggestions.
+
+    Nothing is trained: the search is told what the trials gave. Exits with 1 at the
+    first suggestion that differs from the study's, and shows both.
+    """
+    from .replay import replay as replay_study
+    from .study_directory import StudyDirectory
+
+    replayed = replay_study(StudyDirectory(directory))
+    _echo(replayed.to_json() if as_json else replayed.to_text())
+    if replayed.difference is not None:
+        raise SystemExit(1)
+
+
+@main.command()
+@_study_directory
 @click.option(
     "--format",
     "file_format",

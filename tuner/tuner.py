@@ -25,7 +25,8 @@ OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
 
 _SETTLED = (
-    "source", "working_directory", "search", "seed", "metric", "start_points", "warm_start",
+    "source", "working_directory", "search", "grid_resolution", "seed", "metric", "start_points",
+    "warm_start",
 )  # fmt: skip
 """Settings that a study keeps when it is resumed."""
 
