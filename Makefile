@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml
 
 demo: $(VENV)/.installed
 	rm -rf studies/digits
-	$(BIN)/hptune run examples/digits_cnn.py --search random --trials 12 --study studies/digits
+	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest

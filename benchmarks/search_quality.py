@@ -116,7 +116,9 @@ def _run(task: Task) -> figures.Run:
     best, spent = math.inf, 0.0
     scores: list[float] = []
     begin = time.process_time()
-    search = opponents.opponent(task.sampler, problem, space, seed=task.seed)
+    search = opponents.opponent(
+        task.sampler, problem, space, seed=task.seed, trials=TRIALS, at_once=task.batch
+    )
     while len(scores) < TRIALS:
         asked = search.ask(min(task.batch, TRIALS - len(scores)))
         spent += time.process_time() - begin
@@ -156,7 +158,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=HERE / "results/search_quality.jsonl")
     parser.add_argument("--plot", type=Path, help="where to draw; needs matplotlib")
     options = parser.parse_args()
-    if unknown := sorted(set(options.samplers) - set(opponents.NAMES)):
+    if unknown := [name for name in options.samplers if not opponents.is_known(name)]:
         parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(opponents.NAMES)}")
     return options
 

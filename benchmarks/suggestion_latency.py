@@ -28,7 +28,7 @@ from tuner.core.space import (  # noqa: E402
     SearchSpace,
 )
 from tuner.core.trial import Direction, Trial, TrialState  # noqa: E402
-from tuner.samplers import SEARCH_NAMES, make_sampler  # noqa: E402
+from tuner.samplers import SEARCH_NAMES, SamplerOptions, make_sampler  # noqa: E402
 
 SPACE = SearchSpace(
     (
@@ -59,14 +59,19 @@ WINDOW = 15
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--search", choices=SEARCH_NAMES, default="tpe")
+    parser.add_argument(
+        "--search", default="tpe", help=f"{', '.join(SEARCH_NAMES)}, or optuna:NAME"
+    )
+    parser.add_argument("--surrogate", help="for skopt")
     parser.add_argument("--trials", type=int, default=10_000)
     options = parser.parse_args()
     print(f"Load average when started: {os.getloadavg()[0]:.2f}\n")
     print("| trials told | 7 parameters, ms | 10, two conditional, ms | memory, MB |")
     print("|---|---|---|---|")
     marks = [mark for mark in MARKS if mark <= options.trials]
-    plain, conditional = (_measure(options.search, space, marks) for space in (SPACE, CONDITIONAL))
+    plain, conditional = (
+        _measure(options.search, options.surrogate, space, marks) for space in (SPACE, CONDITIONAL)
+    )
     for mark in marks:
         print(
             f"| {mark} | {1000 * plain[mark][0]:.2f} | {1000 * conditional[mark][0]:.2f} "
@@ -74,13 +79,16 @@ def main() -> None:
         )
 
 
-def _measure(search: str, space: SearchSpace, marks: list[int]) -> dict[int, tuple[float, float]]:
+def _measure(
+    search: str, surrogate: str | None, space: SearchSpace, marks: list[int]
+) -> dict[int, tuple[float, float]]:
     """For each mark, the median of ask + tell (s) over the trials before it, and memory (MB).
 
     Between the windows that are measured, trials are told as random search proposes them.
     """
-    sampler = make_sampler(search, space, 0, direction=Direction.MIN)
-    filler = make_sampler("random", space, 1)
+    options = SamplerOptions(space=space, seed=0, direction=Direction.MIN, surrogate=surrogate)
+    sampler = make_sampler(search, options)
+    filler = make_sampler("random", SamplerOptions(space=space, seed=1))
     found = {}
     number = 0
     for mark in marks:

@@ -20,7 +20,7 @@ from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, Simulate
 from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.pruners import make_pruner
-from tuner.samplers import make_sampler
+from tuner.samplers import SamplerOptions, make_sampler
 from tuner.suggesting import SimulatedSuggester
 from tuner.worker.orders import StudyBrief
 
@@ -131,7 +131,9 @@ def study(
         ),
         engine=engine,
         recorder=watched,
-        make_sampler=lambda space: make_sampler(search, space, seed, direction=GOAL.direction),
+        make_sampler=lambda space: make_sampler(
+            search, SamplerOptions(space=space, seed=seed, direction=GOAL.direction)
+        ),
         space=SPACE,
         executor=executor,
         clock=executor.clock,

@@ -46,7 +46,7 @@ from tuner.executors.simulated import (
 from tuner.ledger import Ledger
 from tuner.loop import POLL_SECONDS, StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
-from tuner.samplers import make_sampler
+from tuner.samplers import SamplerOptions, make_sampler
 from tuner.study_directory import StudyDirectory
 from tuner.suggesting import InformedSampler, SimulatedSuggester, Suggester
 from tuner.worker.orders import AttemptOrder, StudyBrief
@@ -149,7 +149,13 @@ class Cluster:
         self.in_a_thread = False
 
     def sampler(self, space: SearchSpace) -> Sampler:
-        return make_sampler(self.search, space, SEED, direction=GOAL.direction, grid_resolution=3)
+        options = SamplerOptions(
+            space=space,
+            seed=SEED,
+            direction=GOAL.direction,
+            grid_resolution=3 if self.search == "grid" else None,
+        )
+        return make_sampler(self.search, options)
 
     def run(
         self,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .errors import HptuneError, StudyError, UsageError
+from .samplers import AUTO, SEARCH_WORDS
 
 if TYPE_CHECKING:
     from .reporting.progress import Progress
@@ -89,7 +90,7 @@ def main() -> None:
     """Tune the hyperparameters of Keras models (or of anything else).
 
     \b
-    hptune run model.py --search random --trials 50
+    hptune run model.py --search tpe --trials 50
     hptune best studies/model-1
 
     The model file offers build_model(hp) and load_data(), a KerasTuner HyperModel,
@@ -191,14 +192,25 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@main.command()
+def _searches() -> str:
+    width = max(map(len, SEARCH_WORDS))
+    lines = [f"  {name:{width}}  {words}" for name, words in SEARCH_WORDS.items()]
+    return "\n".join(("\b", "Searches:", *lines))
+
+
+@main.command(epilog=_searches())
 @click.argument("model_file", type=click.Path(path_type=Path))
 @click.option(
     "--search",
-    default="random",
+    default=AUTO,
     show_default=True,
     metavar="NAME",
-    help="random, grid, tpe, or bayesian.",
+    help="How to search; see below.",
+)
+@click.option(
+    "--surrogate",
+    metavar="MODEL",
+    help="For --search skopt: gp, forest, extra-trees, or gbrt.  [default: gp]",
 )
 @click.option(
     "--grid-points",

@@ -34,8 +34,15 @@ from .master_lock import MasterLock
 from .model_file import SourceKind
 from .pruners import make_pruner
 from .reporting.progress import Progress, RunHeader
-from .samplers import make_sampler
-from .settings import LocalShape, StudySettings, pruner_settings, resolve_epochs, resolve_goal
+from .samplers import AUTO
+from .samplers.auto import choose
+from .settings import (
+    LocalShape,
+    StudySettings,
+    pruner_settings,
+    resolve_epochs,
+    resolve_goal,
+)
 from .study_directory import StudyDirectory, study_exists
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker
@@ -125,7 +132,7 @@ def _start(
     settings: StudySettings, directory: StudyDirectory, watch: Watch, client: Any
 ) -> RunResult:
     # Fails on an unknown name before seconds are spent on reading the model.
-    make_sampler(settings.search, SearchSpace(), 0, direction=Direction.MAX)
+    sampler_maker(settings, goal=Goal("", Direction.MAX), seed=0)(SearchSpace())
     _checked_pruner(settings, settings.epochs or _PLENTY, Goal("", Direction.MAX))
     for name in settings.warm_start:
         StudyDirectory(Path(name)).open()
@@ -137,6 +144,8 @@ def _start(
         epochs = resolve_epochs(settings, found)
         _check_start_points(settings, space)
         studies = tuple(read_earlier(name, goal, space) for name in settings.warm_start)
+        shape = workers.shape(found.constants)
+        settings, why = _settled(settings, space, at_once=workers.at_once(shape))
         plan = _Plan(
             settings=settings,
             goal=goal,
@@ -145,10 +154,11 @@ def _start(
             seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
             space=space,
             studies=studies,
-            shape=workers.shape(found.constants),
+            shape=shape,
             notes=(
                 *found.warnings,
                 *notes,
+                *why,
                 *_space_notes(settings, space),
                 *(words(study, space) for study in studies),
             ),
@@ -258,6 +268,22 @@ def resume(
                 }
             )
             return _run(plan, _Home(directory, lock, ledger), engine, workers, watch)
+
+
+def _settled(
+    settings: StudySettings, space: SearchSpace, *, at_once: int
+) -> tuple[StudySettings, list[str]]:
+    """The settings with a search chosen, once for all of the study's runs, and a line on it."""
+    if settings.search != AUTO:
+        return settings, []
+    choice = choose(space, trials=settings.budget_trials, at_once=at_once)
+    settled = replace(
+        settings,
+        search=choice.search,
+        grid_resolution=choice.grid_resolution,
+        trials=settings.budget_trials,
+    )
+    return settled, [f"--search auto takes {choice.search}: {choice.why}"]
 
 
 _PLENTY = 1_000_000

@@ -15,6 +15,7 @@ from .core.resources import Capacity, Resources
 from .core.trial import Direction, Goal
 from .errors import UsageError
 from .model_file import Found, ObjectiveSource, SourceKind
+from .samplers import AUTO
 
 DEFAULT_TRIALS = 50
 DEFAULT_EPOCHS = 10
@@ -38,8 +39,9 @@ class StudySettings:
     Attributes:
         source: Where the user's code is.
         working_directory: Where relative paths in the user's code start.
-        search: The sampler's name.
+        search: The sampler's name; "auto" until a study has begun, which settles it for good.
         grid_resolution: How many values the grid takes of a continuous parameter.
+        surrogate: The model of `skopt`.
         pruner: The name of the pruner, which stops or pauses poor trials early.
         reduction_factor: For asha and hyperband: one trial in so many goes on at each rung.
         min_epochs: No trial is judged before this epoch.
@@ -69,8 +71,9 @@ class StudySettings:
 
     source: ObjectiveSource
     working_directory: str
-    search: str = "random"
+    search: str = AUTO
     grid_resolution: int | None = None
+    surrogate: str | None = None
     pruner: str | None = None
     reduction_factor: int | None = None
     min_epochs: int | None = None

@@ -21,7 +21,7 @@ from .core.sampler import Sampler
 from .core.space import SearchSpace
 from .core.trial import Goal, Suggestion, Trial
 from .errors import HptuneError, StudyError
-from .samplers import make_sampler
+from .samplers import SamplerOptions, make_sampler
 from .settings import StudySettings
 
 SLOW_SEARCHES = ("bayesian", "skopt", "optuna")
@@ -32,20 +32,21 @@ ASK_AHEAD = 0.125
 
 
 def sampler_maker(
-    settings: StudySettings, *, goal: Goal, seed: int, studies: Sequence[EarlierStudy]
+    settings: StudySettings, *, goal: Goal, seed: int, studies: Sequence[EarlierStudy] = ()
 ) -> Callable[[SearchSpace], Sampler]:
     """What makes the study's sampler for a space; the same one whenever the study is looked at."""
 
     def make(space: SearchSpace) -> Sampler:
-        return make_sampler(
-            settings.search,
-            space,
-            seed,
+        options = SamplerOptions(
+            space=space,
+            seed=seed,
             direction=goal.direction,
             grid_resolution=settings.grid_resolution,
+            surrogate=settings.surrogate,
             start_points=settings.start_points,
             studies=studies,
         )
+        return make_sampler(settings.search, options)
 
     return make
 

@@ -17,6 +17,7 @@ from .errors import UsageError
 from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, UserCode, save
 from .reporting.display import make_progress
 from .run import Watch, resume, start
+from .samplers import AUTO
 from .settings import StudySettings
 from .study import Study
 from .study_directory import StudyDirectory, study_exists
@@ -25,8 +26,8 @@ OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
 
 _SETTLED = (
-    "source", "working_directory", "search", "grid_resolution", "seed", "metric", "start_points",
-    "warm_start",
+    "source", "working_directory", "search", "grid_resolution", "surrogate", "seed", "metric",
+    "start_points", "warm_start",
 )  # fmt: skip
 """Settings that a study keeps when it is resumed."""
 
@@ -51,7 +52,7 @@ class Tuner:
             (class or instance), or `objective(hp, trial)` returning a number or metrics.
         objective: The metric to optimise; None for `val_accuracy` where the model measures it,
             `val_loss` elsewhere, and the returned number of an objective function.
-        search: How to search, as `--search` of the command line.
+        search: How to search, as `--search` of the command line; "auto" chooses.
         trials: The total number of trials; None for 50, or for the whole grid with
             `search="grid"`.
         direction: "max" or "min"; None to tell from the metric's name.
@@ -64,9 +65,8 @@ class Tuner:
         settings: Further settings, named and described in `tuner.settings.StudySettings`:
             `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
             `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
-            `grid_resolution`, `pruner`, `reduction_factor`, `min_epochs`, `brackets`,
-            `pruner_mode`, `start_points`,
-            `warm_start`.
+            `grid_resolution`, `surrogate`, `pruner`, `reduction_factor`, `min_epochs`, `brackets`,
+            `pruner_mode`, `start_points`, `warm_start`.
 
     Raises:
         UsageError: A setting makes no sense.
@@ -77,7 +77,7 @@ class Tuner:
         model_fn: Any,
         objective: str | None = None,
         *,
-        search: str = "random",
+        search: str = AUTO,
         trials: int | None = None,
         direction: str | None = None,
         directory: str | os.PathLike[str] | None = None,

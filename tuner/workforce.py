@@ -84,6 +84,13 @@ class Workforce:
         anything = Capacity(cpus=tuple(range(1_000_000)))
         return resolve_shape(self._settings, constants, anything, is_certain=False)
 
+    def at_once(self, shape: LocalShape) -> int:
+        """How many trials run at once, as far as is known now; 0 where there is no worker yet."""
+        if self._client is None:
+            return shape.at_once
+        cores: Mapping[str, int] = self._client.nthreads()
+        return sum(count // shape.resources.cpus for count in cores.values())
+
     def executor(self, shape: LocalShape) -> Executor:
         """The open executor."""
         if self._executor is None:

@@ -12,7 +12,8 @@ from typing import Any
 import tuner
 from tuner.core.space import SearchSpace
 from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
-from tuner.samplers import SEARCH_NAMES, make_sampler
+from tuner.samplers import OPTUNA, SEARCH_NAMES, SamplerOptions, make_sampler
+from tuner.samplers.skopt_adapter import SURROGATES
 
 
 class Opponent(abc.ABC):
@@ -28,10 +29,26 @@ class Opponent(abc.ABC):
 
 
 class Own(Opponent):
-    """One of the project's samplers, told what a study would tell it."""
+    """One of the project's samplers, told what a study would tell it.
 
-    def __init__(self, name: str, space: SearchSpace, seed: int) -> None:
-        self._sampler = make_sampler(name, space, seed, direction=Direction.MIN)
+    `skopt` with another surrogate than its default is called `skopt:SURROGATE`.
+    """
+
+    def __init__(
+        self, name: str, space: SearchSpace, seed: int, *, trials: int, at_once: int
+    ) -> None:
+        search, surrogate = name, None
+        if name.startswith(_SKOPT):
+            search, _, surrogate = name.partition(":")
+        options = SamplerOptions(
+            space=space,
+            seed=seed,
+            direction=Direction.MIN,
+            trials=trials,
+            at_once=at_once,
+            surrogate=surrogate,
+        )
+        self._sampler = make_sampler(search, options)
         self._asked: list[Suggestion] = []
         self._ended = 0
 
@@ -90,25 +107,41 @@ def _optuna_tpe(seed: int) -> Any:
     return optuna.samplers.TPESampler(seed=seed)
 
 
+_PACKAGES = {"optuna": "optuna", "skopt": "scikit-optimize"}
 _OPTUNA: Mapping[str, Callable[[int], Any]] = {"optuna-tpe": _optuna_tpe}
 
-NAMES: tuple[str, ...] = (*(name for name in SEARCH_NAMES if name != "grid"), *_OPTUNA)
-"""The searches that can be compared."""
+_SKOPT = "skopt:"
+NAMES: tuple[str, ...] = (
+    *(name for name in SEARCH_NAMES if name != "grid"),
+    *(f"{_SKOPT}{surrogate}" for surrogate in SURROGATES),
+    f"{OPTUNA}NAME",
+    *_OPTUNA,
+)
+"""The searches that can be compared: ours, with the adapters, and peers at first hand."""
 
 
-def opponent(name: str, problem: Any, space: SearchSpace, *, seed: int) -> Opponent:
-    """The search of this name, ready for a run."""
+def is_known(name: str) -> bool:
+    """Whether there is a search of this name."""
+    return name in NAMES or name.startswith(OPTUNA)
+
+
+def opponent(
+    name: str, problem: Any, space: SearchSpace, *, seed: int, trials: int, at_once: int
+) -> Opponent:
+    """The search of this name, ready for a run of so many trials."""
     if name in _OPTUNA:
         return Optuna(_OPTUNA[name](seed), problem)
-    return Own(name, space, seed)
+    return Own(name, space, seed, trials=trials, at_once=at_once)
 
 
 def version(name: str) -> str:
     """What a result of this search holds for: the peer's version, or our code's fingerprint."""
+    peer = next((each for each in ("optuna", "skopt") if name.startswith(each)), None)
+    theirs = f"{peer} {importlib.metadata.version(_PACKAGES[peer])}" if peer else ""
     if name in _OPTUNA:
-        return f"optuna {importlib.metadata.version('optuna')}"
+        return theirs
     home = Path(tuner.__file__).parent
     code = hashlib.sha256()
     for file in sorted([*home.glob("core/**/*.py"), *home.glob("samplers/**/*.py")]):
         code.update(file.read_bytes())
-    return f"hptune {code.hexdigest()[:12]}"
+    return f"{theirs} hptune {code.hexdigest()[:12]}".strip()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tuner.core.sampler import Sampler
 from tuner.core.space import IntParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
-from tuner.samplers import make_sampler
+from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.grid import GridSampler
 from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.start_points import StartPoints
@@ -97,9 +98,10 @@ def test_the_wrapped_sampler_hears_of_every_point() -> None:
 @pytest.mark.parametrize("name", ["random", "tpe"])
 def test_every_search_tries_the_defaults_after_the_users_points(name: str) -> None:
     space = SearchSpace((IntParameter("x", 1, 9), IntParameter("y", 1, 9, default=7)))
-    sampler = make_sampler(
-        name, space, 0, direction=Direction.MIN, start_points=[{"x": "2"}, {"x": "77"}]
+    options = SamplerOptions(
+        space=space, seed=0, direction=Direction.MIN, start_points=[{"x": "2"}, {"x": "77"}]
     )
+    sampler = make_sampler(name, options)
     first, second, third = sampler.ask(range(3))
     assert first == Suggestion({"x": 2, "y": 7}, "start point")
     assert second == Suggestion({"x": 5, "y": 7}, "defaults")
@@ -107,6 +109,7 @@ def test_every_search_tries_the_defaults_after_the_users_points(name: str) -> No
 
 
 def test_a_grid_has_no_defaults_but_may_have_start_points() -> None:
-    assert isinstance(make_sampler("grid", LINE, 0), GridSampler)
-    sampler = make_sampler("grid", LINE, 0, start_points=[{"x": "3"}])
+    options = SamplerOptions(space=LINE, seed=0)
+    assert isinstance(make_sampler("grid", options), GridSampler)
+    sampler = make_sampler("grid", replace(options, start_points=[{"x": "3"}]))
     assert asked(sampler, 0, 1, 2, 3) == [3, 1, 2, 4]

@@ -11,7 +11,7 @@ from tuner.core.earlier import EarlierStudy, Measured
 from tuner.core.sampler import Sampler
 from tuner.core.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
-from tuner.samplers import make_sampler
+from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.tpe import TpeSampler
 from tuner.samplers.warm_start import WarmStart
@@ -118,9 +118,13 @@ def test_where_the_best_one_failed_the_best_so_far_stands_in() -> None:
     assert told([1.0, 2.0], [7.0, 6.0], again=None, is_same_metric=False) == [6.0, 7.0]
 
 
+def options(seed: int, studies: Sequence[EarlierStudy] = ()) -> SamplerOptions:
+    return SamplerOptions(space=BRANIN, seed=seed, direction=Direction.MIN, studies=studies)
+
+
 def regret(seed: int, trials: int, studies: Sequence[EarlierStudy], name: str = "tpe") -> float:
     """How far from the optimum of Branin's function a search ends, in powers of ten."""
-    sampler = make_sampler(name, BRANIN, seed, direction=Direction.MIN, studies=studies)
+    sampler = make_sampler(name, options(seed, studies))
     best = math.inf
     for number in range(trials):
         (suggestion,) = sampler.ask([number])
@@ -162,12 +166,12 @@ def test_the_best_of_the_earlier_study_is_tried_first() -> None:
     study = earlier(BRANIN, branin)
     best = min(study.trials, key=lambda trial: trial.value).params
     for name in ("random", "grid", "tpe"):
-        sampler = make_sampler(name, BRANIN, 0, direction=Direction.MIN, studies=[study])
+        sampler = make_sampler(name, options(0, [study]))
         assert sampler.ask([0]) == [Suggestion(best, "best of old")]
 
 
 def test_an_earlier_study_without_a_fitting_trial_does_no_harm() -> None:
     study = earlier(SearchSpace((FloatParameter("x", 20.0, 30.0),)), lambda _: 1.0)
-    warm = make_sampler("tpe", BRANIN, 0, direction=Direction.MIN, studies=[study])
-    cold = make_sampler("tpe", BRANIN, 0, direction=Direction.MIN)
+    warm = make_sampler("tpe", options(0, [study]))
+    cold = make_sampler("tpe", options(0))
     assert warm.ask(range(9)) == cold.ask(range(9))

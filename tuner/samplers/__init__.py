@@ -4,51 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from ..core.completion import completed
-from ..core.earlier import EarlierStudy
-from ..core.sampler import Sampler
-from ..core.space import SearchSpace
-from ..core.trial import Direction, Suggestion
 from ..errors import UsageError
 
+if TYPE_CHECKING:  # nothing heavy is loaded for a list of names
+    from ..core.earlier import EarlierStudy
+    from ..core.sampler import Sampler
+    from ..core.space import SearchSpace
+    from ..core.trial import Direction, Suggestion
 
-@dataclass(frozen=True, slots=True)
+AUTO = "auto"
+OPTUNA = "optuna:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerOptions:
-    """All that a sampler may want to know; each maker below takes from it what it needs.
+    """All that a sampler may want to know; each takes from it what it needs.
 
     Attributes:
         space: What to search.
         seed: The study's seed, 0 or more.
-        direction: Which values are better; None where nobody said, which samplers that look at
+        direction: Which values are better; None where nobody said, which searches that look at
             values must refuse.
-        grid_resolution: How many values a grid takes of a parameter without steps; None for the
-            grid's own default.
+        trials: The total number of trials, for `auto`; None if it is not known.
+        at_once: How many trials run at once, for `auto`.
+        grid_resolution: For `grid`: how many values it takes of a parameter without steps, 2 or
+            more; None for 10.
+        surrogate: For `skopt`: its model; None for "gp".
+        start_points: What to try first, as far as it lies in the space; see `core.completion`.
+        studies: Earlier studies to learn from.
     """
 
     space: SearchSpace
     seed: int
     direction: Direction | None = None
+    trials: int | None = None
+    at_once: int = 1
     grid_resolution: int | None = None
+    surrogate: str | None = None
+    start_points: Sequence[Mapping[str, object]] = ()
+    studies: Sequence[EarlierStudy] = ()
 
 
-def _grid(options: SamplerOptions) -> Sampler:
-    from .grid import DEFAULT_RESOLUTION, GridSampler
+def _auto(options: SamplerOptions) -> Sampler:
+    from .auto import choose
 
-    resolution = options.grid_resolution
-    return GridSampler(
-        options.space,
-        resolution=DEFAULT_RESOLUTION if resolution is None else resolution,
-        seed=options.seed,
-    )
-
-
-def _random(options: SamplerOptions) -> Sampler:
-    from .random_search import RandomSampler
-
-    return RandomSampler(options.space, options.seed)
+    choice = choose(options.space, trials=options.trials, at_once=options.at_once)
+    return make_sampler(choice.search, replace(options, grid_resolution=choice.grid_resolution))
 
 
 def _tpe(options: SamplerOptions) -> Sampler:
@@ -64,6 +69,49 @@ def _bayesian(options: SamplerOptions) -> Sampler:
     return BayesianSampler(options.space, options.seed, direction=direction)
 
 
+def _sobol(options: SamplerOptions) -> Sampler:
+    from .sobol import SobolSampler
+
+    return SobolSampler(options.space, options.seed)
+
+
+def _random(options: SamplerOptions) -> Sampler:
+    from .random_search import RandomSampler
+
+    return RandomSampler(options.space, options.seed)
+
+
+def _grid(options: SamplerOptions) -> Sampler:
+    from .grid import DEFAULT_RESOLUTION, GridSampler
+
+    resolution = options.grid_resolution
+    return GridSampler(
+        options.space,
+        resolution=DEFAULT_RESOLUTION if resolution is None else resolution,
+        seed=options.seed,
+    )
+
+
+def _skopt(options: SamplerOptions) -> Sampler:
+    from .skopt_adapter import SURROGATES, SkoptSampler
+
+    surrogate = options.surrogate or "gp"
+    if surrogate not in SURROGATES:
+        raise UsageError(
+            f"there is no surrogate called {surrogate!r}; allowed are {', '.join(SURROGATES)}."
+            f"{_meant(surrogate, SURROGATES)}"
+        )
+    direction = _direction("skopt", options)
+    return SkoptSampler(options.space, options.seed, direction=direction, surrogate=surrogate)
+
+
+def _optuna(name: str, options: SamplerOptions) -> Sampler:
+    from .optuna_adapter import OptunaSampler
+
+    direction = _direction(OPTUNA + name, options)
+    return OptunaSampler(options.space, options.seed, direction=direction, name=name)
+
+
 def _direction(name: str, options: SamplerOptions) -> Direction:
     if options.direction is None:
         raise UsageError(
@@ -73,68 +121,82 @@ def _direction(name: str, options: SamplerOptions) -> Direction:
     return options.direction
 
 
-_MAKERS: Mapping[str, Callable[[SamplerOptions], Sampler]] = {
-    "grid": _grid,
-    "random": _random,
-    "tpe": _tpe,
-    "bayesian": _bayesian,
+@dataclass(frozen=True, slots=True)
+class _Search:
+    words: str
+    make: Callable[[SamplerOptions], Sampler]
+    heeds: tuple[str, ...] = ()
+    has_defaults: bool = True
+
+
+_SEARCHES: Mapping[str, _Search] = {
+    AUTO: _Search("picks one by budget, space and parallelism, and says which and why", _auto),
+    "tpe": _Search("densities of good and bad trials; at once, for any space and budget", _tpe),
+    "bayesian": _Search("a Gaussian process; the fewest trials, up to a thousand", _bayesian),
+    "sobol": _Search("points that fill the space evenly", _sobol),
+    "random": _Search("each hyperparameter drawn on its own scale", _random),
+    "grid": _Search(
+        "all steps and choices, see --grid-points",
+        _grid,
+        heeds=("grid_resolution",),
+        has_defaults=False,
+    ),
+    "skopt": _Search("scikit-optimize, see --surrogate", _skopt, heeds=("surrogate",)),
 }
 
-SEARCH_NAMES: tuple[str, ...] = tuple(_MAKERS)
-"""What `--search` accepts."""
+SEARCH_NAMES: tuple[str, ...] = tuple(_SEARCHES)
+"""What `--search` accepts, besides `optuna:` with the name of one of Optuna's samplers."""
+
+SEARCH_WORDS: Mapping[str, str] = {name: each.words for name, each in _SEARCHES.items()} | {
+    f"{OPTUNA}NAME": f"a sampler of Optuna's, such as {OPTUNA}TPESampler"
+}
+"""What each of them is, in one line."""
 
 
-def make_sampler(
-    name: str,
-    space: SearchSpace,
-    seed: int,
-    *,
-    direction: Direction | None = None,
-    grid_resolution: int | None = None,
-    start_points: Sequence[Mapping[str, object]] = (),
-    studies: Sequence[EarlierStudy] = (),
-) -> Sampler:
+def make_sampler(name: str, options: SamplerOptions) -> Sampler:
     """Make the sampler of this name, which begins with what is known to be worth a trial.
 
     First come the start points, then the best of each earlier study, then, for every search but
     the grid, the space's defaults.
 
     Args:
-        name: One of `SEARCH_NAMES`.
-        space: What to search.
-        seed: The study's seed, 0 or more.
-        direction: Which values are better; needed by samplers that look at values.
-        grid_resolution: How many values a grid takes of a parameter without steps, 2 or more;
-            None for 10.
-        start_points: What to try first, as far as it lies in the space; see `core.completion`.
-        studies: Earlier studies to learn from.
+        name: One of `SEARCH_NAMES`, or `optuna:` with the name of one of Optuna's samplers.
+        options: What it should know.
 
     Raises:
         UsageError: There is no such sampler, or it cannot work with these options.
     """
-    if name not in _MAKERS:
-        near = difflib.get_close_matches(name.lower(), SEARCH_NAMES, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(
-            f"there is no search called {name!r}; allowed are {', '.join(SEARCH_NAMES)}.{hint}"
-        )
+    search = _search(name)
+    for option, flag in (("grid_resolution", "--grid-points"), ("surrogate", "--surrogate")):
+        if getattr(options, option) is not None and option not in search.heeds:
+            heeding = [each for each, other in _SEARCHES.items() if option in other.heeds]
+            raise UsageError(
+                f"{flag} means nothing to --search {name}; it is for {' and '.join(heeding)}"
+            )
+    return search.make(options) if name == AUTO else _beginning(search, options)
+
+
+def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
+    from ..core.completion import completed
+    from ..core.trial import Suggestion
     from .start_points import StartPoints
 
-    options = SamplerOptions(space, seed, direction, grid_resolution)
-    sampler = _MAKERS[name](options)
-    if studies and direction is not None:
+    sampler, space = search.make(options), options.space
+    if options.studies and options.direction is not None:
         from .warm_start import WarmStart
 
-        sampler = WarmStart(_MAKERS[name](options), sampler, space, studies, direction=direction)
-    points = [
-        *_fitting(space, start_points),
-        *_best_ones(space, studies),
-        *([] if name == "grid" else [Suggestion(completed(space, {}), "defaults")]),
-    ]
+        again = search.make(options)
+        sampler = WarmStart(again, sampler, space, options.studies, direction=options.direction)
+    points = [*_fitting(space, options.start_points), *_best_ones(space, options.studies)]
+    if search.has_defaults:
+        points.append(Suggestion(completed(space, {}), "defaults"))
     return StartPoints(sampler, space, points) if points else sampler
 
 
 def _fitting(space: SearchSpace, given: Sequence[Mapping[str, object]]) -> Iterator[Suggestion]:
+    from ..core.completion import completed
+    from ..core.trial import Suggestion
+
     for point in given:
         # A space that changed since the study began may have no room for it any more.
         with contextlib.suppress(UsageError):
@@ -142,7 +204,26 @@ def _fitting(space: SearchSpace, given: Sequence[Mapping[str, object]]) -> Itera
 
 
 def _best_ones(space: SearchSpace, studies: Sequence[EarlierStudy]) -> Iterator[Suggestion]:
+    from ..core.trial import Suggestion
+
     for study in studies:
         params = study.best_within(space)
         if params is not None:
             yield Suggestion(params, f"best of {study.name}")
+
+
+def _search(name: str) -> _Search:
+    if name in _SEARCHES:
+        return _SEARCHES[name]
+    if name.startswith(OPTUNA):
+        sampler = name.removeprefix(OPTUNA)
+        return _Search("", lambda options: _optuna(sampler, options))
+    raise UsageError(
+        f"there is no search called {name!r}; allowed are {', '.join(SEARCH_WORDS)}."
+        f"{_meant(name, SEARCH_NAMES)}"
+    )
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,251 @@
+"""Optuna's samplers behind the contract of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import difflib
+import importlib.util
+import inspect
+import math
+import warnings
+from collections.abc import Hashable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from ..core.configurations import is_open
+from ..core.sampler import Sampler
+from ..core.seeds import Purpose, generator
+from ..core.space import SearchSpace
+from ..core.trial import Direction, Params, ParamValue, Suggestion, Trial, TrialState
+from ..errors import UsageError
+from .axes import Axes, Axis
+from .unseen import Keyed, Unseen
+
+_TRIES = 4
+_FORGETFUL = ("TPESampler", "GPSampler", "RandomSampler")
+"""These look at the trials alone; the others leave notes in the study, which they go on from."""
+_NEEDS = {"GPSampler": "torch", "CmaEsSampler": "cmaes"}
+_UNFIT = ("BruteForceSampler", "GridSampler", "PartialFixedSampler")
+
+
+class OptunaSampler(Sampler):
+    """Asks one of Optuna's samplers, made anew with its own settings, about a study in memory.
+
+    - Each declaration is a parameter of its own: words and truth values are categories, steps and
+      ordered choices are numbered, all others are positions on their own scale. Suggestions are
+      asked for one by one, as conditions open them.
+    - Trials that run are RUNNING in the study, FAILED ones FAIL, PRUNED ones PRUNED with their
+      last value.
+    - What it proposes again is asked for anew some times, and then drawn at random.
+    - Most samplers need no more than these trials. Those that keep notes in the study, such as
+      CMA-ES, are led through the whole history by trial number, so that they have them again.
+
+    Args:
+        space: What to search.
+        seed: The study's seed.
+        direction: Which values are better.
+        name: The sampler's name in `optuna.samplers`.
+
+    Raises:
+        UsageError: Optuna or what the sampler needs is not installed, or there is no such sampler.
+    """
+
+    def __init__(self, space: SearchSpace, seed: int, *, direction: Direction, name: str) -> None:
+        self._optuna = _optuna()
+        self._class = _sampler_class(self._optuna, name)
+        self._name = name
+        self._seed = seed
+        self._direction = "minimize" if direction is Direction.MIN else "maximize"
+        self._axes = Axes(space)
+        self._distributions = [self._distribution(axis) for axis in self._axes.columns]
+        self._unseen = Unseen(space)
+        self._trials: dict[int, Trial] = {}
+        self._led: list[Trial] = []
+        self._led_study: Any = None
+
+    def tell(self, trial: Trial) -> None:
+        """Take note of the trial; only its last standing counts."""
+        self._unseen.note(trial)
+        if self._axes.encode(trial.params) is not None:
+            self._trials[trial.number] = trial
+
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        """One configuration for each number, each with those before it taken for running."""
+        answers: list[Suggestion] = []
+        pending: dict[Hashable, Trial] = {}
+        for number in numbers:
+            found = self._proposed(number, list(pending.values()), pending)
+            rng = generator(self._seed, Purpose.SUGGESTION, number)
+            found = found or self._unseen.draw(rng, pending)
+            if found is None:
+                break
+            key, params = found
+            pending[key] = Trial(number, params, "", TrialState.RUNNING)
+            answers.append(Suggestion(params, f"optuna {self._name}"))
+        return answers
+
+    def _proposed(
+        self, number: int, running: Sequence[Trial], pending: dict[Hashable, Trial]
+    ) -> Keyed | None:
+        told = [self._trials[each] for each in sorted(self._trials)]
+        with _quiet(self._optuna):
+            if self._name in _FORGETFUL:
+                study = self._new_study(number)
+                for trial in (*told, *running):
+                    study.add_trial(self._frozen(trial))
+            else:
+                study = self._led_through(told, running)
+            return self._unseen.first((self._asked(study) for _ in range(_TRIES)), pending)
+
+    def _asked(self, study: Any) -> Params:
+        """What the sampler proposes, where each value decides on what is asked for next."""
+        trial = study.ask()
+        chosen: dict[str, ParamValue] = {}
+        for i, axis in enumerate(self._axes.columns):
+            if is_open(axis.parameter, chosen):
+                chosen[axis.parameter.name] = axis.decode(self._suggested(trial, i))
+        return chosen
+
+    # --- Optuna's words -----------------------------------------------------------------------
+
+    def _new_study(self, number: int) -> Any:
+        rng = generator(self._seed, Purpose.SUGGESTION, number)
+        sampler = self._class(seed=int(rng.integers(2**31)))
+        return self._optuna.create_study(direction=self._direction, sampler=sampler)
+
+    def _distribution(self, axis: Axis) -> Any:
+        kinds = self._optuna.distributions
+        if axis.values is None:
+            return kinds.FloatDistribution(0.0, 1.0)
+        if axis.ordered:
+            return kinds.IntDistribution(0, axis.count - 1)
+        return kinds.CategoricalDistribution(range(axis.count))
+
+    def _suggested(self, trial: Any, column: int) -> float:
+        name, axis = str(column), self._axes.columns[column]
+        if axis.values is None:
+            return float(trial.suggest_float(name, 0.0, 1.0))
+        if axis.ordered:
+            return float(trial.suggest_int(name, 0, axis.count - 1))
+        return float(trial.suggest_categorical(name, range(axis.count)))
+
+    def _params(self, trial: Trial) -> dict[str, float]:
+        row = self._axes.encode(trial.params)
+        if row is None:
+            return {}
+        return {
+            str(i): number if self._axes.columns[i].values is None else int(number)
+            for i, number in enumerate(row.tolist())
+            if not math.isnan(number)
+        }
+
+    def _frozen(self, trial: Trial) -> Any:
+        params = self._params(trial)
+        state, value = self._standing(trial)
+        return self._optuna.trial.create_trial(
+            state=state,
+            value=value if state is self._optuna.trial.TrialState.COMPLETE else None,
+            params=params,
+            distributions={name: self._distributions[int(name)] for name in params},
+            intermediate_values=_reports(trial, value),
+        )
+
+    def _standing(self, trial: Trial) -> tuple[Any, float | None]:
+        states = self._optuna.trial.TrialState
+        value = trial.value if trial.value is not None and math.isfinite(trial.value) else None
+        match trial.state:
+            case TrialState.COMPLETE if value is not None:
+                return states.COMPLETE, value
+            case TrialState.PRUNED:
+                return states.PRUNED, value
+            case TrialState.COMPLETE | TrialState.FAILED:
+                return states.FAIL, None
+            case _:
+                return states.RUNNING, None
+
+    # --- samplers with notes ------------------------------------------------------------------
+
+    def _led_through(self, told: Sequence[Trial], running: Sequence[Trial]) -> Any:
+        """A study of the caller's own in which the sampler was asked for each of these trials.
+
+        What comes before the first unfinished trial stays as it is, and is gone through once.
+        """
+        settled = next((i for i, t in enumerate(told) if not t.state.is_final), len(told))
+        if self._led != told[: len(self._led)] or self._led_study is None:
+            self._led, self._led_study = [], self._new_study(0)
+        for trial in told[len(self._led) : settled]:
+            self._lead(self._led_study, trial)
+            self._led.append(trial)
+        study = copy.deepcopy(self._led_study)
+        for trial in (*told[settled:], *running):
+            self._lead(study, trial)
+        return study
+
+    def _lead(self, study: Any, trial: Trial) -> None:
+        params = self._params(trial)
+        study.enqueue_trial(params)
+        asked = study.ask()
+        for name in params:
+            self._suggested(asked, int(name))
+        state, value = self._standing(trial)
+        states = self._optuna.trial.TrialState
+        for step, reached in _reports(trial, value).items():
+            asked.report(reached, step)
+        if state is not states.RUNNING:
+            study.tell(asked, value if state is states.COMPLETE else None, state=state)
+
+
+def _reports(trial: Trial, value: float | None) -> dict[int, float]:
+    return {} if value is None else {trial.step or 1: value}
+
+
+def _optuna() -> ModuleType:
+    try:
+        import optuna
+    except ImportError as error:
+        raise UsageError(
+            "Optuna's samplers need Optuna, which is not installed; "
+            "install it with: pip install 'hptune[optuna]'"
+        ) from error
+    found: ModuleType = optuna
+    return found
+
+
+def _sampler_class(optuna: ModuleType, name: str) -> Any:
+    names = [
+        each
+        for each, found in vars(optuna.samplers).items()
+        if inspect.isclass(found)
+        and issubclass(found, optuna.samplers.BaseSampler)
+        and "seed" in inspect.signature(found).parameters
+        and each not in _UNFIT
+    ]
+    if name not in names:
+        wanted = {each.lower(): each for each in names}
+        near = difflib.get_close_matches(name.lower(), wanted, n=1, cutoff=0.4)
+        hint = f" Did you mean 'optuna:{wanted[near[0]]}'?" if near else ""
+        raise UsageError(
+            f"there is no search called 'optuna:{name}'; Optuna's samplers that can be used are "
+            f"{', '.join(sorted(names))}.{hint}"
+        )
+    needed = _NEEDS.get(name)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        raise UsageError(
+            f"Optuna's {name} needs the package {needed}, which is not installed; "
+            f"install it with: pip install {needed}"
+        )
+    return getattr(optuna.samplers, name)
+
+
+@contextlib.contextmanager
+def _quiet(optuna: ModuleType) -> Iterator[None]:
+    """Optuna tells of every study that is made, and warns of what this module does on purpose."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(level)
