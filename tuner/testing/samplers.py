@@ -26,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import zlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,9 +92,6 @@ FINITE_CASES = [
 INFINITE_CASES = [Case(name, phase) for name in INFINITE for phase in (Phase.FRESH, Phase.TOLD)]
 CASES = FINITE_CASES + INFINITE_CASES
 
-each_case = pytest.mark.parametrize("case", CASES, ids=str)
-each_finite_case = pytest.mark.parametrize("case", FINITE_CASES, ids=str)
-
 
 def ended(space: SearchSpace, number: int, params: Params) -> Trial:
     """The trial with this number as it ends: most are COMPLETE, some FAILED, some PRUNED.
@@ -118,6 +115,8 @@ class SamplerSuite(abc.ABC):
     """Subclass it, name the subclass Test…, and supply `make`.
 
     Attributes:
+        spaces: In which of `tuner.testing.spaces.SPACES` to try it; fewer for a sampler that
+            takes long to answer.
         is_random: Whether other seeds give other suggestions; False for a grid.
         branin_trials: How many trials the sampler has on Branin's function.
         branin_tolerance: By how much the sampler may be worse there than random search, in powers
@@ -126,6 +125,7 @@ class SamplerSuite(abc.ABC):
         branin_seeds: How many seeds to average over.
     """
 
+    spaces: Collection[str] = tuple(SPACES)
     is_random = True
     branin_trials = 60
     branin_tolerance = 0.4
@@ -135,6 +135,17 @@ class SamplerSuite(abc.ABC):
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         """A fresh sampler that knows nothing yet and takes lower values for better ones."""
 
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run what takes a case once for each."""
+        for name in ("case", "finite_case"):
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, self.cases(finite=name == "finite_case"), ids=str)
+
+    def cases(self, *, finite: bool = False) -> list[Case]:
+        """The cases to try it in; with `finite`, those in finite spaces."""
+        cases = FINITE_CASES if finite else CASES
+        return [case for case in cases if case.space_name in self.spaces]
+
     def start(self, case: Case, seed: int = 1) -> tuple[Sampler, list[Trial]]:
         """A sampler in the case's phase, and the trials that it was told of."""
         sampler, history = self.make(case.space, seed), case.history()
@@ -143,14 +154,12 @@ class SamplerSuite(abc.ABC):
 
     # --- what a suggestion is -----------------------------------------------------------------
 
-    @each_case
     def test_suggestions_lie_in_the_space(self, case: Case) -> None:
         sampler, history = self.start(case)
         for suggestion in sampler.ask(after(history, 8)):
             fault = case.space.explain(suggestion.params)
             assert not fault, f"{dict(suggestion.params)} lies outside the space: {fault}"
 
-    @each_case
     def test_values_are_plain_python(self, case: Case) -> None:
         sampler, history = self.start(case)
         for suggestion in sampler.ask(after(history, 8)):
@@ -159,7 +168,6 @@ class SamplerSuite(abc.ABC):
                 assert type(name) is str, f"the name {name!r} is a {type(name)}"
                 assert type(value) in (bool, int, float, str), f"{name} is a {type(value)}"
 
-    @each_case
     def test_it_answers_for_every_number_while_it_can(self, case: Case) -> None:
         sampler, history = self.start(case)
         size = case.space.size()
@@ -169,7 +177,6 @@ class SamplerSuite(abc.ABC):
 
     # --- never twice --------------------------------------------------------------------------
 
-    @each_case
     def test_many_pending_and_none_repeated(self, case: Case) -> None:
         sampler, history = self.start(case)
         seen = {case.space.key(trial.params) for trial in history}
@@ -189,20 +196,20 @@ class SamplerSuite(abc.ABC):
                     )
                 number += 1
 
-    @each_finite_case
-    def test_a_finite_space_is_exhausted_exactly_once(self, case: Case) -> None:
-        sampler, history = self.start(case)
-        every = case.space.configurations()
+    def test_a_finite_space_is_exhausted_exactly_once(self, finite_case: Case) -> None:
+        sampler, history = self.start(finite_case)
+        space = finite_case.space
+        every = space.configurations()
         assert every is not None
-        expected = {case.space.key(params) for params in every}
-        seen = [case.space.key(trial.params) for trial in history]
+        expected = {space.key(params) for params in every}
+        seen = [space.key(trial.params) for trial in history]
         number = len(history)
         for batch in itertools.cycle((3, 1, 4)):
             answers = sampler.ask(range(number, number + batch))
-            seen += [case.space.key(suggestion.params) for suggestion in answers]
+            seen += [space.key(suggestion.params) for suggestion in answers]
             for suggestion in answers:
                 sampler.tell(waiting(number, suggestion))
-                sampler.tell(ended(case.space, number, suggestion.params))
+                sampler.tell(ended(space, number, suggestion.params))
                 number += 1
             if len(answers) < batch:
                 break
@@ -213,13 +220,11 @@ class SamplerSuite(abc.ABC):
 
     # --- the same again -----------------------------------------------------------------------
 
-    @each_case
     def test_asking_twice_gives_the_same_answer(self, case: Case) -> None:
         sampler, history = self.start(case)
         numbers = after(history, 5)
         assert_same(sampler.ask(numbers), sampler.ask(numbers), case.space)
 
-    @each_case
     def test_the_order_of_tells_does_not_matter(self, case: Case) -> None:
         history = case.history()
         shuffled = history.copy()
@@ -233,7 +238,6 @@ class SamplerSuite(abc.ABC):
         numbers = after(history, 5)
         assert_same(in_order.ask(numbers), out_of_order.ask(numbers), case.space)
 
-    @each_case
     def test_telling_twice_changes_nothing(self, case: Case) -> None:
         once, history = self.start(case)
         twice, _ = self.start(case)
@@ -241,7 +245,6 @@ class SamplerSuite(abc.ABC):
         numbers = after(history, 5)
         assert_same(once.ask(numbers), twice.ask(numbers), case.space)
 
-    @each_case
     def test_a_fresh_sampler_told_the_same_goes_on_the_same(self, case: Case) -> None:
         old, told = self.start(case)
         told += live(old, case.space, first=len(told), count=9)
@@ -267,7 +270,6 @@ class SamplerSuite(abc.ABC):
 
     # --- what others do -----------------------------------------------------------------------
 
-    @each_case
     def test_trials_from_elsewhere_do_no_harm(self, case: Case) -> None:
         sampler, history = self.start(case)
         number = len(history)
@@ -282,7 +284,6 @@ class SamplerSuite(abc.ABC):
         assert len(answers) == (2 if left is None else min(2, left))
         assert all(case.space.contains(suggestion.params) for suggestion in answers)
 
-    @each_case
     def test_what_earlier_studies_tried_is_new_in_this_one(self, case: Case) -> None:
         sampler = self.make(case.space, 1)
         history = case.history()
@@ -294,7 +295,6 @@ class SamplerSuite(abc.ABC):
         assert len(answers) == expected
         assert all(case.space.contains(suggestion.params) for suggestion in answers)
 
-    @each_case
     def test_only_failures_do_no_harm(self, case: Case) -> None:
         sampler, history = self.make(case.space, 1), case.history()
         for trial in history:
@@ -384,7 +384,7 @@ def assert_same(
 def transcript(suite: SamplerSuite) -> dict[str, object]:
     """What a sampler answers in every case, and how this process hashes strings."""
     answers = {}
-    for case in CASES:
+    for case in suite.cases():
         sampler, history = suite.start(case, seed=11)
         trials = history + live(sampler, case.space, first=len(history), count=6)
         configurations = [trial.params for trial in trials]
