@@ -25,7 +25,7 @@ from tuner.executors.simulated import Faults, SimulatedExecutor
 from tuner.ledger import Ledger
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.replay import Replayed, replay
-from tuner.samplers import make_sampler
+from tuner.samplers import SamplerOptions, make_sampler
 from tuner.settings import StudySettings
 from tuner.study_directory import StudyDirectory
 
@@ -130,7 +130,8 @@ def broken(inner: Sampler) -> Sampler:
 
 def test_a_broken_sampler_is_seen(done: StudyDirectory) -> None:
     def make(space: SearchSpace) -> Sampler:
-        return broken(make_sampler("tpe", space, SEED, direction=GOAL.direction))
+        options = SamplerOptions(space=space, seed=SEED, direction=GOAL.direction)
+        return broken(make_sampler("tpe", options))
 
     replayed = replay(done, make)
     assert replayed.difference is not None
@@ -143,8 +144,8 @@ def test_another_sampler_is_seen(done: StudyDirectory, wrong: str) -> None:
     def make(space: SearchSpace) -> Sampler:
         seed = SEED + (wrong == "seed")
         direction = Direction.MIN if wrong == "direction" else GOAL.direction
-        return make_sampler("random" if wrong == "name" else "tpe", space, seed,
-                            direction=direction)  # fmt: skip
+        options = SamplerOptions(space=space, seed=seed, direction=direction)
+        return make_sampler("random" if wrong == "name" else "tpe", options)
 
     assert replay(done, make).difference is not None
 
