@@ -129,7 +129,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
             "--min-epochs",
             type=int,
             metavar="N",
-            help="No trial is stopped before this epoch.  [default: 1]",
+            help="No trial is stopped before this epoch.  [default: a twentieth of the epochs]",
         ),
         click.option(
             "--brackets",

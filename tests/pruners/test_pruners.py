@@ -74,6 +74,12 @@ def test_rungs_are_exact_powers(epochs: int, factor: int, least: int) -> None:
     assert following**2 * factor > epochs**2 or following >= epochs
 
 
+@pytest.mark.parametrize(("epochs", "rungs"), [(10, (1, 3)), (20, (1, 3, 9)), (100, (5, 15, 45))])
+def test_the_first_rung_is_a_twentieth_of_the_training(epochs: int, rungs: tuple[int, ...]) -> None:
+    assert made("asha", epochs=epochs).rungs == rungs
+    assert made("asha", epochs=epochs, min_epochs=1).rungs[0] == 1
+
+
 def test_without_a_known_end_there_are_rungs_as_far_as_anybody_goes() -> None:
     assert rung_levels(min_epochs=1, reduction_factor=3)[:4] == (1, 3, 9, 27)
 
@@ -198,7 +204,7 @@ def test_every_name_makes_a_pruner() -> None:
         ({"name": "asha", "min_epochs": 0}, "whole numbers from 1 on"),
         ({"name": "asha", "min_epochs": 30}, "say a smaller --min-epochs"),
         ({"name": "asha", "brackets": 2}, "--pruner hyperband"),
-        ({"name": "hyperband", "brackets": 9}, "4 at most"),
+        ({"name": "hyperband", "brackets": 9}, "3 at most"),
         ({"name": "hyperband", "epochs": None}, "say --epochs"),
     ],
 )

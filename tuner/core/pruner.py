@@ -36,7 +36,7 @@ class PrunerSettings:
         name: One of `tuner.pruners.PRUNER_NAMES`.
         epochs: The full training of a trial, in steps; None where nobody said.
         reduction_factor: One in so many trials goes on at each rung (eta).
-        min_epochs: No trial is judged before this step.
+        min_epochs: No trial is judged before this step; None for a twentieth of `epochs`.
         brackets: How many brackets there are at most; None for the pruner's own number.
         mode: What becomes of the others at a rung.
     """
@@ -44,7 +44,7 @@ class PrunerSettings:
     name: str = "none"
     epochs: int | None = None
     reduction_factor: int = 3
-    min_epochs: int = 1
+    min_epochs: int | None = None
     brackets: int | None = None
     mode: HalvingMode = HalvingMode.STOP
 

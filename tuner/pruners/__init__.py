@@ -55,8 +55,12 @@ def _hyperband(settings: PrunerSettings, direction: Direction) -> Pruner:
 def _median(settings: PrunerSettings, direction: Direction) -> Pruner:
     from .median import MedianPruner
 
-    return MedianPruner(direction=direction, min_epochs=settings.min_epochs, rungs=_rungs(settings))
+    return MedianPruner(
+        direction=direction, min_epochs=_min_epochs(settings), rungs=_rungs(settings)
+    )
 
+
+_PARTS = 20
 
 _MAKERS: Mapping[str, Callable[[PrunerSettings, Direction], Pruner]] = {
     "none": _none,
@@ -89,16 +93,28 @@ def make_pruner(settings: PrunerSettings, goal: Goal) -> Pruner:
     return _MAKERS[settings.name](settings, goal.direction)
 
 
+def _min_epochs(settings: PrunerSettings) -> int:
+    """A twentieth of the training, rounded up, where nothing is said.
+
+    On recorded learning curves of 52 epochs, the order after the first one says next to nothing
+    of the last (rank correlations of -0.2 to 0.3), and after the third most of it (0.7 to 0.9).
+    """
+    if settings.min_epochs is not None:
+        return settings.min_epochs
+    return 1 if settings.epochs is None else -(-settings.epochs // _PARTS)
+
+
 def _rungs(settings: PrunerSettings) -> tuple[int, ...]:
     from .halving import rung_levels
 
-    if settings.epochs is not None and settings.min_epochs >= settings.epochs > 1:
+    min_epochs = _min_epochs(settings)
+    if settings.epochs is not None and min_epochs >= settings.epochs > 1:
         raise UsageError(
-            f"min_epochs is {settings.min_epochs}, and a trial trains {settings.epochs} epochs at "
+            f"min_epochs is {min_epochs}, and a trial trains {settings.epochs} epochs at "
             "most, so no trial could ever be stopped early; say a smaller --min-epochs"
         )
     return rung_levels(
-        min_epochs=settings.min_epochs,
+        min_epochs=min_epochs,
         reduction_factor=settings.reduction_factor,
         epochs=settings.epochs,
     )

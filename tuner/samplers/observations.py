@@ -3,6 +3,8 @@
 One row for each configuration. The same configuration measured several times (a start point that
 was drawn again, the best ones confirmed at the end) is one observation: the mean of its
 measurements, so that noise is averaged and nothing counts twice.
+
+Where trials are stopped early, all of them are compared at one rung (`fidelities`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..core.trial import Direction, Trial, TrialState
 from .axes import Axes, Floats, Integers
+from .fidelities import Fidelities
 
 _ROOM = 64
 _Number = TypeVar("_Number", bound=np.generic)
@@ -27,8 +30,9 @@ class Tier(enum.IntEnum):
     """How observations rank before their losses are looked at; the least is the best."""
 
     COMPLETE = 0
+    """Its loss can be compared: that of a complete trial, or at the rung where all are compared."""
     PRUNED = 1
-    """Stopped early: its loss is of an earlier step than those of complete trials."""
+    """Stopped early, at a step where it cannot be compared with others."""
     FAILED = 2
     UNFINISHED = 3
     """Waits, runs or is paused."""
@@ -84,6 +88,8 @@ class History:
         self._rows = np.zeros((_ROOM, len(axes)))
         self._tiers = np.zeros(_ROOM, dtype=np.intp)
         self._losses = np.zeros(_ROOM)
+        self._resting = np.zeros(_ROOM, dtype=np.bool_)
+        self._fidelities = Fidelities()
 
     def tell(self, trial: Trial) -> None:
         """Take note of a trial, in place of what was known of it.
@@ -100,15 +106,20 @@ class History:
             self._rows = _doubled(self._rows)
             self._tiers = _doubled(self._tiers)
             self._losses = _doubled(self._losses)
+            self._resting = _doubled(self._resting)
         self._numbers[slot] = trial.number
         self._group[slot] = self._groups.setdefault(row.tobytes(), len(self._groups))
         self._rows[slot] = row
         self._tiers[slot], self._losses[slot] = self._judge(trial)
+        self._resting[slot] = trial.state in (TrialState.PRUNED, TrialState.PAUSED)
+        self._fidelities.put(slot, {step: self._sign * v for step, v in trial.rungs.items()})
 
     def observations(self) -> Observations:
         """What is known now, in arrays of the caller's own."""
         order = np.argsort(self._numbers[: len(self._slots)])
         tiers, losses, group = self._tiers[order], self._losses[order], self._group[order]
+        if self._fidelities:
+            tiers, losses = self._at_one_rung(order, tiers, losses)
         _, first, which = np.unique(group, return_index=True, return_inverse=True)
         if len(first) == len(order):
             return Observations(self._rows[order], tiers, losses, np.ones_like(tiers))
@@ -126,6 +137,19 @@ class History:
             means[by_number],
             counts[by_number],
         )
+
+    def _at_one_rung(
+        self, slots: Integers, tiers: Integers, losses: Floats
+    ) -> tuple[Integers, Floats]:
+        """Tiers and losses with early stopping: what has a loss at the rung is as good as over."""
+        found = self._fidelities.at_one_rung(
+            slots,
+            np.where(tiers == Tier.COMPLETE, losses, np.nan),
+            is_resting=self._resting[slots],
+            enough=len(self._axes) + 1,
+        )
+        compared = ~np.isnan(found) & (tiers != Tier.FAILED)
+        return np.where(compared, Tier.COMPLETE, tiers), np.where(compared, found, losses)
 
     def _judge(self, trial: Trial) -> tuple[Tier, float]:
         if not trial.state.is_final:
