@@ -12,7 +12,7 @@ from typing import Any
 from tuner.core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed, Reported
 from tuner.core.resources import Placement
 from tuner.core.space import SearchSpace
-from tuner.core.trial import AttemptId, Ending
+from tuner.core.trial import AttemptId, Ending, Halt
 from tuner.model_file import Found, check_path
 from tuner.settings import StudySettings, resolve_goal
 from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
@@ -61,9 +61,17 @@ class Attempts:
         deterministic: bool = False,
         metric: str | None = None,
         seed: int = 7,
+        trial: int | None = None,
+        number: int = 0,
+        resume_from: int | None = None,
+        checkpoint_every: int | None = None,
+        halt: tuple[int, Halt] | None = None,
         **params: Any,
     ) -> Result:
-        """Run the file's training once: with its defaults, but for `params`."""
+        """Run the file's training once: with its defaults, but for `params`.
+
+        `halt` is the step after whose report the attempt is told to stop, and why.
+        """
         found = self.probe(text)
         source = check_path(self._directory / "model.py")
         settings = StudySettings(source=source, working_directory="", metric=metric)
@@ -78,30 +86,34 @@ class Attempts:
             epochs=epochs,
             trial_timeout_seconds=120,
             deterministic=deterministic,
+            checkpoint_every=checkpoint_every,
         )
         self._number += 1
         order = AttemptOrder(
             brief=brief,
-            attempt=AttemptId(self._number, 0),
+            attempt=AttemptId(self._number if trial is None else trial, number),
             params={**SearchSpace.from_json(found.space).defaults(), **params},
             space=found.space,
             placement=Placement("worker", (0,)),
             seed=seed,
             incumbent=incumbent,
+            resume_from=resume_from,
         )
-        return self._carry_out(order)
+        return self._carry_out(order, halt)
 
-    def _carry_out(self, order: AttemptOrder) -> Result:
+    def _carry_out(self, order: AttemptOrder, halt: tuple[int, Halt] | None) -> Result:
         runner = AttemptRunner(
             order.brief.source, self._events.put, warm_address=self._warm.address
         )
         try:
             runner.start(order)
-            return self._collect(order)
+            return self._collect(order, runner, halt)
         finally:
             runner.close()
 
-    def _collect(self, order: AttemptOrder) -> Result:
+    def _collect(
+        self, order: AttemptOrder, runner: AttemptRunner, halt: tuple[int, Halt] | None
+    ) -> Result:
         reports: list[tuple[int, Mapping[str, float]]] = []
         used = None
         while True:
@@ -110,6 +122,8 @@ class Attempts:
                 return Result(event.ending, reports, used, order.directory)
             if isinstance(event, Reported):
                 reports.append((event.report.step, event.report.metrics))
+                if halt is not None and event.report.step == halt[0]:
+                    runner.stop(order.attempt, halt[1])
             elif isinstance(event, ParametersUsed):
                 used = event
             else:

@@ -43,7 +43,7 @@ from .settings import (
     resolve_epochs,
     resolve_goal,
 )
-from .study_directory import StudyDirectory, study_exists
+from .study_directory import StudyDirectory, storage_full, study_exists
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker
 from .worker.orders import StudyBrief
@@ -385,6 +385,7 @@ def _brief(plan: _Plan, directory: StudyDirectory, name: str) -> StudyBrief:
         epochs=plan.epochs,
         trial_timeout_seconds=settings.trial_timeout_seconds,
         deterministic=settings.seed is not None,
+        checkpoint_every=settings.checkpoint_every,
     )
 
 
@@ -409,6 +410,8 @@ def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
             f"{finish.reason}. Name one of these as the objective: with --objective, OBJECTIVE in "
             "the model file, or Tuner(objective=…)."
         )
+    if finish.verdict is Verdict.NO_ROOM:
+        raise storage_full(directory.path, finish.reason)
     if finish.verdict in (Verdict.SAME_FAILURE, Verdict.TOO_MANY_FAILURES):
         raise ObjectiveFailedError(
             f"The study was stopped: {finish.reason}. Its trials' logs are in "
@@ -469,7 +472,7 @@ def _resume_notes(engine: Engine) -> list[str]:
     trials = list(engine.trials)
     over = sum(trial.state.is_final for trial in trials)
     waiting = len(trials) - over
-    again = f", {waiting} run again" if waiting else ""
+    again = f", {waiting} go on" if waiting else ""
     return [f"resumed: {over} trials are over{again}"]
 
 

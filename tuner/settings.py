@@ -67,6 +67,8 @@ class StudySettings:
         max_failures: The study stops when more trials than this failed.
         same_failure_limit: The study stops when so many first trials failed the same way; 0 for
             never.
+        checkpoint_every: After how many epochs each a Keras trial keeps a checkpoint; None for as
+            often as costs little, 0 for never.
     """
 
     source: ObjectiveSource
@@ -95,6 +97,7 @@ class StudySettings:
     executor: str = "dask"
     max_failures: int | None = None
     same_failure_limit: int = 3
+    checkpoint_every: int | None = None
 
     def __post_init__(self) -> None:
         least: Mapping[str, int] = {
@@ -107,6 +110,7 @@ class StudySettings:
             "seed": 0,
             "max_failures": 0,
             "same_failure_limit": 0,
+            "checkpoint_every": 0,
             "grid_resolution": 2,
             "reduction_factor": 2,
             "min_epochs": 1,

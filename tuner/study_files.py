@@ -14,6 +14,8 @@ from .study_directory import StudyDirectory, atomic_write, storage_errors
 
 MODEL_FILES = ("model.keras", "model.weights.h5")
 SUMMARY = "best.json"
+RESUME = "resume"
+"""A trial's checkpoints, which its next attempt goes on from (see `training.checkpoint`)."""
 
 
 class StudyFiles:
@@ -61,6 +63,7 @@ class StudyFiles:
             atomic_write(best / SUMMARY, text.encode())
             for name in MODEL_FILES:
                 (home / name).unlink(missing_ok=True)
+            shutil.rmtree(home / RESUME, ignore_errors=True)
 
     def best_number(self) -> int | None:
         """Whose model lies in `best/`; None if there is none yet."""
@@ -82,7 +85,8 @@ class StudyFiles:
         with contextlib.suppress(OSError):
             for name in MODEL_FILES:
                 (home / name).unlink(missing_ok=True)
-        shutil.rmtree(home / "checkpoint", ignore_errors=True)
+        for name in ("checkpoint", RESUME):
+            shutil.rmtree(home / name, ignore_errors=True)
 
     def sweep(self, over: set[int]) -> None:
         """Throw away what a master left behind that died before it could.
@@ -90,7 +94,7 @@ class StudyFiles:
         Args:
             over: The numbers of the trials that are over, but for the best.
         """
-        for pattern in (*MODEL_FILES, "checkpoint"):
+        for pattern in (*MODEL_FILES, "checkpoint", RESUME):
             for path in self._directory.trials.glob(f"*/{pattern}"):
                 if path.parent.name.isdigit() and int(path.parent.name) in over:
                     self.discard(int(path.parent.name))

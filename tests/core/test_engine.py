@@ -367,6 +367,23 @@ def test_letting_go_stops_what_runs_and_starts_nothing(driver: EngineDriver) -> 
     assert states(driver) == [TrialState.WAITING, TrialState.COMPLETE]
 
 
+def test_without_room_for_checkpoints_the_study_lets_go_and_charges_nobody(
+    driver: EngineDriver,
+) -> None:
+    driver.go(9, cores=2)
+    ending = Ending(Cause.NO_ROOM, reason="no room for the checkpoint of epoch 3")
+    assert driver.end(AttemptId(0, 0), ending) == [Stop(AttemptId(1, 0), Halt.LET_GO)]
+    assert driver.end(AttemptId(1, 0), Ending(Cause.STOPPED)) == [
+        Finish(Verdict.NO_ROOM, "no room for the checkpoint of epoch 3")
+    ]
+    assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
+    for number in range(1, 9):
+        driver.open(trials=9)
+        driver.join()
+        driver.end(AttemptId(0, number), ending)
+        assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
+
+
 def test_letting_go_of_nothing_is_over_at_once(driver: EngineDriver) -> None:
     driver.open(trials=3)
     assert driver.stop() == [Finish(Verdict.INTERRUPTED, "Ctrl-C")]

@@ -268,6 +268,9 @@ class Engine:
                     commands.append(Tell(trial.trial))
                 else:
                     self._wait(trial)
+        if ending.cause is Cause.NO_ROOM:
+            # The next one would find none either, and each loses the work since its checkpoint.
+            self._let_go(Finish(Verdict.NO_ROOM, ending.reason), commands)
 
     def _complete(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
         goal = self._config.goal

@@ -41,7 +41,7 @@ def outcome_of(cause: Cause, losses: int) -> Outcome:
             return Outcome.FINISHED
         case Cause.PRUNED:
             return Outcome.PRUNED
-        case Cause.STOPPED | Cause.PAUSED:
+        case Cause.STOPPED | Cause.PAUSED | Cause.NO_ROOM:
             return Outcome.RELEASED
         case Cause.MASTER_LOST:
             return Outcome.LOST

@@ -119,6 +119,8 @@ class Verdict(enum.StrEnum):
     TOO_MANY_FAILURES = "too many failures"
     SAME_FAILURE = "same failure"
     UNKNOWN_METRIC = "unknown metric"
+    NO_ROOM = "no room"
+    """The disk takes no more checkpoints or models."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class Cause(enum.StrEnum):
     TIMED_OUT = "timed out"
     WORKER_LOST = "worker lost"
     MASTER_LOST = "master lost"
+    NO_ROOM = "no room"
+    """The study's disk took no checkpoint or model; the trial goes on once there is room."""
 
 
 class Halt(enum.StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -42,6 +42,10 @@ class TrialContext:
         seed: Seeds derived from it repeat with the study's seed; Python's `random`, NumPy and
             the framework are already seeded with it.
         epochs: How many epochs to train, as `--epochs` or `EPOCHS` say; None if nobody said.
+        resumed_from: The last step that an earlier attempt of the trial has reported; None if
+            there was none. What that attempt kept in `checkpoint_dir` is still there.
+        checkpoint_every: After how many epochs each to keep a checkpoint; None for as often as
+            costs little, 0 for never.
     """
 
     def __init__(
@@ -53,6 +57,8 @@ class TrialContext:
         directory: Path,
         metric: str,
         epochs: int | None,
+        resumed_from: int | None = None,
+        checkpoint_every: int | None = None,
         send: Callable[[Event], None],
     ) -> None:
         self.number = attempt.trial
@@ -60,11 +66,12 @@ class TrialContext:
         self.seed = seed
         self.metric = metric
         self.epochs = epochs
+        self.resumed_from = resumed_from
+        self.checkpoint_every = checkpoint_every
         self._attempt = attempt
         self._directory = directory
         self._send = send
         self._halt: Halt | None = None
-        self._on_stop: list[Callable[[], None]] = []
 
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Tell the study what was measured after `step` epochs (or whatever you count, from 1).
@@ -103,8 +110,16 @@ class TrialContext:
             raise AttemptStopped(self._halt)
 
     @property
+    def is_first_attempt(self) -> bool:
+        """Whether the trial has never run before."""
+        return self._attempt.number == 0
+
+    @property
     def checkpoint_dir(self) -> Path:
-        """A directory of the trial's own; the best trial's is kept as the study's `best/`."""
+        """A directory of the trial's own, which its later attempts find as this one leaves it.
+
+        The best trial's is kept as the study's `best/`.
+        """
         directory = self._directory / "checkpoint"
         directory.mkdir(parents=True, exist_ok=True)
         return directory
@@ -117,12 +132,6 @@ class TrialContext:
     def request_stop(self, halt: Halt) -> None:
         """The order to stop has come; may be called from another thread."""
         self._halt = halt
-        for callback in self._on_stop:
-            callback()
-
-    def on_stop(self, callback: Callable[[], None]) -> None:
-        """Call this, from another thread, when the order to stop comes."""
-        self._on_stop.append(callback)
 
 
 def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -134,6 +143,12 @@ def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
         except (TypeError, ValueError):
             continue
     return measured
+
+
+def unknown_metric_message(metric: str, known: Iterable[str]) -> str:
+    """What to say when the study's metric is not among those measured."""
+    names = ", ".join(sorted(known)) or "none"
+    return f"unknown metric {metric!r}; the training reports: {names}"
 
 
 _current: TrialContext | None = None

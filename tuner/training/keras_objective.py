@@ -12,7 +12,9 @@ from typing import Any
 from ..core.trial import Cause, Direction, Ending
 from ..errors import ModelFileError
 from ..model_file import UserCode
-from .context import TrialContext, UnknownMetric, as_metrics
+from .checkpoint import room_needed
+from .context import TrialContext, UnknownMetric, as_metrics, unknown_metric_message
+from .recorder import make_recorder
 
 MODEL_FILE = "model.keras"
 WEIGHTS_FILE = "model.weights.h5"
@@ -52,7 +54,8 @@ def run(
         raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
     recorder = make_recorder(trial, direction)
     result = _fit(code, hp, model, recorder, epochs)
-    trial.stop_if_told()
+    if not recorder.resumption.is_complete:
+        trial.stop_if_told()
     metrics, step = _read_result(result, recorder, trial.metric)
     if recorder.best_weights is not None and step == recorder.best_step:
         # The one that was trained: a user's fit may train a model around the built one.
@@ -67,6 +70,8 @@ def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any
     values = hp.values
     epochs = int(values.get("epochs", epochs))
     data = load_data(code, hp)
+    if recorder.resumption.is_resumed and not model.built:
+        _build(model, data)
     if code.fit is not None:
         return code.fit(hp, model, data, [recorder], epochs)
     arguments, keywords = fit_arguments(data)
@@ -77,6 +82,26 @@ def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any
     if "batch_size" in values:
         keywords["batch_size"] = int(values["batch_size"])
     return model.fit(*arguments, **keywords)
+
+
+def _build(model: Any, data: Any) -> None:
+    """Call a model that would get its variables with its first batch only."""
+    import keras
+
+    train = data[0] if isinstance(data, tuple | list) else data
+    batch = getattr(train, "element_spec", train)  # of a tf.data.Dataset
+    if isinstance(train, keras.utils.PyDataset):
+        batch = train[0]
+    inputs = batch[0] if isinstance(batch, tuple | list) else batch
+
+    def one(each: Any) -> Any:
+        dtype = keras.backend.standardize_dtype(each.dtype)
+        return keras.ops.zeros((1, *each.shape[1:]), dtype)
+
+    try:
+        model(keras.tree.map_structure(one, inputs))
+    except Exception as error:  # it is only that the trial cannot be taken up then
+        log.warning("The model cannot be built before its first batch: %s", error)
 
 
 def has_own_fit(hypermodel: Any) -> bool:
@@ -207,61 +232,17 @@ def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, 
     return last, len(history[metric])
 
 
-def unknown_metric_message(metric: str, known: Any) -> str:
-    """What to say when the study's metric is not among those measured."""
-    names = ", ".join(sorted(known)) or "none"
-    return f"unknown metric {metric!r}; the training reports: {names}"
-
-
 def save_model(model: Any, directory: Path) -> None:
-    """Save the model in Keras's own format, or its weights where it has no such form."""
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
-        model.save(directory / MODEL_FILE)
-    except (TypeError, NotImplementedError, ValueError) as error:
-        (directory / MODEL_FILE).unlink(missing_ok=True)
-        log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
-        model.save_weights(directory / WEIGHTS_FILE)
+    """Save the model in Keras's own format, or its weights where it has no such form.
 
-
-def make_recorder(trial: TrialContext, direction: Direction) -> Any:
-    """A Keras callback that reports each epoch, remembers the best one, and lets go when told."""
-    import keras
-
-    class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
-        step = 0
-        best_step: int | None = None
-        best_metrics: dict[str, float]
-        best_weights: Any = None
-        best_model: Any = None
-        seen: set[str]
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen = set()
-
-        def on_train_begin(self, _logs: Any = None) -> None:
-            # Keras leaves its batch loop when this is set, so that no batch is slowed by asking.
-            trial.on_stop(lambda: setattr(self.model, "stop_training", True))
-            trial.stop_if_told()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            trial.stop_if_told()
-            metrics = as_metrics(logs or {})
-            self.seen.update(metrics)
-            # Validation may come every few epochs only (`validation_freq`), or in a later phase.
-            validated = any(name.startswith("val_") for name in metrics)
-            may_come = trial.metric.startswith("val_") and not validated
-            if trial.metric not in self.seen and not may_come:
-                raise UnknownMetric(unknown_metric_message(trial.metric, self.seen))
-            # A user's fit may train in two phases; its second one starts from epoch 0 again.
-            self.step = max(self.step, epoch) + 1
-            trial.report(self.step, **metrics)
-            if trial.metric not in metrics:
-                return
-            best = self.best_metrics[trial.metric] if self.best_step else None
-            if direction.better(metrics[trial.metric], best):
-                self.best_step, self.best_metrics = self.step, metrics
-                self.best_model, self.best_weights = self.model, self.model.get_weights()
-
-    return Recorder()
+    Raises:
+        NoRoom: The disk is full.
+    """
+    with room_needed("the model", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            model.save(directory / MODEL_FILE)
+        except (TypeError, NotImplementedError, ValueError) as error:
+            (directory / MODEL_FILE).unlink(missing_ok=True)
+            log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
+            model.save_weights(directory / WEIGHTS_FILE)

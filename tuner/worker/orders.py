@@ -25,6 +25,8 @@ class StudyBrief:
         epochs: How many epochs to train at most; None leaves it to the user's code.
         trial_timeout_seconds: An attempt that runs longer is killed; None for no limit.
         deterministic: Whether TensorFlow is to use deterministic operations only.
+        checkpoint_every: After how many epochs each a trial keeps a checkpoint; None for as often
+            as costs little, 0 for never.
     """
 
     name: str
@@ -36,6 +38,7 @@ class StudyBrief:
     epochs: int | None
     trial_timeout_seconds: float | None
     deterministic: bool
+    checkpoint_every: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import ctypes
 import errno
 import faulthandler
 import os
-import random
 import signal
 import sys
 import threading
@@ -78,6 +77,7 @@ def _leave_the_parent() -> None:
 
 
 def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
+    from ..training.checkpoint import NoRoom
     from ..training.context import AttemptStopped, NonFiniteMetric, UnknownMetric
 
     lock = threading.Lock()
@@ -97,6 +97,8 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
         ending = Ending(Cause.NON_FINITE, reason=str(error))
     except UnknownMetric as error:
         ending = Ending(Cause.UNKNOWN_METRIC, reason=str(error))
+    except NoRoom as error:
+        ending = Ending(Cause.NO_ROOM, reason=str(error))
     except SystemExit as error:
         ending = Ending(
             Cause.EXITED, reason=f"sys.exit({error.code!r})", detail=user_traceback(error)
@@ -113,6 +115,7 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
 
 def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
     from ..training import context, function_objective, keras_objective
+    from ..training.randomness import seed_everything
 
     brief = order.brief
     _settle(brief.working_directory)
@@ -125,12 +128,14 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         directory=order.directory,
         metric=brief.metric,
         epochs=brief.epochs,
+        resumed_from=order.resume_from,
+        checkpoint_every=brief.checkpoint_every,
         send=send,
     )
     context.enter(trial)
     threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
     code = load(brief.source)
-    _seed(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
+    seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
     hp = _hyperparameters(order)
     declared = len(hp.space)
     try:
@@ -198,18 +203,6 @@ def _limit_threads(cpus: int) -> None:
         threadpool_limits(cpus)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(cpus)
-
-
-def _seed(seed: int, *, deterministic: bool) -> None:
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)
-    if "keras" in sys.modules:
-        sys.modules["keras"].utils.set_random_seed(seed)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
-    if deterministic and "tensorflow" in sys.modules:
-        sys.modules["tensorflow"].config.experimental.enable_op_determinism()
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,0 +1,116 @@
+"""Trials go on from their checkpoints, whoever was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from real_runs import Hptune, rows, states, trials, wait_for
+
+MODEL = """
+import os, pathlib, time
+import keras
+import numpy as np
+
+OBJECTIVE, EPOCHS = "val_loss", 6
+
+class Slow(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        while epoch == 3 and not pathlib.Path("go").exists():
+            time.sleep(0.05)
+
+def build_model(hp):
+    rate = hp.Float("rate", 0.01, 0.1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(rate), "mse")
+    return model
+
+def load_data():
+    x = np.random.default_rng(1).normal(size=(64, 4))
+    return (x, x[:, :1]), (x, x[:, :1])
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    return model.fit(x, y, validation_data=validation, epochs=epochs, verbose=0,
+                     callbacks=[*callbacks, Slow()])
+"""
+RUN = ("--trials", "1", "--seed", "3", "--executor", "joblib", "--checkpoint-every", "1")
+
+
+def steps(study: Path) -> list[tuple[int, int]]:
+    found = rows(study, "SELECT DISTINCT attempt, step FROM reports ORDER BY attempt, step")
+    return [(row["attempt"], row["step"]) for row in found]
+
+
+def result(study: Path) -> tuple[object, ...]:
+    trial = trials(study)[0]
+    return trial["state"], trial["value"], trial["step"]
+
+
+@pytest.mark.parametrize("how", ["kill the master", "kill the trial", "stop"])
+def test_a_trial_goes_on_from_its_last_epoch(hptune: Hptune, how: str) -> None:
+    model = hptune.file("model.py", MODEL)
+    (hptune.directory / "go").touch()
+    assert hptune("run", model, *RUN, "--study", hptune.study("whole")).code == 0
+    (hptune.directory / "go").unlink()
+
+    study = hptune.study()
+    started = hptune.start("run", model, *RUN, "--study", study)
+    kept = study / "trials" / "0" / "resume" / "3.ckpt"
+    wait_for(kept.exists, "a checkpoint")
+    wait_for(lambda: len(steps(study)) >= 3, "the reports")
+    if how == "kill the master":
+        started.kill()
+        hptune.assert_nothing_left()
+    elif how == "stop":
+        assert hptune("stop", study).code == 0
+    else:
+        pid = json.loads(
+            rows(study, "SELECT payload FROM events WHERE kind = 'AttemptStarted'")[0]["payload"]
+        )["pid"]
+        os.kill(pid, signal.SIGKILL)
+    (hptune.directory / "go").touch()
+    if how != "kill the master":
+        started.wait()
+    if how != "kill the trial":
+        assert states(study) == ({"RUNNING": 1} if how == "kill the master" else {"WAITING": 1})
+        assert hptune("resume", study).code == 0
+    assert result(study) == result(hptune.study("whole"))
+    second = [step for attempt, step in steps(study) if attempt == 1]
+    assert second[0] >= 4
+    assert second[-1] == 6
+    assert not (study / "trials" / "0" / "resume").exists()
+
+
+def test_a_full_disk_stops_the_study_and_nothing_is_lost(hptune: Hptune) -> None:
+    text = (
+        MODEL
+        + """
+sync = os.fsync
+
+def full(file):
+    if pathlib.Path("full").exists() and "/resume/" in os.readlink(f"/proc/self/fd/{file}"):
+        raise OSError(28, os.strerror(28))
+    sync(file)
+
+os.fsync = full
+"""
+    )
+    model = hptune.file("model.py", text)
+    (hptune.directory / "go").touch()
+    (hptune.directory / "full").touch()
+    study = hptune.study()
+    ended = hptune("run", model, *RUN, "--study", study)
+    assert ended.code == 1
+    for word in ("no room for the checkpoint of epoch 1", "hptune resume"):
+        assert word in ended.err
+    assert states(study) == {"WAITING": 1}
+    attempt = rows(study, "SELECT outcome, reason FROM attempts")[0]
+    assert attempt["outcome"] == "RELEASED"
+    assert "No space left on device" in attempt["reason"]
+    (hptune.directory / "full").unlink()
+    assert hptune("resume", study).code == 0
+    assert states(study) == {"COMPLETE": 1}

@@ -1,0 +1,166 @@
+"""A trial's checkpoints on disk: each whole or absent, at most two of them.
+
+::
+
+    trials/<number>/resume/<step>.ckpt       the pickled state, its SHA-256, and a mark at the end
+
+A file is written under another name, put on disk, and only then given its own; so neither a kill
+nor a power cut in mid-write can leave a part of one where a whole one is looked for. A file that
+the disk has spoilt since is told by its checksum, and the one before it is taken.
+
+The state is pickled, as the user's objects may be. A checkpoint is read by the study's own trials
+alone; whoever can write one can change the model file as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import pickle
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ..study_directory import sync_directory
+
+log = logging.getLogger(__name__)
+
+KEPT = 2
+_MARK = b"hptune checkpoint 1\n"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_CHUNK_BYTES = 1 << 20
+
+
+class NoRoom(Exception):
+    """The study's disk takes no more: the attempt ends here, and goes on when there is room."""
+
+
+@contextlib.contextmanager
+def room_needed(what: str, where: Path) -> Iterator[None]:
+    """Tell of a full disk.
+
+    Args:
+        what: What is written, for the message.
+        where: The directory that it is written to.
+
+    Raises:
+        NoRoom: The disk is full or the quota used up; other errors pass unchanged.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoRoom(f"no room for {what} in {where}: {os.strerror(error.errno)}") from error
+
+
+class Checkpoints:
+    """The checkpoints of one trial; making this object touches nothing.
+
+    Args:
+        trial_directory: The trial's directory.
+    """
+
+    def __init__(self, trial_directory: Path) -> None:
+        self._directory = trial_directory / "resume"
+
+    def write(self, step: int, state: object) -> None:
+        """Keep the state as it is after `step` epochs; it is on disk when this returns.
+
+        Args:
+            step: Epochs done; a checkpoint of the same step is replaced.
+            state: Anything that can be pickled.
+
+        Raises:
+            NoRoom: The disk is full or the quota used up. The checkpoints before
+                are unharmed.
+        """
+        fresh = self._directory / f".{secrets.token_hex(8)}.tmp"
+        with room_needed(f"the checkpoint of epoch {step}", self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            try:
+                with fresh.open("xb") as file:
+                    _write(file, state)
+                    file.flush()
+                    os.fsync(file.fileno())
+                fresh.replace(self._directory / f"{step}.ckpt")
+            except BaseException:
+                fresh.unlink(missing_ok=True)
+                raise
+            sync_directory(self._directory)
+        self._remove_old()
+
+    def newest(self) -> tuple[int, Any] | None:
+        """The step and the state of the newest checkpoint that is whole; None if there is none."""
+        # What a process left that was killed in mid-write. Not in `write`: an attempt that is
+        # thought dead and is not may be writing here too.
+        _remove(self._directory.glob(".*.tmp"))
+        for step, path in self._newest_first():
+            try:
+                return step, _read(path)
+            except Exception as error:  # spoilt, or written by another version of something
+                log.warning("The checkpoint %s is of no use (%s).", path, error)
+        return None
+
+    def remove(self) -> None:
+        """Throw all of them away."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _newest_first(self) -> Iterator[tuple[int, Path]]:
+        found = {int(path.stem): path for path in self._directory.glob("*.ckpt")
+                 if path.stem.isdigit()}  # fmt: skip
+        for step in sorted(found, reverse=True):
+            yield step, found[step]
+
+    def _remove_old(self) -> None:
+        _remove([path for _, path in self._newest_first()][KEPT:])
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+class _Hashing:
+    """A file to write to, which knows the checksum of what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
+def _write(file: IO[bytes], state: object) -> None:
+    hashing = _Hashing(file)
+    pickle.Pickler(hashing, protocol=5).dump(state)
+    file.write(hashing.digest())
+    file.write(_MARK)
+
+
+def _read(path: Path) -> Any:
+    with path.open("rb") as file:
+        length = os.fstat(file.fileno()).st_size - _DIGEST_BYTES - len(_MARK)
+        if length < 0:
+            raise ValueError("it is cut short")
+        check = hashlib.sha256()
+        left = length
+        while left:
+            chunk = file.read(min(left, _CHUNK_BYTES))
+            check.update(chunk)
+            left -= len(chunk)
+        if file.read(_DIGEST_BYTES) != check.digest() or file.read() != _MARK:
+            raise ValueError("its checksum is wrong")
+        file.seek(0)
+        return pickle.load(file)  # noqa: S301 - the trial's own, and just checked

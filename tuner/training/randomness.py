@@ -1,0 +1,47 @@
+"""The seeds of a training: all that it draws follows from the trial's seed and the epoch."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+
+def seed_everything(seed: int, *, deterministic: bool) -> None:
+    """Seed every generator that the process has loaded.
+
+    Args:
+        seed: The trial's seed.
+        deterministic: Whether TensorFlow is to use deterministic operations only.
+    """
+    _seed_host(seed)
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.set_random_seed(seed)
+    if deterministic and "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.experimental.enable_op_determinism()
+
+
+def seed_epoch(seed: int, *keys: int) -> None:
+    """Seed what draws the order of the data (and whatever the user's code draws on the host).
+
+    A training that is taken up at this epoch then draws what it would have drawn. Python's,
+    NumPy's and PyTorch's generators are meant: Keras shuffles arrays with NumPy's on JAX and with
+    PyTorch's on PyTorch, and the batches of a `PyDataset` with Python's. On TensorFlow a dataset
+    carries the seeds that it was made with; seeding TensorFlow again would change nothing in it,
+    and make it compile the model anew.
+
+    Args:
+        seed: The trial's seed.
+        keys: Which epoch; numbers from 0.
+    """
+    import numpy as np
+
+    words = np.random.SeedSequence([seed, *keys]).generate_state(1)
+    _seed_host(int(words[0]))
+
+
+def _seed_host(seed: int) -> None:
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
