@@ -10,6 +10,7 @@ import json
 import shutil
 import sqlite3
 
+import pytest
 from real_runs import Hptune, trials, wait_for
 
 MODEL = """\
@@ -27,8 +28,9 @@ def objective(hp, trial):
 ALL = set(itertools.product([1, 2, 3], ["x", "y"], [False, True]))
 
 
-def tried(hptune: Hptune) -> list[tuple[object, ...]]:
-    return [tuple(trial["params"][name] for name in "abc") for trial in trials(hptune.study())]
+def tried(hptune: Hptune, study: str = "") -> list[tuple[object, ...]]:
+    where = hptune.directory / study if study else hptune.study()
+    return [tuple(trial["params"][name] for name in "abc") for trial in trials(where)]
 
 
 def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune) -> None:
@@ -74,6 +76,33 @@ def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune
     assert len(json.loads(output.read_text())["trials"]) == 12
     ended = hptune("export", hptune.study(), "-o", hptune.directory / "no" / "such" / "place.csv")
     assert (ended.code, "cannot be written" in ended.err) == (2, True)
+
+
+def test_auto_says_what_it_picks_and_a_resumed_study_stays_with_it(hptune: Hptune) -> None:
+    model = hptune.file("model.py", MODEL)
+    ended = hptune("run", model, "--trials", "11", "--study", "few")
+    assert ended.code == 0, ended.err
+    assert "grid" not in ended.err
+    (line,) = [line for line in ended.err.splitlines() if "--search auto takes" in line]
+    picked = line.partition("takes ")[2].partition(":")[0]
+    # Twelve would be all there are, and picked otherwise.
+    assert "12 trials cover all 12 configurations" not in ended.err
+    ended = hptune("resume", "few", "--trials", "12")
+    assert f"{picked} search" in ended.err
+    assert json.loads(hptune("status", "few", "--json").out)["search"] == picked
+
+    ended = hptune("run", model, "--trials", "12", "--study", "all")
+    assert "--search auto takes grid: 12 trials cover all 12 configurations" in ended.err
+    assert set(tried(hptune, "all")) == ALL
+
+
+@pytest.mark.parametrize("search", ["sobol", "skopt", "optuna:TPESampler"])
+def test_each_search_runs_and_ends_when_all_is_tried(hptune: Hptune, search: str) -> None:
+    model = hptune.file("model.py", MODEL)
+    ended = hptune("run", model, "--search", search, "--trials", "20", "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert "every configuration of the space was tried, 12/20 trials" in ended.out
+    assert set(tried(hptune)) == ALL
 
 
 def test_random_tries_nothing_twice_and_ends_when_all_is_tried(hptune: Hptune) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from tuner.core.space import (
     ChoiceParameter,
+    FloatParameter,
     IntParameter,
     Scale,
     SearchSpace,
@@ -11,7 +12,17 @@ from tuner.core.space import (
 from tuner.core.trial import Direction
 from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.auto import choose
-from tuner.testing.spaces import ALL_TYPES, EMPTY, NESTED, PLAIN, SINGLETONS
+from tuner.testing.spaces import (
+    ALL_TYPES,
+    BRANIN,
+    CONDITIONAL_CONTINUUM,
+    EMPTY,
+    NESTED,
+    PLAIN,
+    SINGLETONS,
+)
+
+WIDE = SearchSpace(tuple(FloatParameter(f"x{i}", 0.0, 1.0) for i in range(80)))
 
 
 @pytest.mark.parametrize("space", [PLAIN, NESTED, EMPTY, SINGLETONS])
@@ -38,3 +49,32 @@ def test_trials_that_all_start_at_once_are_spread_evenly() -> None:
     assert choose(ALL_TYPES, trials=16, at_once=16).search == "sobol"
     assert choose(ALL_TYPES, trials=17, at_once=16).search != "sobol"
     assert choose(ALL_TYPES, trials=None, at_once=16).search != "sobol"
+
+
+def test_the_usual_study_gets_the_search_that_needs_the_fewest_trials() -> None:
+    for space in (ALL_TYPES, BRANIN, CONDITIONAL_CONTINUUM):
+        choice = choose(space, trials=50, at_once=2)
+        assert choice.search == "bayesian"
+        assert "50" in choice.why
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "at_once", "words"),
+    [
+        (ALL_TYPES, 5_000, 2, "5000 trials are many"),
+        (ALL_TYPES, None, 2, "the number of trials is open"),
+        (CONDITIONAL_CONTINUUM, 200, 32, "32 trials run at once, and 4 of 5 hyperparameters are c"),
+        (WIDE, 200, 1, "80 hyperparameters are many"),
+    ],
+)
+def test_what_a_gaussian_process_is_not_made_for(
+    space: SearchSpace, trials: int | None, at_once: int, words: str
+) -> None:
+    choice = choose(space, trials=trials, at_once=at_once)
+    assert choice.search == "tpe"
+    assert words in choice.why
+
+
+def test_many_at_once_alone_are_no_reason() -> None:
+    assert choose(ALL_TYPES, trials=200, at_once=32).search == "bayesian"
+    assert choose(CONDITIONAL_CONTINUUM, trials=200, at_once=8).search == "bayesian"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,6 +142,11 @@ class TrustsStrangers(Sound):
         super().tell(trial)
 
 
+class TakesEarlierStudiesForThisOne(Sound):
+    def tell(self, trial: Trial) -> None:
+        super().tell(replace(trial, number=abs(trial.number)))
+
+
 class NeedsAValue(Sound):
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         over = [trial for trial in self.told if trial.state is not TrialState.WAITING]
@@ -187,6 +193,7 @@ CAUGHT_BY: list[tuple[type[SamplerSuite], str]] = [
     (HashingSuite, "test_the_same_seed_in_another_process_answers_the_same"),
     (suite_of(IgnoresTheSeed), "test_other_seeds_give_other_suggestions"),
     (suite_of(TrustsStrangers), "test_trials_from_elsewhere_do_no_harm"),
+    (suite_of(TakesEarlierStudiesForThisOne), "test_what_earlier_studies_tried_is_new_in_this_one"),
     (suite_of(NeedsAValue), "test_only_failures_do_no_harm"),
     (suite_of(KeepsToALine), "test_no_worse_than_random_on_branin"),
 ]
