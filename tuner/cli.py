@@ -241,6 +241,14 @@ def _searches() -> str:
     help="Learn from the earlier study in DIR, and try its best configuration first. The spaces "
     "may differ in part. May be repeated.",
 )
+@click.option(
+    "--prior",
+    "priors",
+    multiple=True,
+    metavar="NAME~PRIOR",
+    help='Where good values are expected: "lr~lognormal(0.001,0.5)", "units~normal(128,64)", or '
+    'weights of choices: "act~{relu:3,tanh:1}". May be repeated.',
+)
 @click.option("--objective", "metric", metavar="METRIC", help="Metric to optimise.")
 @click.option("--direction", type=click.Choice(["max", "min"]), help="Which way is better.")
 @click.option(
@@ -267,6 +275,7 @@ def run(
     **options: Any,
 ) -> None:
     """Start a study of MODEL_FILE and run it to its end."""
+    from .core.beliefs import read_belief
     from .core.trial import Direction
     from .model_file import check_path
     from .points import read_points
@@ -274,12 +283,14 @@ def run(
     from .settings import StudySettings
     from .study_directory import StudyDirectory
 
+    priors = dict(map(read_belief, options.pop("priors")))
     said = {name: value for name, value in options.items() if value is not None}
     settings = StudySettings(
         source=check_path(model_file),
         working_directory=str(Path.cwd()),
         direction=None if direction is None else Direction(direction),
         start_points=[point for each in start_points for point in read_points(each)],
+        priors=priors,
         **said,
     )
     directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)

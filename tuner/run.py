@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .core.beliefs import believing
 from .core.completion import completed
 from .core.earlier import EarlierStudy
 from .core.engine import Engine
@@ -133,6 +134,8 @@ def _start(
 ) -> RunResult:
     # Fails on an unknown name before seconds are spent on reading the model.
     sampler_maker(settings, goal=Goal("", Direction.MAX), seed=0)(SearchSpace())
+    if settings.search == "grid" and settings.priors:
+        raise UsageError("a grid goes through all values alike and heeds no prior; leave it out")
     _checked_pruner(settings, settings.epochs or _PLENTY, Goal("", Direction.MAX))
     for name in settings.warm_start:
         StudyDirectory(Path(name)).open()
@@ -143,6 +146,7 @@ def _start(
         space = SearchSpace.from_json(found.space)
         epochs = resolve_epochs(settings, found)
         _check_start_points(settings, space)
+        believing(space, settings.priors)
         studies = tuple(read_earlier(name, goal, space) for name in settings.warm_start)
         shape = workers.shape(found.constants)
         settings, why = _settled(settings, space, at_once=workers.at_once(shape))

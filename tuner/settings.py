@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from .core.beliefs import Belief
 from .core.parameters.checks import plain
 from .core.pruner import HalvingMode, PrunerSettings
 from .core.resources import Capacity, Resources
@@ -51,6 +52,8 @@ class StudySettings:
         start_points: What to try first: mappings of hyperparameters to values. One that is not
             named takes its default, or the middle of its range if it has none.
         warm_start: Directories of earlier studies to learn from.
+        priors: What is believed of hyperparameters, such as `{"lr": "lognormal(0.001, 0.5)",
+            "activation": {"relu": 3, "tanh": 1}}`; see `core.beliefs`.
         trials: The total number of trials; None for the default (the whole grid for `grid`).
         epochs: How many epochs a trial trains at most.
         metric: The metric to optimise.
@@ -83,6 +86,7 @@ class StudySettings:
     pruner_mode: str | None = None
     start_points: Sequence[Mapping[str, object]] = ()
     warm_start: Sequence[str] = ()
+    priors: Mapping[str, Belief] = field(default_factory=dict)
     trials: int | None = None
     epochs: int | None = None
     metric: str | None = None
@@ -141,6 +145,18 @@ class StudySettings:
                 f"warm_start is {str(self.warm_start)!r}; give a list of directories, even of one"
             )
         object.__setattr__(self, "warm_start", [str(each) for each in self.warm_start])
+        if not isinstance(self.priors, Mapping):
+            raise UsageError(
+                f"priors is {self.priors!r}; give a mapping of names to beliefs, such as "
+                '{"lr": "lognormal(0.001, 0.5)"}'
+            )
+        priors = {
+            name: {str(choice): weight for choice, weight in said.items()}
+            if isinstance(said, Mapping)
+            else str(said)
+            for name, said in self.priors.items()
+        }
+        object.__setattr__(self, "priors", priors)
         if self.executor not in EXECUTORS:
             raise UsageError(
                 f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"

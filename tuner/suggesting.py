@@ -45,6 +45,7 @@ def sampler_maker(
             surrogate=settings.surrogate,
             start_points=settings.start_points,
             studies=studies,
+            priors=settings.priors,
         )
         return make_sampler(settings.search, options)
 

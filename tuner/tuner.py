@@ -27,7 +27,7 @@ DATA_FILE = "data.joblib"
 
 _SETTLED = (
     "source", "working_directory", "search", "grid_resolution", "surrogate", "seed", "metric",
-    "start_points", "warm_start",
+    "start_points", "warm_start", "priors",
 )  # fmt: skip
 """Settings that a study keeps when it is resumed."""
 
@@ -66,7 +66,7 @@ class Tuner:
             `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
             `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
             `grid_resolution`, `surrogate`, `pruner`, `reduction_factor`, `min_epochs`, `brackets`,
-            `pruner_mode`, `start_points`, `warm_start`.
+            `pruner_mode`, `start_points`, `warm_start`, `priors`.
 
     Raises:
         UsageError: A setting makes no sense.

@@ -12,6 +12,7 @@ from tuner.core.sampler import Sampler
 from tuner.core.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
 from tuner.samplers import SamplerOptions, make_sampler
+from tuner.samplers.fading import Fading
 from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.tpe import TpeSampler
 from tuner.samplers.warm_start import WarmStart
@@ -42,7 +43,7 @@ class TestWarmTpe(SamplerSuite):
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         study = earlier(space, lambda params: float(len(str(params))), is_same_metric=False)
         warm, cold = (TpeSampler(space, seed, direction=Direction.MIN) for _ in range(2))
-        return WarmStart(warm, cold, space, [study], direction=Direction.MIN)
+        return Fading(WarmStart(warm, space, [study], direction=Direction.MIN), cold)
 
 
 class Listener(RandomSampler):
@@ -76,7 +77,7 @@ def told(
     study = EarlierStudy("old", old_direction, is_same_metric, trials)
     inner = Listener(LINE)
     cold = Listener(LINE)
-    sampler = WarmStart(inner, cold, LINE, [study], direction=Direction.MIN)
+    sampler = Fading(WarmStart(inner, LINE, [study], direction=Direction.MIN), cold)
     number = 0
     if again is not None:
         best = study.best_within(LINE)
@@ -86,7 +87,7 @@ def told(
         number += 1
         params = {"x": 0.901 + number / 1000}
         sampler.tell(Trial(number, params, "test", TrialState.COMPLETE, value=value))
-    sampler.ask([number + 1])
+    sampler.ask(range(number + 1, number + 20))
     assert not cold.values
     return [inner.values[n] for n in sorted(inner.values, reverse=True)]
 

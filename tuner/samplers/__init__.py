@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 
 if TYPE_CHECKING:  # nothing heavy is loaded for a list of names
+    from ..core.beliefs import Belief
     from ..core.earlier import EarlierStudy
     from ..core.sampler import Sampler
     from ..core.space import SearchSpace
@@ -36,6 +37,7 @@ class SamplerOptions:
         surrogate: For `skopt`: its model; None for "gp".
         start_points: What to try first, as far as it lies in the space; see `core.completion`.
         studies: Earlier studies to learn from.
+        priors: What is believed of parameters, as far as it fits the space; see `core.beliefs`.
     """
 
     space: SearchSpace
@@ -47,6 +49,7 @@ class SamplerOptions:
     surrogate: str | None = None
     start_points: Sequence[Mapping[str, object]] = ()
     studies: Sequence[EarlierStudy] = ()
+    priors: Mapping[str, Belief] = field(default_factory=dict)
 
 
 def _auto(options: SamplerOptions) -> Sampler:
@@ -127,19 +130,21 @@ class _Search:
     make: Callable[[SamplerOptions], Sampler]
     heeds: tuple[str, ...] = ()
     has_defaults: bool = True
+    learns: bool = True
 
 
 _SEARCHES: Mapping[str, _Search] = {
     AUTO: _Search("picks one by budget, space and parallelism, and says which and why", _auto),
     "tpe": _Search("densities of good and bad trials; at once, for any space and budget", _tpe),
     "bayesian": _Search("a Gaussian process; the fewest trials, up to a thousand", _bayesian),
-    "sobol": _Search("points that fill the space evenly", _sobol),
-    "random": _Search("each hyperparameter drawn on its own scale", _random),
+    "sobol": _Search("points that fill the space evenly", _sobol, learns=False),
+    "random": _Search("each hyperparameter drawn on its own scale", _random, learns=False),
     "grid": _Search(
         "all steps and choices, see --grid-points",
         _grid,
         heeds=("grid_resolution",),
         has_defaults=False,
+        learns=False,
     ),
     "skopt": _Search("scikit-optimize, see --surrogate", _skopt, heeds=("surrogate",)),
 }
@@ -181,16 +186,32 @@ def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
     from ..core.trial import Suggestion
     from .start_points import StartPoints
 
-    sampler, space = search.make(options), options.space
+    # A grid takes the values of a space as they are.
+    space = _believed(options) if search.has_defaults else options.space
+    sampler = search.make(replace(options, space=space))
     if options.studies and options.direction is not None:
         from .warm_start import WarmStart
 
-        again = search.make(options)
-        sampler = WarmStart(again, sampler, space, options.studies, direction=options.direction)
+        sampler = WarmStart(sampler, space, options.studies, direction=options.direction)
+    if search.learns and (options.studies or options.priors):
+        from .fading import Fading
+
+        sampler = Fading(sampler, search.make(options))
     points = [*_fitting(space, options.start_points), *_best_ones(space, options.studies)]
     if search.has_defaults:
         points.append(Suggestion(completed(space, {}), "defaults"))
     return StartPoints(sampler, space, points) if points else sampler
+
+
+def _believed(options: SamplerOptions) -> SearchSpace:
+    from ..core.beliefs import believing
+
+    space = options.space
+    for belief in options.priors.items():
+        # A space that changed since the study began may leave no room for it.
+        with contextlib.suppress(UsageError):
+            space = believing(space, dict([belief]))
+    return space
 
 
 def _fitting(space: SearchSpace, given: Sequence[Mapping[str, object]]) -> Iterator[Suggestion]:

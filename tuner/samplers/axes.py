@@ -15,11 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.configurations import is_open
-from ..core.space import BooleanParameter, ChoiceParameter, Condition, Parameter, SearchSpace
+from ..core.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FixedParameter,
+    Parameter,
+    SearchSpace,
+)
 from ..core.trial import Params, ParamValue
 
 MOST_LISTED = 64
 """A parameter with more values than this is treated as a continuum."""
+
+_DRAWS = 4_096
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -36,6 +45,7 @@ class Axis:
         centres: Where these values lie in [0, 1]; empty if they are not listed.
         ordered: Whether neighbouring values resemble each other.
         grain: The distance of two neighbouring values in [0, 1]; 0 for a continuum.
+        shares: How likely each listed value is before anything is known; 1 in all.
     """
 
     parameter: Parameter
@@ -43,6 +53,7 @@ class Axis:
     centres: Floats
     ordered: bool
     grain: float
+    shares: Floats
 
     @classmethod
     def of(cls, parameter: Parameter) -> Axis:
@@ -53,10 +64,10 @@ class Axis:
             isinstance(parameter, ChoiceParameter) and not parameter.ordered
         )
         if values is None or (ordered and count > MOST_LISTED):
-            return cls(parameter, None, np.empty(0), ordered, grain=1.0 / count)
+            return cls(parameter, None, np.empty(0), ordered, 1.0 / count, np.empty(0))
         listed = tuple(values)
         centres = np.array([parameter.to_unit(value) for value in listed])
-        return cls(parameter, listed, centres, ordered, grain=1.0 / count)
+        return cls(parameter, listed, centres, ordered, 1.0 / count, _shares(parameter, listed))
 
     @property
     def count(self) -> int:
@@ -83,6 +94,15 @@ class Axis:
             return np.isin(column, [self.parameter.to_unit(value) for value in named])
         met = np.array([value in condition.values for value in self.values])
         return np.asarray(met[column.astype(np.intp)], dtype=np.bool_)
+
+
+def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
+    even = np.full(len(values), 1.0 / len(values))
+    if isinstance(parameter, FixedParameter) or parameter.prior is None:
+        return even
+    drawn = [values.index(parameter.from_unit((k + 0.5) / _DRAWS)) for k in range(_DRAWS)]
+    shares: Floats = 0.999 * np.bincount(drawn, minlength=len(values)) / _DRAWS + 0.001 * even
+    return shares
 
 
 class Axes:

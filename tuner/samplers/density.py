@@ -108,7 +108,11 @@ class Density:
                 drawn[:, i] = (even[:, i] > cumulated).sum(axis=0)
             else:
                 stay = (stays[:, i] < self._own_share(count_values)) & (centre < count_values)
-                drawn[:, i] = np.where(stay, centre, np.floor(even[:, i] * count_values))
+                shares = self._axes.columns[i].shares
+                elsewhere = np.floor(even[:, i] * count_values)
+                unknown = np.searchsorted(np.cumsum(shares)[:-1], even[:, i], side="right")
+                elsewhere = np.where(centre < count_values, elsewhere, unknown)
+                drawn[:, i] = np.where(stay, centre, elsewhere)
         return drawn
 
     # --- weighing -----------------------------------------------------------------------------
@@ -161,11 +165,12 @@ class Density:
         if column in self._tables:
             ordered: Floats = np.log(self._tables[column])[:, places][numbers]
             return ordered
-        count = self._axes.columns[column].count
+        axis = self._axes.columns[column]
+        count = axis.count
         own = self._own_share(count)
         same, other = math.log(own + (1.0 - own) / count), math.log((1.0 - own) / count)
         logs = np.where(numbers[:, None] == places, same, other)
-        logs[:, places == count] = -math.log(count)
+        logs[:, places == count] = np.log(axis.shares)[numbers][:, None]
         return logs
 
     # --- widths -------------------------------------------------------------------------------
@@ -199,7 +204,7 @@ class Density:
         """Probability of each value (down) given a trial's value (across); last, given none."""
         axis = self._axes.columns[column]
         distances = (axis.centres[:, None] - axis.centres) / self._width(column, axis)
-        table = np.hstack([np.exp(-0.5 * distances**2), np.ones((axis.count, 1))])
+        table = np.hstack([np.exp(-0.5 * distances**2), axis.shares[:, None]])
         found: Floats = table / table.sum(axis=0)
         return found
 

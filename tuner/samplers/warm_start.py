@@ -16,9 +16,6 @@ from .axes import Floats
 
 ORIGIN = "warm start"
 
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-_TRUSTED = 5.0
-"""After so many trials of the new study, it is believed as much as the earlier ones."""
 _FEWEST = 5
 """Trials of the new study before the spread of its values means something."""
 
@@ -35,13 +32,7 @@ class _Known:
 
 
 class WarmStart(Sampler):
-    """Tells one sampler the trials of earlier studies, under numbers below 0, and another not.
-
-    Both are told the new study's trials. The one that knows the earlier studies answers first;
-    the more is known of the new one, the less often: one question in 1 + n / 5 with n complete
-    trials. So an earlier study that misleads is overcome, as a wrong prior is in πBO (Hvarfner et
-    al. 2022, "πBO: Augmenting acquisition functions with user beliefs", eq. 6), and one that does
-    not has shown by then where to search.
+    """Tells another sampler the trials of earlier studies, under numbers below 0.
 
     Their values have to be comparable with the new ones. Whether they are shows at the best
     configuration of the earlier study, which is to be tried first (see `start_points`): if the
@@ -52,8 +43,7 @@ class WarmStart(Sampler):
     configurations were better than which, and by how much in proportion.
 
     Args:
-        warm: Who learns from the earlier studies.
-        cold: Its twin, who does not.
+        inner: Who learns.
         space: What is searched now.
         studies: What to learn from; trials that have no place in the space are left out.
         direction: Which values of the new study are better.
@@ -61,15 +51,13 @@ class WarmStart(Sampler):
 
     def __init__(
         self,
-        warm: Sampler,
-        cold: Sampler,
+        inner: Sampler,
         space: SearchSpace,
         studies: Sequence[EarlierStudy],
         *,
         direction: Direction,
     ) -> None:
-        self._warm = warm
-        self._cold = cold
+        self._inner = inner
         self._space = space
         self._sign = _sign(direction)
         self._studies = [known for study in studies if (known := self._known(study)) is not None]
@@ -77,31 +65,18 @@ class WarmStart(Sampler):
         self._told: Floats = np.empty(0)
 
     def tell(self, trial: Trial) -> None:
-        """Tell both, and remember the value to compare the earlier ones with."""
+        """Tell the sampler, and remember the value to compare the earlier ones with."""
         self._seen.pop(trial.number, None)
         if trial.state is TrialState.COMPLETE and trial.value is not None:
             loss = self._sign * trial.value
             if math.isfinite(loss):
                 self._seen[trial.number] = (self._space.key(trial.params), loss)
-        self._warm.tell(trial)
-        self._cold.tell(trial)
+        self._inner.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """For each number the answer of one of them; each knows what the other one answered."""
+        """The sampler's answers, who was told the earlier trials."""
         self._inform()
-        trust = _TRUSTED / (_TRUSTED + len(self._seen)) if self._studies else 0.0
-        # Multiples of the golden ratio are spread evenly, wherever one stops.
-        warm_ones = [number for number in numbers if number * _GOLDEN % 1.0 < trust]
-        found = self._answers(self._warm, self._cold, warm_ones)
-        found |= self._answers(self._cold, self._warm, [n for n in numbers if n not in found])
-        return [found[number] for number in numbers if number in found]
-
-    @staticmethod
-    def _answers(who: Sampler, other: Sampler, numbers: Sequence[int]) -> dict[int, Suggestion]:
-        found = dict(zip(numbers, who.ask(numbers), strict=False))
-        for number, answer in found.items():
-            other.tell(Trial(number, answer.params, answer.origin, TrialState.WAITING))
-        return found
+        return self._inner.ask(numbers)
 
     def _known(self, study: EarlierStudy) -> _Known | None:
         trials = study.within(self._space)
@@ -127,7 +102,7 @@ class WarmStart(Sampler):
         self._told = values
         configurations = (params for study in self._studies for params in study.configurations)
         for i, (params, value) in enumerate(zip(configurations, values.tolist(), strict=True)):
-            self._warm.tell(Trial(-1 - i, params, ORIGIN, TrialState.COMPLETE, value=value))
+            self._inner.tell(Trial(-1 - i, params, ORIGIN, TrialState.COMPLETE, value=value))
 
 
 def _comparable(study: _Known, seen: Sequence[tuple[Hashable, float]]) -> Floats:

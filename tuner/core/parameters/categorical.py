@@ -9,6 +9,7 @@ from ...errors import SpaceError
 from ..trial import ParamValue
 from .checks import plain, position, scalar, settle, truth_in, value_in
 from .conditions import Condition
+from .priors import Prior, bent, straightened
 from .scales import bucket, bucket_centre
 
 
@@ -23,6 +24,7 @@ class ChoiceParameter:
             no for words.
         default: KerasTuner's value before anything was searched; the first one if not given.
         conditions: All must hold for the parameter to be active.
+        prior: Which values are expected to be good; None for all alike.
 
     Raises:
         SpaceError: There is no choice, or choices of several types, or the default is none of
@@ -35,6 +37,7 @@ class ChoiceParameter:
     ordered: bool | None = None
     default: ParamValue = None
     conditions: tuple[Condition, ...] = ()
+    prior: Prior | None = None
 
     def __post_init__(self) -> None:
         values = tuple(scalar(self.name, value) for value in self.values)
@@ -74,7 +77,7 @@ class ChoiceParameter:
 
     def from_unit(self, u: float) -> ParamValue:
         """The value at `u` of [0, 1]."""
-        return self.values[bucket(u, len(self.values))]
+        return self.values[bucket(bent(u, self.prior), len(self.values))]
 
     def to_unit(self, value: ParamValue) -> float:
         """The middle of this choice's part of [0, 1].
@@ -85,7 +88,7 @@ class ChoiceParameter:
         found = position(value, self.values)
         if found is None:
             raise SpaceError(self.explain(value))
-        return bucket_centre(found, len(self.values))
+        return straightened(bucket_centre(found, len(self.values)), self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """The choice itself, where an int stands for a float."""
@@ -111,6 +114,7 @@ class BooleanParameter:
         name: The hyperparameter's name.
         default: KerasTuner's value before anything was searched.
         conditions: All must hold for the parameter to be active.
+        prior: Which values are expected to be good; None for all alike.
 
     Raises:
         SpaceError: The default is neither.
@@ -120,6 +124,7 @@ class BooleanParameter:
     _: KW_ONLY
     default: bool = False
     conditions: tuple[Condition, ...] = ()
+    prior: Prior | None = None
 
     def __post_init__(self) -> None:
         # A number would pass for a bool in KerasTuner, which only asks whether it equals one.
@@ -144,11 +149,11 @@ class BooleanParameter:
 
     def from_unit(self, u: float) -> bool:
         """False in the lower half of [0, 1], True in the upper one."""
-        return u >= 0.5
+        return bent(u, self.prior) >= 0.5
 
     def to_unit(self, value: ParamValue) -> float:
         """The middle of this value's half of [0, 1]."""
-        return 0.75 if value else 0.25
+        return straightened(0.75 if value else 0.25, self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """The value as it is."""

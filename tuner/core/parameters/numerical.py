@@ -17,6 +17,7 @@ from .checks import (
     whole_number,
 )
 from .conditions import Condition
+from .priors import Prior, bent, straightened
 from .scales import (
     LinearSteps,
     Scale,
@@ -43,6 +44,7 @@ class FloatParameter:
         default: KerasTuner's value before anything was searched; `low` if not given. It may lie
             between two steps.
         conditions: All must hold for the parameter to be active.
+        prior: Where good values are expected; None for anywhere on the scale alike.
 
     Raises:
         SpaceError: The bounds, the step, the scale and the default do not go together.
@@ -56,6 +58,7 @@ class FloatParameter:
     scale: Scale = Scale.LINEAR
     default: float | None = None
     conditions: tuple[Condition, ...] = ()
+    prior: Prior | None = None
     values: Sequence[float] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +92,7 @@ class FloatParameter:
 
     def from_unit(self, u: float) -> float:
         """The value at `u` of [0, 1]."""
+        u = bent(u, self.prior)
         if self.values is not None:
             return self.values[bucket(u, len(self.values))]
         return project(u, self.low, self.high, self.scale)
@@ -97,8 +101,9 @@ class FloatParameter:
         """Where in [0, 1] this number lies: out of range at the ends, off the steps at the next."""
         number = finite_float(self.name, "a value", value)
         if self.values is not None:
-            return bucket_centre(_nearest(self.values, number), len(self.values))
-        return invert(number, self.low, self.high, self.scale)
+            centre = bucket_centre(_nearest(self.values, number), len(self.values))
+            return straightened(centre, self.prior)
+        return straightened(invert(number, self.low, self.high, self.scale), self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """A float for an int, the exact step for one that is off by rounding."""
@@ -142,6 +147,7 @@ class IntParameter:
         default: KerasTuner's value before anything was searched; `low` if not given. It may lie
             between two steps.
         conditions: All must hold for the parameter to be active.
+        prior: Where good values are expected; None for anywhere on the scale alike.
 
     Raises:
         SpaceError: The bounds, the step, the scale and the default do not go together.
@@ -155,6 +161,7 @@ class IntParameter:
     scale: Scale = Scale.LINEAR
     default: int | None = None
     conditions: tuple[Condition, ...] = ()
+    prior: Prior | None = None
     values: Sequence[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -192,6 +199,7 @@ class IntParameter:
 
     def from_unit(self, u: float) -> int:
         """The value at `u` of [0, 1]."""
+        u = bent(u, self.prior)
         if self.step is not None:
             return self.values[bucket(u, len(self.values))]
         value = int(project(u, self.low, self.high + 1, self.scale))
@@ -204,8 +212,10 @@ class IntParameter:
         """
         number = min(max(whole_number(self.name, "a value", value), self.low), self.high)
         if self.step is not None:
-            return bucket_centre(_nearest(self.values, number), len(self.values))
-        return invert(number + 0.5, self.low, self.high + 1, self.scale)
+            centre = bucket_centre(_nearest(self.values, number), len(self.values))
+        else:
+            centre = invert(number + 0.5, self.low, self.high + 1, self.scale)
+        return straightened(centre, self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """The value as it is."""

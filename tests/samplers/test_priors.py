@@ -1,0 +1,100 @@
+"""What priors do to a search: they speed it up if they are right, and are overruled if not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from tuner.core.beliefs import Belief, believing
+from tuner.core.sampler import Sampler
+from tuner.core.trial import Direction, Trial, TrialState
+from tuner.samplers import SamplerOptions, make_sampler
+from tuner.samplers.axes import Axes
+from tuner.samplers.density import Density, Smoothing
+from tuner.samplers.tpe import TpeSampler
+from tuner.testing.samplers import SamplerSuite
+from tuner.testing.spaces import ALL_TYPES, BRANIN, BRANIN_LEAST, branin
+
+RIGHT = {"x": "normal(3.1, 1)", "y": "normal(2.3, 1)"}
+WRONG = {"x": "normal(-4, 1)", "y": "normal(1, 1)"}
+BELIEFS: dict[str, Belief] = {
+    "activation": "{gelu:4}",
+    "layers": "normal(3,1)",
+    "batch": "lognormal(32,0.5)",
+    "warmup": "lognormal(100,0.5)",
+    "rate": "lognormal(0.001,1)",
+    "scale": "{1:2}",
+}
+
+
+class TestTpeWithPriors(SamplerSuite):
+    branin_tolerance = -0.6
+
+    def make(self, space, seed: int) -> Sampler:  # type: ignore[no-untyped-def]
+        known = {parameter.name for parameter in space}
+        for name, belief in BELIEFS.items() if known >= set(BELIEFS) else ():
+            space = believing(space, {name: belief})
+        return TpeSampler(space, seed, direction=Direction.MIN)
+
+
+def options(seed: int, priors: Mapping[str, Belief]) -> SamplerOptions:
+    return SamplerOptions(space=BRANIN, seed=seed, direction=Direction.MIN, priors=priors)
+
+
+def regret(name: str, seed: int, trials: int, priors: Mapping[str, Belief]) -> float:
+    """How far from the optimum of Branin's function a search ends, in powers of ten."""
+    sampler = make_sampler(name, options(seed, priors))
+    best = math.inf
+    for number in range(trials):
+        (suggestion,) = sampler.ask([number])
+        value = branin(suggestion.params)
+        best = min(best, value)
+        sampler.tell(Trial(number, suggestion.params, "", TrialState.COMPLETE, value=value))
+    return math.log10(best - BRANIN_LEAST + 1e-6)
+
+
+def mean_regret(name: str, trials: int, priors: Mapping[str, Belief]) -> float:
+    return statistics.mean(regret(name, seed, trials, priors) for seed in range(8))
+
+
+@pytest.mark.parametrize("name", ["random", "tpe"])
+def test_a_right_prior_helps(name: str) -> None:
+    assert mean_regret(name, 15, RIGHT) < mean_regret(name, 15, {}) - 0.5
+
+
+def test_a_wrong_prior_is_overruled() -> None:
+    assert mean_regret("tpe", 80, WRONG) < mean_regret("random", 80, {})
+
+
+def test_the_densities_are_the_priors_where_nothing_is_known() -> None:
+    axes = Axes(believing(ALL_TYPES, BELIEFS))
+    nothing = np.empty((0, len(axes)))
+    density = Density(axes, nothing, np.empty(0), Smoothing())
+    rows = density.sample(np.random.default_rng(0), 2_000)
+    drawn = [axes.decode(row, row) for row in rows]
+    counts = Counter(params["activation"] for params in drawn)
+    assert counts["gelu"] > 2 * counts["relu"]
+    assert np.median([float(str(p["layers"])) for p in drawn]) == pytest.approx(3, abs=1)
+    assert np.median([float(str(p["rate"])) for p in drawn]) == pytest.approx(1e-3, rel=0.3)
+    index = next(i for i, axis in enumerate(axes.columns) if axis.parameter.name == "activation")
+    logs = {}
+    for value in range(3):
+        row = rows[:1].copy()
+        row[0, index] = value
+        logs[value] = float(density.log(row, np.ones_like(row, dtype=np.bool_))[0])
+    assert logs[2] - logs[0] == pytest.approx(math.log(counts["gelu"] / counts["relu"]), abs=0.2)
+
+
+def test_the_middle_that_stands_in_for_a_missing_default_is_the_priors() -> None:
+    (first,) = make_sampler("random", options(0, RIGHT)).ask([0])
+    assert first.params["x"] == pytest.approx(3.1, abs=0.2)
+
+
+def test_a_grid_heeds_no_prior() -> None:
+    alike = [make_sampler("grid", options(0, priors)) for priors in (RIGHT, {})]
+    assert alike[0].ask(range(20)) == alike[1].ask(range(20))
