@@ -1,0 +1,281 @@
+"""One study of one task: what was found after how many epochs, and how idle the workers were."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.core.engine import Engine
+from tuner.core.messages import Event, Reported, StopRequested, StudyOpened, Verdict
+from tuner.core.pruner import HalvingMode, PrunerSettings
+from tuner.core.resources import Resources
+from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Params, Trial
+from tuner.executors.simulated import SimulatedExecutor, SimulatedWorker
+from tuner.loop import StudyLoop
+from tuner.model_file import ObjectiveSource, SourceKind
+from tuner.pruners import make_pruner
+from tuner.samplers import SamplerOptions, make_sampler
+from tuner.suggesting import SimulatedSuggester
+from tuner.worker.orders import StudyBrief
+
+from .tasks import Task
+
+GOAL = Goal("loss", Direction.MIN)
+PLENTY = 100_000
+
+OWN = {
+    "none": PrunerSettings(),
+    "median": PrunerSettings(name="median"),
+    "asha": PrunerSettings(name="asha"),
+    "asha-promote": PrunerSettings(name="asha", mode=HalvingMode.PROMOTE),
+    "hyperband": PrunerSettings(name="hyperband"),
+    "hyperband-promote": PrunerSettings(name="hyperband", mode=HalvingMode.PROMOTE),
+}
+
+
+@dataclass(slots=True)
+class Track:
+    """What a study found.
+
+    Attributes:
+        improvements: Each time a better loss was seen: epochs and seconds spent until then, loss.
+        epochs: How many epochs were trained.
+        seconds: How long it took, on the virtual clock.
+        trials: How many trials there were.
+        idle: The share of the workers' time in which they had nothing to do.
+    """
+
+    improvements: list[tuple[int, float, float]] = field(default_factory=list)
+    epochs: int = 0
+    seconds: float = 0.0
+    trials: int = 0
+    idle: float = 0.0
+
+    def note(self, loss: float, seconds: float) -> None:
+        """An epoch was trained."""
+        self.epochs += 1
+        if not self.improvements or loss < self.improvements[-1][2]:
+            self.improvements.append((self.epochs, seconds, loss))
+
+    def until(self, aim: float) -> tuple[float, float]:
+        """After how many epochs and seconds the loss was that low; infinite if it never was."""
+        for epochs, seconds, loss in self.improvements:
+            if loss <= aim:
+                return float(epochs), seconds
+        return math.inf, math.inf
+
+    def loss_after(self, epochs: int) -> float:
+        """The lowest loss in so many epochs."""
+        return min(loss for spent, _, loss in self.improvements if spent <= epochs)
+
+
+# --- hptune -----------------------------------------------------------------------------------
+
+
+class _Recorder:
+    """Recorder, files and observer of a study in memory."""
+
+    def __init__(self, begun: float, budget_epochs: int) -> None:
+        self.track = Track()
+        self.attempts: dict[AttemptId, Attempt] = {}
+        self._begun = begun
+        self._budget = budget_epochs
+
+    def append(
+        self,
+        events: Sequence[Event],
+        *,
+        trials: Iterable[Trial],  # noqa: ARG002 - what counts is in the events
+        attempts: Iterable[Attempt],
+    ) -> None:
+        for event in events:
+            if isinstance(event, Reported) and self.track.epochs < self._budget:
+                self.track.note(event.report.metrics["loss"], event.at - self._begun)
+                self.track.seconds = event.at - self._begun
+        self.attempts.update((attempt.id, attempt) for attempt in attempts)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.track.epochs >= self._budget
+
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        raise AssertionError(f"nothing grows the space, and yet there is {facts}")
+
+    def keep_best(self, trial: Trial) -> None:
+        pass
+
+    def discard(self, number: int) -> None:
+        pass
+
+
+def own(
+    task: Task,
+    *,
+    search: str,
+    pruner: PrunerSettings,
+    workers: int,
+    budget_epochs: int,
+    seed: int,
+) -> Track:
+    """A study by hptune in its simulator: the real engine, loop, sampler and pruner."""
+
+    executor = SimulatedExecutor(
+        curve=lambda params, _: [{"loss": loss} for loss in task.curve(params)],
+        seconds_per_epoch=lambda params, _: task.seconds(params),
+        workers=[SimulatedWorker(name=f"w{n}") for n in range(workers)],
+        seed=seed,
+        stop_seconds=0.0,
+    )
+    begun = executor.clock.now()
+    recorder, engine = _Recorder(begun, budget_epochs), Engine(make_pruner)
+
+    def requests() -> Sequence[Event]:
+        if recorder.is_spent:
+            return [StopRequested(executor.clock.now(), Verdict.TIME_UP, "the epochs are spent")]
+        return ()
+
+    loop = StudyLoop(
+        make_suggester=lambda sampler: SimulatedSuggester(
+            sampler, executor.clock, executor.deliver
+        ),
+        engine=engine,
+        recorder=recorder,
+        make_sampler=lambda space: make_sampler(
+            search,
+            SamplerOptions(
+                space=space, seed=seed, direction=GOAL.direction, trials=PLENTY, at_once=workers
+            ),
+        ),
+        space=task.space,
+        executor=executor,
+        clock=executor.clock,
+        brief=StudyBrief(
+            name="study",
+            directory="",
+            working_directory="",
+            source=ObjectiveSource(SourceKind.FILE, ""),
+            metric=GOAL.metric,
+            direction=GOAL.direction,
+            epochs=task.epochs,
+            trial_timeout_seconds=None,
+            deterministic=True,
+        ),
+        files=recorder,
+        requests=requests,
+    )
+    executor.open()
+    loop.run(
+        StudyOpened(
+            at=begun,
+            trials=PLENTY,
+            goal=GOAL,
+            seed=seed,
+            resources=Resources(),
+            max_failures=None,
+            same_failure_limit=0,
+            pruner=pruner,
+        )
+    )
+    track = recorder.track
+    track.trials = sum(1 for _ in engine.trials)
+    end = begun + track.seconds
+    busy = sum(
+        min(attempt.ended_at or end, end) - min(attempt.placed_at, end)
+        for attempt in recorder.attempts.values()
+    )
+    track.idle = 1.0 - busy / (track.seconds * workers)
+    return track
+
+
+# --- Optuna -----------------------------------------------------------------------------------
+
+
+def optuna(
+    task: Task,
+    *,
+    sampler: str,
+    pruner: str,
+    workers: int,
+    budget_epochs: int,
+    seed: int,
+) -> Track:
+    """A study by Optuna, its ask, report and tell called as on so many workers."""
+    import optuna as peer
+
+    peer.logging.set_verbosity(peer.logging.ERROR)
+    samplers: dict[str, Any] = {
+        "random": lambda: peer.samplers.RandomSampler(seed=seed),
+        "tpe": lambda: peer.samplers.TPESampler(
+            seed=seed, multivariate=True, constant_liar=workers > 1
+        ),
+        "tpe-default": lambda: peer.samplers.TPESampler(seed=seed),
+    }
+    pruners: dict[str, Any] = {
+        "none": peer.pruners.NopPruner,
+        "median": peer.pruners.MedianPruner,
+        "halving": peer.pruners.SuccessiveHalvingPruner,
+        "halving-3": lambda: peer.pruners.SuccessiveHalvingPruner(
+            min_resource=1, reduction_factor=3
+        ),
+        "hyperband": lambda: peer.pruners.HyperbandPruner(
+            min_resource=1, max_resource=task.epochs, reduction_factor=3
+        ),
+    }
+    study = peer.create_study(sampler=samplers[sampler](), pruner=pruners[pruner]())
+    # Every search of hptune begins with the model's defaults; so does every peer.
+    options = SamplerOptions(space=task.space, seed=seed, direction=GOAL.direction)
+    study.enqueue_trial(dict(make_sampler("random", options).ask([0])[0].params))
+    track, order = Track(), itertools.count()
+    running: list[tuple[float, int, Any, Params, int]] = []
+
+    def begin(at: float) -> None:
+        trial = study.ask()
+        params = _filled(trial, task)
+        track.trials += 1
+        heapq.heappush(running, (at + task.seconds(params), next(order), trial, params, 1))
+
+    for _ in range(workers):
+        begin(0.0)
+    while track.epochs < budget_epochs:
+        now, _, trial, params, step = heapq.heappop(running)
+        curve = task.curve(params)
+        loss = curve[step - 1]
+        track.note(loss, now)
+        track.seconds = now
+        trial.report(loss, step)
+        if step == len(curve):
+            study.tell(trial, loss)
+            begin(now)
+        elif trial.should_prune():
+            study.tell(trial, state=peer.trial.TrialState.PRUNED)
+            begin(now)
+        else:
+            entry = (now + task.seconds(params), next(order), trial, params, step + 1)
+            heapq.heappush(running, entry)
+    return track
+
+
+def _filled(trial: Any, task: Task) -> Params:
+    from tuner.core.space import ChoiceParameter, FloatParameter, IntParameter, Scale
+
+    chosen: dict[str, Any] = {}
+    for p in task.space:
+        if not all(chosen.get(each.name) in each.values for each in p.conditions):
+            continue
+        match p:
+            case FloatParameter():
+                is_log = p.scale is Scale.LOG
+                chosen[p.name] = trial.suggest_float(p.name, p.low, p.high, log=is_log, step=p.step)
+            case IntParameter() if p.scale is Scale.LOG:
+                chosen[p.name] = trial.suggest_int(p.name, p.low, p.high, log=True)
+            case IntParameter():
+                chosen[p.name] = trial.suggest_int(p.name, p.low, p.high, step=p.step or 1)
+            case ChoiceParameter():
+                chosen[p.name] = trial.suggest_categorical(p.name, list(p.values))
+            case _:
+                chosen[p.name] = trial.suggest_categorical(p.name, [False, True])
+    return chosen

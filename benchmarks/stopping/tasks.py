@@ -1,0 +1,141 @@
+"""What is tuned: tasks of which every learning curve is known, so that a study takes moments."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import math
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.core.space import SearchSpace
+from tuner.core.trial import Params
+
+HERE = Path(__file__).parent
+CURVES = HERE / "digits_cnn_curves.csv"
+SPACE = HERE / "digits_cnn_space.json"
+DIGITS = "digits-cnn"
+WITHIN = 0.01
+
+
+class Task:
+    """A space, and a learning curve for each of its configurations. Losses: lower is better.
+
+    Attributes:
+        name: What it is called.
+        space: What is searched.
+        epochs: How many epochs a full training has.
+        best: The lowest loss that is known.
+        aim: The loss that counts as found.
+    """
+
+    def __init__(
+        self, name: str, space: SearchSpace, *, epochs: int, best: float, aim: float
+    ) -> None:
+        self.name = name
+        self.space = space
+        self.epochs = epochs
+        self.best = best
+        self.aim = aim
+
+    def curve(self, params: Params) -> Sequence[float]:
+        """The loss after each epoch."""
+        raise NotImplementedError
+
+    def seconds(self, params: Params) -> float:
+        """How long an epoch takes: between a half and two, by the configuration."""
+        text = repr(sorted(params.items())).encode()
+        return float(2.0 ** (zlib.crc32(text) / 2**31 - 1.0))
+
+
+class Problem(Task):
+    """A problem with curves from a folder outside the project (see quality/problems.py)."""
+
+    def __init__(self, problem: Any, space: SearchSpace) -> None:
+        best = float(problem.fmin)
+        # Losses of lcbench are 1 - accuracy: within 1 % is 99 % of the best accuracy.
+        aim = (
+            best + WITHIN * (1 - best)
+            if problem.name.startswith("lcbench")
+            else best * (1 + WITHIN)
+        )
+        super().__init__(problem.name, space, epochs=problem.max_epochs, best=best, aim=aim)
+        self._problem = problem
+        self._known: dict[str, Sequence[float]] = {}
+
+    def curve(self, params: Params) -> Sequence[float]:
+        """As the problem gives it."""
+        key = json.dumps(params, sort_keys=True)
+        if key not in self._known:
+            self._known[key] = [float(loss) for loss in self._problem.curve(dict(params))]
+        return self._known[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    row: tuple[float, ...]
+    losses: tuple[float, ...]
+    seconds: float
+
+
+class Digits(Task):
+    """Recorded trainings of examples/digits_cnn.py; a configuration has its nearest one's curve."""
+
+    def __init__(self) -> None:
+        from tuner.samplers.axes import Axes
+
+        space = SearchSpace.from_json(json.loads(SPACE.read_text()))
+        self._axes = Axes(space)
+        self._recorded = []
+        with CURVES.open() as file:
+            for line in csv.DictReader(file):
+                params = json.loads(line["params"])
+                losses = tuple(1 - float(each) for each in line["val_accuracy"].split())
+                self._recorded.append(
+                    _Recorded(self._row(params), losses, float(line["seconds_per_epoch"]))
+                )
+        best = min(min(each.losses) for each in self._recorded)
+        epochs = len(self._recorded[0].losses)
+        aim = best + WITHIN * (1 - best)
+        super().__init__(DIGITS, space, epochs=epochs, best=best, aim=aim)
+        self._nearest = functools.lru_cache(maxsize=None)(self._find)
+
+    def curve(self, params: Params) -> Sequence[float]:
+        """The nearest recorded one."""
+        return self._nearest(self._row(params)).losses
+
+    def seconds(self, params: Params) -> float:
+        """The nearest one's, too."""
+        return self._nearest(self._row(params)).seconds
+
+    def _row(self, params: Params) -> tuple[float, ...]:
+        row = self._axes.encode(params)
+        if row is None:
+            raise ValueError(f"{params} does not lie in the space of the recorded trainings")
+        return tuple(-1.0 if math.isnan(each) else float(each) for each in row)
+
+    def _find(self, row: tuple[float, ...]) -> _Recorded:
+        return min(self._recorded, key=lambda each: math.dist(each.row, row))
+
+
+def load(folder: Path | None, names: Sequence[str]) -> dict[str, Task]:
+    """The tasks of these names; all that there are if no name is given."""
+    tasks: dict[str, Task] = {}
+    if CURVES.exists() and (not names or DIGITS in names):
+        tasks[DIGITS] = Digits()
+    if folder is not None:
+        from quality import problems
+
+        module = problems.load(folder)
+        for name in names or module.CURVES:
+            if name != DIGITS:
+                problem = module.get(name)
+                tasks[name] = Problem(problem, problems.space_of(problem))
+    if not tasks:
+        sys.exit("error: there is nothing to tune; give the folder of the problems by --data")
+    return tasks
