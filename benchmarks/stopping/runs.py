@@ -13,12 +13,15 @@ from tuner.core.engine import Engine
 from tuner.core.messages import Event, Reported, StopRequested, StudyOpened, Verdict
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.resources import Resources
+from tuner.core.sampler import Sampler
+from tuner.core.space import SearchSpace
 from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Params, Trial
 from tuner.executors.simulated import SimulatedExecutor, SimulatedWorker
 from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.pruners import make_pruner
-from tuner.samplers import SamplerOptions, make_sampler
+from tuner.samplers.random_search import RandomSampler
+from tuner.samplers.tpe import TpeSampler
 from tuner.suggesting import SimulatedSuggester
 from tuner.worker.orders import StudyBrief
 
@@ -68,9 +71,10 @@ class Track:
                 return float(epochs), seconds
         return math.inf, math.inf
 
-    def loss_after(self, epochs: int) -> float:
-        """The lowest loss in so many epochs."""
-        return min(loss for spent, _, loss in self.improvements if spent <= epochs)
+    def is_over(self, aim: float, budget_epochs: int) -> bool:
+        """Whether the aim is reached, or so many epochs are spent."""
+        reached = bool(self.improvements) and self.improvements[-1][2] <= aim
+        return reached or self.epochs >= budget_epochs
 
 
 # --- hptune -----------------------------------------------------------------------------------
@@ -79,8 +83,9 @@ class Track:
 class _Recorder:
     """Recorder, files and observer of a study in memory."""
 
-    def __init__(self, begun: float, budget_epochs: int) -> None:
+    def __init__(self, begun: float, budget_epochs: int, aim: float) -> None:
         self.track = Track()
+        self._aim = aim
         self.attempts: dict[AttemptId, Attempt] = {}
         self._begun = begun
         self._budget = budget_epochs
@@ -93,14 +98,14 @@ class _Recorder:
         attempts: Iterable[Attempt],
     ) -> None:
         for event in events:
-            if isinstance(event, Reported) and self.track.epochs < self._budget:
+            if isinstance(event, Reported) and not self.is_spent:
                 self.track.note(event.report.metrics["loss"], event.at - self._begun)
                 self.track.seconds = event.at - self._begun
         self.attempts.update((attempt.id, attempt) for attempt in attempts)
 
     @property
     def is_spent(self) -> bool:
-        return self.track.epochs >= self._budget
+        return self.track.is_over(self._aim, self._budget)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
         raise AssertionError(f"nothing grows the space, and yet there is {facts}")
@@ -131,7 +136,7 @@ def own(
         stop_seconds=0.0,
     )
     begun = executor.clock.now()
-    recorder, engine = _Recorder(begun, budget_epochs), Engine(make_pruner)
+    recorder, engine = _Recorder(begun, budget_epochs, task.aim), Engine(make_pruner)
 
     def requests() -> Sequence[Event]:
         if recorder.is_spent:
@@ -144,12 +149,7 @@ def own(
         ),
         engine=engine,
         recorder=recorder,
-        make_sampler=lambda space: make_sampler(
-            search,
-            SamplerOptions(
-                space=space, seed=seed, direction=GOAL.direction, trials=PLENTY, at_once=workers
-            ),
-        ),
+        make_sampler=lambda space: _sampler(search, space, seed),
         space=task.space,
         executor=executor,
         clock=executor.clock,
@@ -191,6 +191,13 @@ def own(
     return track
 
 
+def _sampler(search: str, space: SearchSpace, seed: int) -> Sampler:
+    # Without the model's defaults, which a study would try first: they are good enough here.
+    if search == "tpe":
+        return TpeSampler(space, seed, direction=GOAL.direction)
+    return RandomSampler(space, seed)
+
+
 # --- Optuna -----------------------------------------------------------------------------------
 
 
@@ -226,9 +233,6 @@ def optuna(
         ),
     }
     study = peer.create_study(sampler=samplers[sampler](), pruner=pruners[pruner]())
-    # Every search of hptune begins with the model's defaults; so does every peer.
-    options = SamplerOptions(space=task.space, seed=seed, direction=GOAL.direction)
-    study.enqueue_trial(dict(make_sampler("random", options).ask([0])[0].params))
     track, order = Track(), itertools.count()
     running: list[tuple[float, int, Any, Params, int]] = []
 
@@ -240,7 +244,7 @@ def optuna(
 
     for _ in range(workers):
         begin(0.0)
-    while track.epochs < budget_epochs:
+    while not track.is_over(task.aim, budget_epochs):
         now, _, trial, params, step = heapq.heappop(running)
         curve = task.curve(params)
         loss = curve[step - 1]
