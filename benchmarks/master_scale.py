@@ -37,6 +37,7 @@ from pathlib import Path
 
 import psutil
 
+from tuner.core.aims import Aims
 from tuner.core.engine import Engine
 from tuner.core.messages import Event, StudyOpened
 from tuner.core.picture import StudyPicture
@@ -81,7 +82,7 @@ SPACE = SearchSpace(
         FloatParameter("strength", 0.0, 1.0, conditions=(Condition("augment", (True,)),)),
     )
 )
-GOAL = Goal("val_accuracy", Direction.MAX)
+AIMS = Aims((Goal("val_accuracy", Direction.MAX),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Counting:
 
 
 class NoFiles:
-    def keep_best(self, trial: Trial) -> None:
+    def keep_best(self, trials: Sequence[Trial]) -> None:
         pass
 
     def discard(self, number: int) -> None:
@@ -192,7 +193,7 @@ def measure(trials: int, workers: int, folder: Path | None) -> Measured:
             StudyOpened(
                 at=executor.clock.now(),
                 trials=trials,
-                goal=GOAL,
+                aims=AIMS,
                 seed=1,
                 resources=Resources(),
                 max_failures=None,
@@ -233,8 +234,7 @@ def _brief() -> StudyBrief:
         directory="",
         working_directory="",
         source=ObjectiveSource(SourceKind.FILE, ""),
-        metric=GOAL.metric,
-        direction=GOAL.direction,
+        aims=AIMS,
         epochs=None,
         trial_timeout_seconds=None,
         deterministic=True,

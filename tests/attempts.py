@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 from tuner.core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed, Reported
 from tuner.core.resources import Placement
 from tuner.core.space import SearchSpace
-from tuner.core.trial import AttemptId, Ending, Halt
+from tuner.core.trial import AttemptId, Ending, Halt, Score
 from tuner.model_file import Found, check_path
-from tuner.settings import StudySettings, resolve_goal
+from tuner.objectives import resolve_aims
 from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 from tuner.worker.warm_parent import WarmParent
@@ -57,9 +57,10 @@ class Attempts:
         text: str,
         *,
         epochs: int = 2,
-        incumbent: float | None = None,
+        incumbents: Sequence[Score] = (),
         deterministic: bool = False,
-        metric: str | None = None,
+        objectives: Sequence[str] = (),
+        constraints: Sequence[str] = (),
         seed: int = 7,
         trial: int | None = None,
         number: int = 0,
@@ -74,15 +75,13 @@ class Attempts:
         """
         found = self.probe(text)
         source = check_path(self._directory / "model.py")
-        settings = StudySettings(source=source, working_directory="", metric=metric)
-        goal, _ = resolve_goal(settings, found)
+        aims, _ = resolve_aims(found, objectives, constraints)
         brief = StudyBrief(
             name="test",
             directory=str(self._directory / "study"),
             working_directory=str(self._directory),
             source=source,
-            metric=goal.metric,
-            direction=goal.direction,
+            aims=aims,
             epochs=epochs,
             trial_timeout_seconds=120,
             deterministic=deterministic,
@@ -96,7 +95,7 @@ class Attempts:
             space=found.space,
             placement=Placement("worker", (0,)),
             seed=seed,
-            incumbent=incumbent,
+            incumbents=tuple(incumbents),
             resume_from=resume_from,
         )
         return self._carry_out(order, halt)

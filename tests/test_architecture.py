@@ -29,6 +29,7 @@ ROOMS = (
     "executors",
     "reporting",
     "study_files",
+    "objectives",
     "earlier_studies",
     "points",
     "settings",

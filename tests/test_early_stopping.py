@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.core.aims import Aims
 from tuner.core.engine import Engine
 from tuner.core.messages import Event, Finish, Reported, StopRequested, StudyOpened, Verdict
 from tuner.core.picture import StudyPicture
@@ -79,8 +80,8 @@ class Watched:
     def set_facts(self, facts: Mapping[str, object]) -> None:
         raise AssertionError("nothing grows the space")
 
-    def keep_best(self, trial: Trial) -> None:
-        assert trial.state is TrialState.COMPLETE
+    def keep_best(self, trials: Sequence[Trial]) -> None:
+        assert {trial.state for trial in trials} == {TrialState.COMPLETE}
 
     def discard(self, number: int) -> None:
         self.discarded.add(number)
@@ -142,8 +143,7 @@ def study(
             directory="",
             working_directory="",
             source=ObjectiveSource(SourceKind.FILE, ""),
-            metric=GOAL.metric,
-            direction=GOAL.direction,
+            aims=Aims((GOAL,)),
             epochs=EPOCHS,
             trial_timeout_seconds=None,
             deterministic=True,
@@ -157,7 +157,7 @@ def study(
         StudyOpened(
             at=opened_at,
             trials=TRIALS,
-            goal=GOAL,
+            aims=Aims((GOAL,)),
             seed=seed,
             resources=Resources(),
             max_failures=None,

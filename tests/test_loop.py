@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.core.aims import Aims
 from tuner.core.engine import Engine
 from tuner.core.messages import (
     AttemptStarted,
@@ -65,8 +66,7 @@ BRIEF = StudyBrief(
     directory="",
     working_directory="",
     source=ObjectiveSource(SourceKind.FILE, ""),
-    metric=GOAL.metric,
-    direction=GOAL.direction,
+    aims=Aims((GOAL,)),
     epochs=None,
     trial_timeout_seconds=None,
     deterministic=True,
@@ -94,9 +94,9 @@ class Files:
         self.best: int | None = None
         self.discarded: set[int] = set()
 
-    def keep_best(self, trial: Trial) -> None:
-        assert trial.state is TrialState.COMPLETE
-        self.best = trial.number
+    def keep_best(self, trials: Sequence[Trial]) -> None:
+        assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+        self.best = trials[0].number
 
     def discard(self, number: int) -> None:
         self.discarded.add(number)
@@ -198,7 +198,7 @@ class Cluster:
                 StudyOpened(
                     at=executor.clock.now(),
                     trials=self.trials,
-                    goal=GOAL,
+                    aims=Aims((GOAL,)),
                     seed=SEED,
                     resources=Resources(),
                     max_failures=None,
@@ -382,9 +382,10 @@ def test_nothing_is_done_before_it_is_written(tmp_path: Path) -> None:
             super().start(order)
 
     class WatchedFiles(Files):
-        def keep_best(self, trial: Trial) -> None:
-            assert trial.number in recorder.over, f"trial {trial.number} is not written down"
-            kept.add(trial.number)
+        def keep_best(self, trials: Sequence[Trial]) -> None:
+            for trial in trials:
+                assert trial.number in recorder.over, f"trial {trial.number} is not written down"
+                kept.add(trial.number)
 
     with new_ledger(tmp_path / "study") as ledger:
         recorder = Written(ledger)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tuner.core.aims import Aims
 from tuner.core.trial import Direction, Goal, Trial, TrialState
 from tuner.errors import StorageFullError
 from tuner.study_directory import StudyDirectory
 from tuner.study_files import StudyFiles
 
-GOAL = Goal("val_loss", Direction.MIN)
+AIMS = Aims((Goal("val_loss", Direction.MIN),))
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def kept(directory: StudyDirectory) -> dict[str, str]:
     found = {
         str(path.relative_to(directory.best)): path.read_text()
         for path in directory.best.rglob("*")
-        if path.is_file()
+        if path.is_file() and (path.name != "best.json" or path.parent == directory.best)
     }
     assert json.loads(found.pop("best.json"))["metric"] == "val_loss"
     return found
@@ -46,10 +47,10 @@ KINDS = ["model.keras", "model.weights.h5", "checkpoint/weights.pt"]
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("then", KINDS)
 def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, then: str) -> None:
-    files = StudyFiles(directory, GOAL)
-    files.keep_best(trial(directory, 0, first))
+    files = StudyFiles(directory, AIMS)
+    files.keep_best([trial(directory, 0, first)])
     assert kept(directory) == {first: "of trial 0"}
-    files.keep_best(trial(directory, 1, then))
+    files.keep_best([trial(directory, 1, then)])
     assert kept(directory) == {then: "of trial 1"}
     assert files.best_number() == 1
     assert files.model_path() == directory.best / Path(then).parts[0]
@@ -59,26 +60,26 @@ def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, t
 def test_a_better_trial_without_a_model_leaves_no_others(
     directory: StudyDirectory, first: str
 ) -> None:
-    files = StudyFiles(directory, GOAL)
-    files.keep_best(trial(directory, 0, first))
-    files.keep_best(trial(directory, 1))
+    files = StudyFiles(directory, AIMS)
+    files.keep_best([trial(directory, 0, first)])
+    files.keep_best([trial(directory, 1)])
     assert (kept(directory), files.model_path()) == ({}, None)
 
 
 def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
-    files = StudyFiles(directory, GOAL)
-    files.keep_best(trial(directory, 0, "checkpoint/weights.pt"))
+    files = StudyFiles(directory, AIMS)
+    files.keep_best([trial(directory, 0, "checkpoint/weights.pt")])
     better = trial(directory, 1, "checkpoint/weights.pt")
     (directory.trial(1) / "checkpoint" / "weights.pt").write_bytes(bytes(100_000))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:
         with pytest.raises(StorageFullError, match="cannot be used: File too large"):
-            files.keep_best(better)
+            files.keep_best([better])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (files.best_number(), kept(directory)["checkpoint/weights.pt"]) == (0, "of trial 0")
-    files.keep_best(better)
+    files.keep_best([better])
     assert files.best_number() == 1
 
 
@@ -86,18 +87,18 @@ def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
 def test_it_may_be_said_again_after_the_files_were_moved(
     directory: StudyDirectory, kind: str
 ) -> None:
-    files = StudyFiles(directory, GOAL)
+    files = StudyFiles(directory, AIMS)
     best = trial(directory, 4, kind)
     for _ in range(2):
-        files.keep_best(best)
+        files.keep_best([best])
         assert kept(directory) == {kind: "of trial 4"}
     files.discard(4)
-    files.keep_best(best)
+    files.keep_best([best])
     assert kept(directory) == {kind: "of trial 4"}
 
 
 def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) -> None:
-    StudyFiles(directory, GOAL).keep_best(trial(directory, 0, nan=True))
+    StudyFiles(directory, AIMS).keep_best([trial(directory, 0, nan=True)])
     text = (directory.best / "best.json").read_text()
     assert "NaN" not in text
     assert json.loads(text)["metrics"] == {"val_loss": 0.5, "other": None}
@@ -106,7 +107,34 @@ def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) ->
 def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> None:
     for number in (0, 1, 10):
         trial(directory, number, *KINDS, "log.txt")
-    StudyFiles(directory, GOAL).sweep({1, 10})
+    StudyFiles(directory, AIMS).sweep({1, 10})
     left = {path.relative_to(directory.trials) for path in directory.trials.rglob("*.*")}
     whole = {Path("0") / name for name in (*KINDS, "log.txt")}
     assert left == whole | {Path("1/log.txt"), Path("10/log.txt")}
+
+
+# --- several objectives -----------------------------------------------------------------------
+
+TWO = Aims((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_trial_of_the_front_has_a_shelf(directory: StudyDirectory, kind: str) -> None:
+    files = StudyFiles(directory, TWO)
+    one, two = trial(directory, 1, kind), trial(directory, 2, kind)
+    for _ in range(2):  # it may be said again
+        files.keep_best([one])
+    files.keep_best([two, one])
+    assert kept(directory) == {
+        kind: "of trial 2",
+        f"1/{kind}": "of trial 1",
+        f"2/{kind}": "of trial 2",
+    }
+    assert files.best_number() == 2
+    assert files.model_path() == directory.best / Path(kind).parts[0]
+    assert files.model_path(1) == directory.best / "1" / Path(kind).parts[0]
+    assert sorted(files.models()) == [1, 2]
+    files.discard(2)
+    files.keep_best([one])
+    assert kept(directory) == {kind: "of trial 1", f"1/{kind}": "of trial 1"}
+    assert files.model_path(2) is None

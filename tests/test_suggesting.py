@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from tuner.core.aims import Aims
 from tuner.core.clock import SystemClock
 from tuner.core.engine import Engine
 from tuner.core.messages import Event, Reported, StudyOpened, Suggested, Verdict
@@ -43,8 +44,7 @@ BRIEF = StudyBrief(
     directory="",
     working_directory="",
     source=ObjectiveSource(SourceKind.FILE, ""),
-    metric=GOAL.metric,
-    direction=GOAL.direction,
+    aims=Aims((GOAL,)),
     epochs=None,
     trial_timeout_seconds=None,
     deterministic=True,
@@ -74,7 +74,7 @@ class Scripted(Sampler):
 
 
 class NoFiles:
-    def keep_best(self, trial: Trial) -> None:
+    def keep_best(self, trials: Sequence[Trial]) -> None:
         pass
 
     def discard(self, number: int) -> None:
@@ -135,7 +135,7 @@ def study(
     )
     executor.open()
     opened = StudyOpened(
-        executor.clock.now(), trials, GOAL, 1, Resources(), None, 0, ask_ahead=ahead
+        executor.clock.now(), trials, Aims((GOAL,)), 1, Resources(), None, 0, ask_ahead=ahead
     )
     assert loop.run(opened).verdict is Verdict.DONE
     return engine

@@ -183,6 +183,18 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
             "as take under 3 % of the time]",
         ),
         click.option(
+            "--confirm",
+            type=int,
+            metavar="K",
+            help="In the end, train the best K configurations again; the best mean wins.",
+        ),
+        click.option(
+            "--confirm-repeats",
+            type=int,
+            metavar="N",
+            help="How often to train each of them again.  [default: 2]",
+        ),
+        click.option(
             "--max-failures", type=int, metavar="N", help="Stop when more trials than this fail."
         ),
         click.option(
@@ -249,8 +261,21 @@ def _searches() -> str:
     help='Where good values are expected: "lr~lognormal(0.001,0.5)", "units~normal(128,64)", or '
     'weights of choices: "act~{relu:3,tanh:1}". May be repeated.',
 )
-@click.option("--objective", "metric", metavar="METRIC", help="Metric to optimise.")
+@click.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    metavar="METRIC[:min|:max]",
+    help="Metric to optimise; again for several objectives at once.",
+)
 @click.option("--direction", type=click.Choice(["max", "min"]), help="Which way is better.")
+@click.option(
+    "--constraint",
+    "constraints",
+    multiple=True,
+    metavar="METRIC<NUMBER",
+    help="What to keep to, such as 'params<2e6'; with <, <=, > or >=; may be repeated.",
+)
 @click.option(
     "--study",
     type=click.Path(path_type=Path),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from .core.earlier import EarlierStudy, Measured
 from .core.space import SearchSpace
-from .core.trial import Direction, Goal, TrialState
+from .core.trial import Goal, TrialState
 from .errors import UsageError
 from .ledger import LedgerReader
+from .objectives import aims_of
 from .study_directory import StudyDirectory
 
 
@@ -46,8 +47,8 @@ def read_earlier(name: str, goal: Goal, space: SearchSpace) -> EarlierStudy:
             f"{', '.join(sorted(known)) or 'none'} in it and {', '.join(sorted(names)) or 'none'} "
             f"here; leave out --warm-start {name}"
         )
-    direction = Direction(facts["goal"]["direction"])
-    return EarlierStudy(name, direction, facts["goal"]["metric"] == goal.metric, measured)
+    earlier = aims_of(facts).goal
+    return EarlierStudy(name, earlier.direction, earlier.metric == goal.metric, measured)
 
 
 def words(study: EarlierStudy, space: SearchSpace) -> str:

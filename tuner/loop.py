@@ -55,8 +55,8 @@ class Recorder(Protocol):
 class Files(Protocol):
     """What the loop keeps models with."""
 
-    def keep_best(self, trial: Trial) -> None:
-        """Make this trial's model the study's best."""
+    def keep_best(self, trials: Sequence[Trial]) -> None:
+        """Make these trials' models the study's best, the first one above all."""
 
     def discard(self, number: int) -> None:
         """Throw away a trial's model and checkpoints."""
@@ -162,8 +162,8 @@ class StudyLoop:
                 self._executor.start(self._order(command))
             case Stop(attempt=attempt, halt=halt):
                 self._executor.stop(attempt, halt)
-            case KeepBest(trial=trial):
-                self._files.keep_best(trial)
+            case KeepBest(trials=trials):
+                self._files.keep_best(trials)
             case Discard(trial=number):
                 self._files.discard(number)
             case Finish():
@@ -179,7 +179,7 @@ class StudyLoop:
             space=self._space_json,
             placement=start.placement,
             seed=start.seed,
-            incumbent=start.incumbent,
+            incumbents=start.incumbents,
             resume_from=start.resume_from,
         )
 

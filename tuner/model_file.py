@@ -26,7 +26,7 @@ from .errors import ModelFileError, UsageError
 ENTRY_POINTS = (
     "build_model(hp), a keras_tuner.HyperModel subclass or instance, or objective(hp, trial)"
 )
-CONSTANTS = ("OBJECTIVE", "DIRECTION", "EPOCHS", "RESOURCES")
+CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES")
 
 
 class SourceKind(enum.StrEnum):
@@ -61,7 +61,7 @@ class UserCode:
         load_data: `load_data()` or `load_data(hp)`, returning (train, validation).
         fit: The file's own `fit(hp, model, data, callbacks, epochs)`, if it has one.
         fit_arguments: Further keyword arguments for `model.fit`.
-        constants: The file's `OBJECTIVE`, `DIRECTION`, `EPOCHS`, `RESOURCES`, where given.
+        constants: Those of the file's `CONSTANTS` that it gives.
     """
 
     hypermodel: Any = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .core.aims import Aims
 from .core.beliefs import believing
 from .core.completion import completed
 from .core.earlier import EarlierStudy
@@ -33,17 +34,12 @@ from .ledger import Ledger
 from .loop import StudyLoop
 from .master_lock import MasterLock
 from .model_file import SourceKind
+from .objectives import aims_of, aims_to_json, resolve_aims
 from .pruners import make_pruner
 from .reporting.progress import Progress, RunHeader
 from .samplers import AUTO
 from .samplers.auto import choose
-from .settings import (
-    LocalShape,
-    StudySettings,
-    pruner_settings,
-    resolve_epochs,
-    resolve_goal,
-)
+from .settings import LocalShape, StudySettings, pruner_settings, resolve_epochs
 from .study_directory import StudyDirectory, storage_full, study_exists
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker
@@ -88,7 +84,7 @@ class _Plan:
     """All that is settled before the first trial."""
 
     settings: StudySettings
-    goal: Goal
+    aims: Aims
     epochs: int | None
     pruner: PrunerSettings
     seed: int
@@ -136,25 +132,27 @@ def _start(
     sampler_maker(settings, goal=Goal("", Direction.MAX), seed=0)(SearchSpace())
     if settings.search == "grid" and settings.priors:
         raise UsageError("a grid goes through all values alike and heeds no prior; leave it out")
-    _checked_pruner(settings, settings.epochs or _PLENTY, Goal("", Direction.MAX))
+    _checked_pruner(settings, settings.epochs or _PLENTY, Aims((Goal("", Direction.MAX),)))
     for name in settings.warm_start:
         StudyDirectory(Path(name)).open()
     with Workforce(settings, client) as workers:
         _tell_reading(settings, watch)
         found = workers.read_objective()
-        goal, notes = resolve_goal(settings, found)
+        aims, notes = resolve_aims(
+            found, settings.objectives, settings.constraints, settings.direction
+        )
         space = SearchSpace.from_json(found.space)
         epochs = resolve_epochs(settings, found)
         _check_start_points(settings, space)
         believing(space, settings.priors)
-        studies = tuple(read_earlier(name, goal, space) for name in settings.warm_start)
+        studies = tuple(read_earlier(name, aims.goal, space) for name in settings.warm_start)
         shape = workers.shape(found.constants)
         settings, why = _settled(settings, space, at_once=workers.at_once(shape))
         plan = _Plan(
             settings=settings,
-            goal=goal,
+            aims=aims,
             epochs=epochs,
-            pruner=_checked_pruner(settings, epochs, goal),
+            pruner=_checked_pruner(settings, epochs, aims),
             seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
             space=space,
             studies=studies,
@@ -173,7 +171,7 @@ def _start(
             "hptune_version": _version(),
             "created_at": workers.clock.now(),
             "settings": settings.to_json(),
-            "goal": {"metric": goal.metric, "direction": str(goal.direction)},
+            "aims": aims_to_json(aims),
             "epochs": plan.epochs,
             "seed": plan.seed,
             "space": space.to_json(),
@@ -228,6 +226,7 @@ def resume(
         directory.clear_stop_request()
         engine, found_later = _replay(ledger)
         _check_budget(settings, engine, directory)
+        _check_repeats(settings, engine, facts["settings"].get("confirm_repeats"))
         with Workforce(settings, client) as workers:
             _tell_reading(settings, watch)
             found = workers.read_objective()
@@ -250,13 +249,13 @@ def resume(
                 )
             if not differences:
                 space = known  # in its old order, by which samplers draw
-            goal = Goal(facts["goal"]["metric"], Direction(facts["goal"]["direction"]))
+            aims = aims_of(facts)
             epochs = changes.get("epochs") or facts["epochs"]
             plan = _Plan(
                 settings=settings,
-                goal=goal,
+                aims=aims,
                 epochs=epochs,
-                pruner=_checked_pruner(settings, epochs, goal),
+                pruner=_checked_pruner(settings, epochs, aims),
                 seed=facts["seed"],
                 space=space,
                 studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
@@ -294,14 +293,19 @@ _PLENTY = 1_000_000
 """More epochs than anybody trains, where it is not known yet how many there are."""
 
 
-def _checked_pruner(settings: StudySettings, epochs: int | None, goal: Goal) -> PrunerSettings:
+def _checked_pruner(settings: StudySettings, epochs: int | None, aims: Aims) -> PrunerSettings:
     """How the study prunes.
 
     Raises:
         UsageError: It cannot prune like this.
     """
     asked = pruner_settings(settings, epochs)
-    make_pruner(asked, goal)
+    make_pruner(asked, aims.goal)
+    if asked.name != "none" and len(aims.goals) > 1:
+        raise UsageError(
+            f"the pruner {asked.name!r} stops trials that are poor by one objective, and there are "
+            f"{len(aims.goals)}; say one objective (and --constraint for the others), or no pruner"
+        )
     return asked
 
 
@@ -327,7 +331,7 @@ def _replay(ledger: Ledger) -> tuple[Engine, list[Sequence[Mapping[str, object]]
 def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
     settings, clock, directory = plan.settings, workers.clock, home.directory
     executor = workers.executor(plan.shape)
-    files = StudyFiles(directory, plan.goal)
+    files = StudyFiles(directory, plan.aims)
     files.sweep(_over(engine))
     requests = Requests(
         directory,
@@ -340,7 +344,9 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
     loop = StudyLoop(
         engine=engine,
         recorder=home.ledger,
-        make_sampler=sampler_maker(settings, goal=plan.goal, seed=plan.seed, studies=plan.studies),
+        make_sampler=sampler_maker(
+            settings, goal=plan.aims.goal, seed=plan.seed, studies=plan.studies
+        ),
         space=plan.space,
         executor=executor,
         clock=clock,
@@ -361,7 +367,7 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
                 StudyOpened(
                     at=clock.now(),
                     trials=settings.budget_trials,
-                    goal=plan.goal,
+                    aims=plan.aims,
                     seed=plan.seed,
                     resources=plan.shape.resources,
                     max_failures=settings.max_failures,
@@ -369,6 +375,8 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
                     pruner=plan.pruner,
                     space=tuple(plan.space.to_json()),
                     ask_ahead=ask_ahead(settings),
+                    confirm=settings.confirm,
+                    confirm_repeats=settings.confirm_repeats,
                 )
             )
     finally:
@@ -384,8 +392,7 @@ def _brief(plan: _Plan, directory: StudyDirectory, name: str) -> StudyBrief:
         directory=str(directory.path),
         working_directory=settings.working_directory,
         source=settings.source,
-        metric=plan.goal.metric,
-        direction=plan.goal.direction,
+        aims=plan.aims,
         epochs=plan.epochs,
         trial_timeout_seconds=settings.trial_timeout_seconds,
         deterministic=settings.seed is not None,
@@ -399,7 +406,7 @@ def _header(
     return RunHeader(
         study=str(directory),
         search=plan.settings.search,
-        goal=str(plan.goal),
+        goal=str(plan.aims),
         trials=plan.settings.budget_trials,
         parallelism=workers.words(plan.shape),
         dashboard=executor.dashboard,
@@ -425,12 +432,8 @@ def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
 
 
 def _over(engine: Engine) -> set[int]:
-    best = engine.best
-    return {
-        trial.number
-        for trial in engine.trials
-        if trial.state.is_final and not (best and trial.number == best.number)
-    }
+    kept = engine.kept
+    return {t.number for t in engine.trials if t.state.is_final and t.number not in kept}
 
 
 def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
@@ -456,11 +459,21 @@ def _check_start_points(settings: StudySettings, space: SearchSpace) -> None:
 
 
 def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirectory) -> None:
-    have = sum(1 for _ in engine.trials)
+    have = sum(trial.confirms is None for trial in engine.trials)
     if settings.trials is not None and settings.trials < have:
         raise UsageError(
             f"{directory} has {have} trials already, and --trials is the total: allowed are "
             f"{have} and more, {settings.trials} was given"
+        )
+
+
+def _check_repeats(settings: StudySettings, engine: Engine, before: int | None) -> None:
+    if settings.confirm_repeats == before:
+        return
+    if any(trial.confirms is not None for trial in engine.trials):
+        raise UsageError(
+            f"configurations of this study were confirmed with {before} repeats each, and means of "
+            f"more or fewer cannot be compared with theirs; allowed is --confirm-repeats {before}"
         )
 
 

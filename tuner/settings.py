@@ -1,9 +1,8 @@
-"""What the user asked for, and what follows from it: the goal, the epochs, the workers' shape."""
+"""What the user asked for, and what follows from it: the epochs, the pruner, the workers' shape."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,24 +12,15 @@ from .core.beliefs import Belief
 from .core.parameters.checks import plain
 from .core.pruner import HalvingMode, PrunerSettings
 from .core.resources import Capacity, Resources
-from .core.trial import Direction, Goal
+from .core.trial import Direction
 from .errors import UsageError
 from .model_file import Found, ObjectiveSource, SourceKind
+from .objectives import check
 from .samplers import AUTO
 
 DEFAULT_TRIALS = 50
 DEFAULT_EPOCHS = 10
 EXECUTORS = ("dask", "joblib")
-
-_MAX_WORDS = frozenset((
-    "acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "f1score", "fbeta", "iou",
-    "map", "precision", "psnr", "r2", "r2score", "recall", "reward", "rouge", "similarity", "ssim",
-))  # fmt: skip
-_MIN_WORDS = frozenset((
-    "bytes", "cost", "crossentropy", "divergence", "entropy", "err", "error", "errors", "fid",
-    "hinge", "kld", "latency", "logcosh", "loss", "mae", "mape", "mse", "msle", "nll", "params",
-    "perplexity", "ppl", "regret", "rmse", "seconds", "wer",
-))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +46,11 @@ class StudySettings:
             "activation": {"relu": 3, "tanh": 1}}`; see `core.beliefs`.
         trials: The total number of trials; None for the default (the whole grid for `grid`).
         epochs: How many epochs a trial trains at most.
-        metric: The metric to optimise.
-        direction: Which of its values are better.
+        objectives: What to optimise, each a metric or `metric:min` or `metric:max`.
+        constraints: What to keep to, each such as `params<2e6`.
+        direction: Which values of the only objective are better.
+        confirm: How many of the best configurations to train again in the end.
+        confirm_repeats: How often to train each of them again.
         seed: The study's seed; None for a random one.
         timeout_seconds: How long the study may work; the time while it is down does not count.
         trial_timeout_seconds: How long an attempt may run.
@@ -89,8 +82,11 @@ class StudySettings:
     priors: Mapping[str, Belief] = field(default_factory=dict)
     trials: int | None = None
     epochs: int | None = None
-    metric: str | None = None
+    objectives: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
     direction: Direction | None = None
+    confirm: int = 0
+    confirm_repeats: int = 2
     seed: int | None = None
     timeout_seconds: float | None = None
     trial_timeout_seconds: float | None = None
@@ -116,6 +112,8 @@ class StudySettings:
             "same_failure_limit": 0,
             "checkpoint_every": 0,
             "grid_resolution": 2,
+            "confirm": 0,
+            "confirm_repeats": 1,
             "reduction_factor": 2,
             "min_epochs": 1,
             "brackets": 1,
@@ -157,6 +155,7 @@ class StudySettings:
             for name, said in self.priors.items()
         }
         object.__setattr__(self, "priors", priors)
+        check(self.objectives, self.constraints, self.direction)
         if self.executor not in EXECUTORS:
             raise UsageError(
                 f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"
@@ -172,9 +171,13 @@ class StudySettings:
         values = dict(plain)
         source = values.pop("source")
         direction = values.pop("direction")
+        metric = values.pop("metric", None)  # the only objective, before there were several
+        objectives = values.pop("objectives", () if metric is None else (metric,))
         return cls(
             source=ObjectiveSource(SourceKind(source["kind"]), source["path"]),
             direction=None if direction is None else Direction(direction),
+            objectives=tuple(objectives),
+            constraints=tuple(values.pop("constraints", ())),
             **values,
         )
 
@@ -191,63 +194,6 @@ class StudySettings:
         if self.trials is None and self.search != "grid":
             return DEFAULT_TRIALS
         return self.trials
-
-
-def resolve_goal(settings: StudySettings, found: Found) -> tuple[Goal, list[str]]:
-    """What to optimise: as asked for, as the file says, or as the model suggests.
-
-    Returns:
-        The goal, and a line for the user on what was not said but chosen.
-
-    Raises:
-        UsageError: The direction can't be known from the metric's name.
-    """
-    said = settings.metric or found.constants.get("OBJECTIVE")
-    notes: list[str] = []
-    if said is not None:
-        metric = str(said)
-    elif not found.is_keras:
-        metric = "value"
-    else:
-        metric = found.metric
-        notes.append(f"no objective was named: taking {metric} (say OBJECTIVE or --objective)")
-    direction = settings.direction or _read_direction(found.constants.get("DIRECTION"))
-    if direction is None:
-        direction = direction_of(metric)
-    if direction is None and said is None:
-        direction = Direction.MIN
-        notes.append("minimising what objective() returns (say DIRECTION = 'max' for the other)")
-    if direction is None:
-        raise UsageError(
-            f"whether more or less of {metric!r} is better cannot be told from its name; "
-            "say --direction max or --direction min (or DIRECTION in the model file)"
-        )
-    return Goal(metric, direction), notes
-
-
-def _read_direction(said: object) -> Direction | None:
-    if said is None:
-        return None
-    try:
-        return Direction(str(said).lower()[:3])
-    except ValueError:
-        raise UsageError(f"DIRECTION is {said!r}; allowed are 'max' and 'min'") from None
-
-
-def direction_of(metric: str) -> Direction | None:
-    """Which way a metric is better, as far as its name tells.
-
-    >>> direction_of("val_top_5_accuracy"), direction_of("val_loss"), direction_of("glossiness")
-    (<Direction.MAX: 'max'>, <Direction.MIN: 'min'>, None)
-    """
-    # Keras counts a name up where a metric is made twice: accuracy_1.
-    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
-    words |= {re.sub(r"(?<=[a-z])\d+$", "", word) for word in words}
-    if words & _MIN_WORDS:
-        return Direction.MIN
-    if words & _MAX_WORDS or "io_u" in metric.lower():
-        return Direction.MAX
-    return None
 
 
 def resolve_epochs(settings: StudySettings, found: Found) -> int | None:

@@ -8,13 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .core.aims import Aims
 from .core.messages import Finish
 from .core.space import SearchSpace
-from .core.trial import AttemptId, Direction, Goal, Report, Trial
+from .core.trial import AttemptId, Goal, Report, Trial
 from .errors import StudyError
 from .ledger import LedgerReader
 from .model_file import load, own_objects
-from .reporting import export, summary
+from .objectives import aims_of
+from .reporting import best, export, summary
+from .reporting.view import StudyView
 from .settings import StudySettings
 from .study_directory import StudyDirectory
 from .study_files import StudyFiles
@@ -54,19 +57,32 @@ class Study:
         return self._directory.path
 
     @cached_property
+    def aims(self) -> Aims:
+        """What the study optimises, and what it keeps to."""
+        return aims_of(self._reader.facts())
+
+    @property
     def goal(self) -> Goal:
-        """What the study optimises."""
-        goal = self._reader.facts()["goal"]
-        return Goal(goal["metric"], Direction(goal["direction"]))
+        """The (first) goal."""
+        return self.aims.goal
 
     @property
     def trials(self) -> list[Trial]:
         """All trials, by number."""
-        return self._reader.trials()
+        return [self.aims.judged(trial) for trial in self._reader.trials()]
+
+    @property
+    def best_trials(self) -> list[Trial]:
+        """The Pareto front, the best by the first objective first; empty before there is one.
+
+        No trial is better than one of these in one objective and as good in the others. With one
+        objective it is the best trial alone.
+        """
+        return list(self.view().front)
 
     @property
     def best_trial(self) -> Trial:
-        """The best trial.
+        """The best trial, by the first objective if there are several.
 
         Raises:
             StudyError: No trial is complete.
@@ -87,15 +103,18 @@ class Study:
     @property
     def model_path(self) -> Path | None:
         """Where the best model lies; None if the objective left none."""
-        return StudyFiles(self._directory, self.goal).model_path()
+        return StudyFiles(self._directory, self.aims).model_path()
 
-    def best_model(self) -> Any:
+    def best_model(self, number: int | None = None) -> Any:
         """The best trial's Keras model, as it was at its best epoch.
+
+        Args:
+            number: Of one of `best_trials`; None for `best_trial`.
 
         Raises:
             StudyError: There is no Keras model.
         """
-        path = self.model_path
+        path = StudyFiles(self._directory, self.aims).model_path(number)
         if path is None or path.suffix != ".keras":
             found = "there is none" if path is None else f"the study kept {path}"
             raise StudyError(f"{self._directory} has no model.keras: {found}")
@@ -133,22 +152,22 @@ class Study:
 
     # --- for the command line ---------------------------------------------------------------
 
-    def view(self) -> summary.StudyView:
+    def view(self) -> StudyView:
         """All that the texts about a study are made from."""
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
-        path = self.model_path
-        return summary.StudyView(
+        models = StudyFiles(self._directory, self.aims).models()
+        return StudyView(
             directory=str(self._directory.path),
             search=settings.search,
-            goal=self.goal,
+            aims=self.aims,
             budget_trials=settings.budget_trials,
-            trials=self._reader.trials(),
+            trials=self.trials,
             attempts=self._reader.attempts(),
             latest=self._latest_reports(),
             master=self._directory.owner(),
             epochs=facts["epochs"],
-            model="" if path is None else str(path),
+            models={number: str(path) for number, path in models.items()},
             possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
         )
 
@@ -162,11 +181,11 @@ class Study:
 
     def best_text(self) -> str:
         """The best trial and its model."""
-        return summary.best_text(self.view())
+        return best.best_text(self.view())
 
     def best_json(self) -> dict[str, object]:
         """The best trial and its model, as plain values."""
-        return summary.best_json(self.view())
+        return best.best_json(self.view())
 
     def closing_text(self, finish: Finish, *, seconds: float) -> str:
         """What to say at the end of a run."""
@@ -174,12 +193,11 @@ class Study:
 
     def export(self, stream: TextIO, *, file_format: str) -> None:
         """Write all trials as "csv" (one row each) or "json" (with attempts and reports)."""
-        trials, attempts = self._reader.trials(), self._reader.attempts()
+        view = self.view()
         if file_format == "csv":
-            export.export_csv(trials, attempts, stream)
+            export.export_csv(view, stream)
         else:
-            reports = self._reader.reports()
-            export.export_json(trials, attempts, reports, stream, goal=self.goal)
+            export.export_json(view, self._reader.reports(), stream)
 
     def _latest_reports(self) -> dict[AttemptId, Report]:
         metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""The models of a study: the best one is kept in `best/`, the others are thrown away."""
+"""The models of a study: the best are kept in `best/`, the others are thrown away."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from .core.trial import Goal, Trial
+from .core.aims import Aims
+from .core.trial import Trial
 from .study_directory import StudyDirectory, atomic_write, storage_errors
 
 MODEL_FILES = ("model.keras", "model.weights.h5")
@@ -19,65 +21,101 @@ RESUME = "resume"
 
 
 class StudyFiles:
-    """Keeps `best/` true: at any instant it holds a whole model, and says whose it is."""
+    """Keeps `best/` true: at any instant it holds a whole model, and says whose it is.
 
-    def __init__(self, directory: StudyDirectory, goal: Goal) -> None:
+    With one goal, `best/` is the best trial's. With several, each trial of the Pareto front has a
+    `best/<number>/`, and `best/` itself is the one's that is best by the first goal.
+    """
+
+    def __init__(self, directory: StudyDirectory, aims: Aims) -> None:
         self._directory = directory
-        self._goal = goal
+        self._aims = aims
 
-    def keep_best(self, trial: Trial) -> None:
-        """Make this trial's model the study's best. May be repeated.
+    def keep_best(self, trials: Sequence[Trial]) -> None:
+        """Make these trials' models the study's best, the first one above all. May be repeated.
 
         Raises:
             StorageFullError: There is no room, or writing is forbidden.
         """
-        with storage_errors(self._directory.best):
-            best = self._directory.best
-            best.mkdir(parents=True, exist_ok=True)
-            home = self._directory.trial(trial.number)
-            new = [name for name in MODEL_FILES if (home / name).exists()]
-            for name in new:
-                _put(home / name, best / name)
-            is_new = bool(new) or self.best_number() != trial.number
-            # An objective function keeps what it likes in its checkpoint directory.
-            if is_new and not new and _copy_directory(home / "checkpoint", best / "checkpoint"):
-                new = ["checkpoint"]
-            if is_new:
-                # What else lies there is of the best trial before.
-                for name in {*MODEL_FILES, "checkpoint"}.difference(new):
-                    self._remove(name)
-            summary = {
-                "trial": trial.number,
-                "metric": self._goal.metric,
-                "direction": str(self._goal.direction),
-                "value": trial.value,
-                "step": trial.step,
-                "hyperparameters": dict(trial.params),
-                # JSON has no word for NaN, which a metric beside the goal's may be.
-                "metrics": {
-                    name: value if math.isfinite(value) else None
-                    for name, value in trial.metrics.items()
-                },
-            }
-            text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-            atomic_write(best / SUMMARY, text.encode())
-            for name in MODEL_FILES:
-                (home / name).unlink(missing_ok=True)
-            shutil.rmtree(home / RESUME, ignore_errors=True)
+        best = self._directory.best
+        with storage_errors(best):
+            homes = {trial.number: self._directory.trial(trial.number) for trial in trials}
+            if len(self._aims.goals) == 1:
+                self._keep(trials[0], homes[trials[0].number], best)
+            else:
+                shelves = {number: best / str(number) for number in homes}
+                for trial in trials:
+                    self._keep(trial, homes[trial.number], shelves[trial.number])
+                self._keep(trials[0], shelves[trials[0].number], best)
+                for path in best.iterdir():
+                    if path.name.isdecimal() and int(path.name) not in shelves:
+                        shutil.rmtree(path)
+            for home in homes.values():
+                for name in MODEL_FILES:
+                    (home / name).unlink(missing_ok=True)
+                shutil.rmtree(home / RESUME, ignore_errors=True)
+
+    def _keep(self, trial: Trial, source: Path, target: Path) -> None:
+        target.mkdir(parents=True, exist_ok=True)
+        new = [name for name in MODEL_FILES if (source / name).exists()]
+        for name in new:
+            _put(source / name, target / name)
+        is_new = bool(new) or _number_in(target) != trial.number
+        # An objective function keeps what it likes in its checkpoint directory.
+        if is_new and not new and _copy_directory(source / "checkpoint", target / "checkpoint"):
+            new = ["checkpoint"]
+        if is_new:
+            # What else lies there is of the best trial before.
+            for name in {*MODEL_FILES, "checkpoint"}.difference(new):
+                _remove(target / name)
+        text = json.dumps(self._summary(trial), indent=2, ensure_ascii=False, allow_nan=False)
+        atomic_write(target / SUMMARY, f"{text}\n".encode())
+
+    def _summary(self, trial: Trial) -> dict[str, object]:
+        goal = self._aims.goal
+        summary: dict[str, object] = {
+            "trial": trial.number,
+            "metric": goal.metric,
+            "direction": str(goal.direction),
+            "value": trial.value,
+            "step": trial.step,
+            "hyperparameters": dict(trial.params),
+            # JSON has no word for NaN, which a metric beside the goals' may be.
+            "metrics": {
+                name: value if math.isfinite(value) else None
+                for name, value in trial.metrics.items()
+            },
+        }
+        if broken := self._aims.broken(trial.metrics):
+            summary["infeasible"] = broken
+        return summary
 
     def best_number(self) -> int | None:
         """Whose model lies in `best/`; None if there is none yet."""
-        try:
-            return int(json.loads((self._directory.best / SUMMARY).read_text())["trial"])
-        except (OSError, ValueError, KeyError):
-            return None
+        return _number_in(self._directory.best)
 
-    def model_path(self) -> Path | None:
-        """The best model's file (or checkpoint directory); None if there is none."""
+    def model_path(self, number: int | None = None) -> Path | None:
+        """The best model's file (or checkpoint directory); None if there is none.
+
+        Args:
+            number: Of one trial of the front; None for the one that is best by the first goal.
+        """
+        best = self._directory.best
+        shelf = best if number is None or len(self._aims.goals) == 1 else best / str(number)
         for name in (*MODEL_FILES, "checkpoint"):
-            if (path := self._directory.best / name).exists():
+            if (path := shelf / name).exists():
                 return path
         return None
+
+    def models(self) -> dict[int, Path]:
+        """The models of the best trials that left one, by the trial's number."""
+        best = self._directory.best
+        shelves = [path for path in best.glob("*") if path.name.isdecimal()]
+        numbers = {int(path.name) for path in shelves}
+        if not numbers and (number := self.best_number()) is not None:
+            numbers = {number}
+        paths = {number: self.model_path(number) for number in sorted(numbers)}
+        return {number: path for number, path in paths.items() if path is not None}
 
     def discard(self, number: int) -> None:
         """Throw away a trial's model and checkpoints; its log stays."""
@@ -92,19 +130,26 @@ class StudyFiles:
         """Throw away what a master left behind that died before it could.
 
         Args:
-            over: The numbers of the trials that are over, but for the best.
+            over: The numbers of the trials that are over, but for those whose models are needed.
         """
         for pattern in (*MODEL_FILES, "checkpoint", RESUME):
             for path in self._directory.trials.glob(f"*/{pattern}"):
                 if path.parent.name.isdigit() and int(path.parent.name) in over:
                     self.discard(int(path.parent.name))
 
-    def _remove(self, name: str) -> None:
-        path = self._directory.best / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+
+def _number_in(shelf: Path) -> int | None:
+    try:
+        return int(json.loads((shelf / SUMMARY).read_text())["trial"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _copy_directory(source: Path, target: Path) -> bool:

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,10 @@ from .study_directory import StudyDirectory, study_exists
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
 
-_SETTLED = (
-    "source", "working_directory", "search", "grid_resolution", "surrogate", "seed", "metric",
-    "start_points", "warm_start", "priors",
-)  # fmt: skip
+_SETTLED = {
+    *("source", "working_directory", "search", "grid_resolution", "surrogate", "seed"),
+    *("objectives", "constraints", "direction", "start_points", "warm_start", "priors"),
+}
 """Settings that a study keeps when it is resumed."""
 
 
@@ -50,8 +50,10 @@ class Tuner:
     Args:
         model_fn: `build_model(hp)` returning a compiled Keras model, a `keras_tuner.HyperModel`
             (class or instance), or `objective(hp, trial)` returning a number or metrics.
-        objective: The metric to optimise; None for `val_accuracy` where the model measures it,
-            `val_loss` elsewhere, and the returned number of an objective function.
+        objective: The metric to optimise, or several (each may be `metric:min` or `metric:max`),
+            of which the Pareto front is sought; None for `val_accuracy` where the model measures
+            it, `val_loss` elsewhere, and the returned number of an objective function.
+        constraints: What to keep to, each such as "params<2e6".
         search: How to search, as `--search` of the command line; "auto" chooses.
         trials: The total number of trials; None for 50, or for the whole grid with
             `search="grid"`.
@@ -65,8 +67,9 @@ class Tuner:
         settings: Further settings, named and described in `tuner.settings.StudySettings`:
             `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
             `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
-            `grid_resolution`, `surrogate`, `pruner`, `reduction_factor`, `min_epochs`, `brackets`,
-            `pruner_mode`, `start_points`, `warm_start`, `priors`.
+            `grid_resolution`, `surrogate`, `confirm`, `confirm_repeats`, `pruner`,
+            `reduction_factor`, `min_epochs`, `brackets`, `pruner_mode`, `start_points`,
+            `warm_start`, `priors`.
 
     Raises:
         UsageError: A setting makes no sense.
@@ -75,8 +78,9 @@ class Tuner:
     def __init__(
         self,
         model_fn: Any,
-        objective: str | None = None,
+        objective: str | Sequence[str] | None = None,
         *,
+        constraints: Sequence[str] = (),
         search: str = AUTO,
         trials: int | None = None,
         direction: str | None = None,
@@ -101,7 +105,8 @@ class Tuner:
             working_directory=str(Path.cwd()),
             search=search,
             trials=trials,
-            metric=objective,
+            objectives=_texts(objective),
+            constraints=_texts(constraints),
             direction=None if direction is None else Direction(direction),
             seed=seed,
             **settings,
@@ -182,6 +187,12 @@ def _load_data(
     return StoredData.store((train, validation), directory.path / DATA_FILE)
 
 
+def _texts(said: str | Sequence[str] | None) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    return (said,) if isinstance(said, str) else tuple(said)
+
+
 def _user_code(model_fn: Any) -> UserCode:
     if inspect.isclass(model_fn) and hasattr(model_fn, "build"):
         return UserCode(hypermodel=model_fn())
@@ -207,7 +218,7 @@ _MEANT = {"study": "directory", "max_trials": "trials", "metric": "objective"}
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:
-    known = set(StudySettings.__dataclass_fields__) - {"source", "working_directory", "metric"}
+    known = set(StudySettings.__dataclass_fields__) - {"source", "working_directory", "objectives"}
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

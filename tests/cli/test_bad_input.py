@@ -49,6 +49,22 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
             ["run", "good.py", "--try", "x=0", "--try", "x=2"],
             ["start point 2 (x=2)", "x is 2", "allowed is 0.0..1.0"],
         ),
+        (["run", "good.py", "--objective", "loss:down"], ["'down'", "loss:min", "loss:max"]),
+        (["run", "good.py", "--objective", ":max"], ["':max'", "names no metric"]),
+        (["run", "good.py", "--objective", "a:min", "--objective", "a:max"], ["named twice: a, a"]),
+        (
+            ["run", "good.py", "--objective", "a", "--objective", "b", "--direction", "max"],
+            ["direction is for one objective", "a:max"],
+        ),
+        (
+            ["run", "good.py", "--objective", "a:min", "--direction", "max"],
+            ["the objective is 'a:min', but direction is 'max'"],
+        ),
+        (["run", "good.py", "--constraint", "params=2e6"], ["'params=2e6' cannot be read", "<="]),
+        (["run", "good.py", "--constraint", "<3"], ["'<3' cannot be read"]),
+        (["run", "good.py", "--constraint", "params<nan"], ["'params<nan' cannot be read"]),
+        (["run", "good.py", "--confirm", "-1"], ["confirm is -1"]),
+        (["run", "good.py", "--confirm-repeats", "0"], ["confirm_repeats is 0", "from 1 on"]),
         (["run", "good.py", "--warm-start", "nowhere"], ["no study", "nowhere"]),
         (["run", "good.py", "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
         (["run", "good.py", "--search", "skopt", "--surrogate", "gb"], ["'gb'", "extra-trees"]),
@@ -76,9 +92,12 @@ def test_the_request(hptune: Hptune, arguments: list[str], words: list[str]) -> 
     [
         ("def train(): pass", ["no entry point", "found the functions train"]),
         ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "--direction max"]),
+        ("OBJECTIVE = ['a:min', 'b']\n" + GOOD, ["'b'", "b:max or b:min"]),
+        ("OBJECTIVE = [1]\n" + GOOD, ["OBJECTIVE is [1]", "a list"]),
+        ("CONSTRAINTS = 'x is small'\n" + GOOD, ["'x is small' cannot be read"]),
         ("RESOURCES = {'cpus': 512}\n" + GOOD, ["asks for 512 cores", "this machine has"]),
     ],
-    ids=["no entry point", "direction", "cores"],
+    ids=["no entry point", "direction", "of one", "no text", "constraint", "cores"],
 )
 def test_the_file(hptune: Hptune, text: str, words: list[str]) -> None:
     model = hptune.file("model.py", text)
@@ -105,6 +124,8 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
     )
     command = ("run", model, *LIGHT, "--study", hptune.study(), "--objective")
     refused(hptune(*command, "val_auc"), hptune, "'val_auc'", "it has: auc, loss", "--objective")
+    constraint = ("--objective", "auc", "--constraint", "params<9")
+    refused(hptune(*command[:-1], *constraint), hptune, "'params'", "it has: auc, loss")
     # The mended command finds nothing in its way.
     assert hptune(*command, "auc").code == 0
 

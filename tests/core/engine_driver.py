@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from tuner.core.aims import Aims
 from tuner.core.engine import Engine
 from tuner.core.messages import (
     Ask,
     AttemptEnded,
     AttemptStarted,
     Command,
+    Discard,
     Event,
     Finish,
     KeepBest,
@@ -41,11 +43,13 @@ from tuner.core.trial import (
     Report,
     Suggestion,
     Trial,
+    TrialState,
 )
 from tuner.ledger.codec import decode_event, encode_event
 from tuner.pruners import make_pruner
 
 GOAL = Goal("score", Direction.MAX)
+AIMS = Aims((GOAL,))
 SEED = 7
 
 
@@ -86,6 +90,7 @@ class EngineDriver:
         self._stopping = False
         self.told_to_stop: dict[AttemptId, Halt] = {}
         self._furthest: dict[int, int] = {}
+        self.discarded: set[int] = set()
 
     # --- events -----------------------------------------------------------------------------
 
@@ -96,13 +101,24 @@ class EngineDriver:
         resources: Resources | None = None,
         max_failures: int | None = None,
         same_failure_limit: int = 0,
-        goal: Goal = GOAL,
+        aims: Aims = AIMS,
         pruner: PrunerSettings | None = None,
+        confirm: int = 0,
+        confirm_repeats: int = 2,
     ) -> list[Command]:
         resources = resources or Resources()
         pruner = pruner or PrunerSettings()
         opened = StudyOpened(
-            self.at, trials, goal, SEED, resources, max_failures, same_failure_limit, pruner
+            self.at,
+            trials,
+            aims,
+            SEED,
+            resources,
+            max_failures,
+            same_failure_limit,
+            pruner,
+            confirm=confirm,
+            confirm_repeats=confirm_repeats,
         )
         self.workers.clear()
         self.over.extend(self.running)
@@ -202,8 +218,7 @@ class EngineDriver:
                 assert name.number == expected, f"{name} follows {before}"
                 assert command.seed == training_seed(SEED, name.trial)
                 assert command.params == self.trial(name.trial).params
-                best = self.engine.best
-                assert command.incumbent == (None if best is None else best.value)
+                self._check_incumbents(command)
                 assert command.resume_from == self._furthest.get(name.trial)
                 self.running[name] = placement
                 self.starts[name.trial] = command
@@ -220,13 +235,24 @@ class EngineDriver:
                 assert [*numbers] == [*range(first, first + len(numbers))]
                 assert numbers
                 self.ask = command
-            case KeepBest(trial=trial):
-                assert trial.value is not None
+            case KeepBest(trials=trials):
+                assert trials == self.engine.front
+                assert all(trial.state is TrialState.COMPLETE for trial in trials)
+                assert not self.discarded & {trial.number for trial in trials}, "is thrown away"
+            case Discard(trial=number):
+                assert number not in self.engine.kept
+                self.discarded.add(number)
             case Finish():
                 assert not self.running, f"{command} while {self.running} run"
                 self.finish = command
             case _:
                 pass
+
+    def _check_incumbents(self, start: Start) -> None:
+        if self.trial(start.attempt.trial).confirms is not None:
+            assert start.incumbents == ()
+        elif not any(trial.confirms is not None for trial in self.engine.trials):
+            assert start.incumbents == tuple(trial.score for trial in self.engine.front)
 
     def _check_held(self, worker: str) -> None:
         capacity = self.workers[worker]
@@ -260,6 +286,10 @@ class EngineDriver:
 
     def attempt(self, name: AttemptId) -> Attempt:
         return self._attempt_rows[name]
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return [*self._attempt_rows.values()]
 
     def check_replay(self) -> None:
         """The same events make the same study."""

@@ -7,6 +7,7 @@ import math
 import pytest
 from engine_driver import SEED, EngineDriver, returned
 
+from tuner.core.aims import Aims
 from tuner.core.engine import Engine
 from tuner.core.failures import MAX_LOSSES
 from tuner.core.messages import (
@@ -24,7 +25,17 @@ from tuner.core.messages import (
 )
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
-from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Outcome, TrialState
+from tuner.core.trial import (
+    AttemptId,
+    Cause,
+    Direction,
+    Ending,
+    Goal,
+    Halt,
+    Outcome,
+    Score,
+    TrialState,
+)
 from tuner.errors import InvalidTransition
 
 FIRST = AttemptId(0, 0)
@@ -59,7 +70,7 @@ def test_the_trace_that_the_module_tells(driver: EngineDriver) -> None:
         params={"x": 1},
         placement=Placement("w", (0,)),
         seed=training_seed(SEED, 0),
-        incumbent=None,
+        incumbents=(),
         resume_from=None,
     )
     assert driver.started(FIRST) == []
@@ -67,7 +78,7 @@ def test_the_trace_that_the_module_tells(driver: EngineDriver) -> None:
     told, kept, ask = driver.end(FIRST, returned(0.5))
     assert isinstance(told, Tell)
     assert (told.trial.state, told.trial.value) == (TrialState.COMPLETE, 0.5)
-    assert kept == KeepBest(told.trial)
+    assert kept == KeepBest((told.trial,))
     assert ask == Ask((1,))
 
 
@@ -148,7 +159,7 @@ def test_the_lowest_number_waits_shortest(driver: EngineDriver) -> None:
 def test_only_the_best_model_is_kept(
     driver: EngineDriver, direction: Direction, scores: list[float], best: list[int]
 ) -> None:
-    driver.open(trials=4, goal=Goal("score", direction))
+    driver.open(trials=4, aims=Aims((Goal("score", direction),)))
     driver.join(cores=4)
     driver.suggest()
     kept: list[int] = []
@@ -156,7 +167,7 @@ def test_only_the_best_model_is_kept(
     for number, score in enumerate(scores):
         for command in driver.end(AttemptId(number, 0), returned(score)):
             if isinstance(command, KeepBest):
-                kept.append(command.trial.number)
+                kept.extend(trial.number for trial in command.trials)
             elif isinstance(command, Discard):
                 discarded.append(command.trial)
     assert kept == best
@@ -169,18 +180,18 @@ def test_the_value_to_beat_is_passed_on(driver: EngineDriver) -> None:
     driver.end(FIRST, returned(0.5))
     *_, start = driver.suggest()
     assert isinstance(start, Start)
-    assert start.incumbent == 0.5
+    assert start.incumbents == (Score((0.5,)),)
     driver.end(start.attempt, returned(0.4))
     *_, start = driver.suggest()
     assert isinstance(start, Start)
-    assert start.incumbent == 0.5
+    assert start.incumbents == (Score((0.5,)),)
 
 
 def test_a_new_master_is_told_the_best_again(driver: EngineDriver) -> None:
     driver.go(1)
     driver.end(FIRST, returned(0.5))
     commands = driver.open(trials=2)
-    assert commands == [KeepBest(driver.trial(0))]
+    assert commands == [KeepBest((driver.trial(0),))]
 
 
 # --- failures -------------------------------------------------------------------------------

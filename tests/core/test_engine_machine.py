@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
-from engine_driver import EngineDriver, returned
+from engine_driver import GOAL, EngineDriver, returned
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tuner.core.aims import Aims, Comparison, Constraint
 from tuner.core.messages import Command, Finish, GrowSpace, Stop, Tell, Verdict
 from tuner.core.pruner import HalvingMode, PrunerSettings
+from tuner.core.ranking import Ranking
 from tuner.core.resources import Capacity, Resources
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, TrialState
+from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, TrialState
 
 BUDGETS = st.none() | st.integers(1, 12)
 LIMITS = st.none() | st.integers(0, 3)
@@ -37,9 +42,24 @@ PRUNERS = st.just(PrunerSettings()) | st.builds(
     reduction_factor=st.sampled_from([2, 3]),
     mode=st.sampled_from(HalvingMode),
 )
+SMALL = Constraint("size", Comparison.AT_MOST, 2.0)
+AIMS = st.builds(
+    Aims,
+    st.sampled_from([(GOAL,), (GOAL, Goal("size", Direction.MIN))]),
+    st.sampled_from([(), (SMALL,)]),
+)
+OPENINGS = st.fixed_dictionaries(
+    {
+        "trials": BUDGETS,
+        "resources": RESOURCES,
+        "max_failures": LIMITS,
+        "same_failure_limit": st.integers(0, 3),
+        "confirm": st.sampled_from([0, 0, 1, 3]),
+    }
+)
 SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
 ENDINGS = (
-    SCORES.map(returned)
+    st.builds(returned, SCORES, size=st.sampled_from([1.0, 2.0, 3.0, 4.0]))
     | st.builds(
         Ending,
         st.sampled_from([each for each in Cause if each is not Cause.MASTER_LOST]),
@@ -61,46 +81,16 @@ class EngineMachine(RuleBasedStateMachine):
         names = self.driver.over if late else [*self.driver.running]
         return data.draw(st.sampled_from(names))
 
-    @initialize(
-        trials=BUDGETS,
-        resources=RESOURCES,
-        failures=LIMITS,
-        same=st.integers(0, 3),
-        pruner=PRUNERS,
-    )
+    @initialize(opening=OPENINGS, aims=AIMS, pruner=PRUNERS, repeats=st.integers(1, 2))
     def first_opening(
-        self,
-        trials: int | None,
-        resources: Resources,
-        failures: int | None,
-        same: int,
-        pruner: PrunerSettings,
+        self, opening: Mapping[str, Any], aims: Aims, pruner: PrunerSettings, repeats: int
     ) -> None:
-        self.pruner = pruner
-        self.driver.open(
-            trials,
-            resources=resources,
-            max_failures=failures,
-            same_failure_limit=same,
-            pruner=pruner,
-        )
+        self.pruner, self.aims, self.repeats = pruner, aims, repeats
+        self.driver.open(**opening, aims=aims, pruner=pruner, confirm_repeats=repeats)
 
-    @rule(
-        trials=BUDGETS,
-        resources=RESOURCES,
-        failures=LIMITS,
-        same=st.integers(0, 3),
-        pruner=st.none() | PRUNERS,
-    )
-    def another_master(
-        self,
-        trials: int | None,
-        resources: Resources,
-        failures: int | None,
-        same: int,
-        pruner: PrunerSettings | None,
-    ) -> None:
-        self.first_opening(trials, resources, failures, same, pruner or self.pruner)
+    @rule(opening=OPENINGS, pruner=st.none() | PRUNERS)
+    def another_master(self, opening: Mapping[str, Any], pruner: PrunerSettings | None) -> None:
+        self.first_opening(opening, self.aims, pruner or self.pruner, self.repeats)
 
     @rule(capacity=CAPACITIES)
     def worker_joins(self, capacity: Capacity) -> None:
@@ -222,12 +212,13 @@ class EngineMachine(RuleBasedStateMachine):
                 if halt is not None:
                     driver.end(name, Ending(halt.cause))
                 else:
-                    driver.end(name, returned(0.1))
+                    driver.end(name, returned(0.1, size=1.0))
             if len([*driver.engine.trials]) > 60:
                 driver.stop()
         assert isinstance(driver.finish, Finish), "the study does not end"
         if driver.finish.verdict in (Verdict.DONE, Verdict.EXHAUSTED):
             assert all(trial.state.is_final for trial in driver.engine.trials)
+        self.check_the_ledgers_readers()
         told: dict[int, TrialState] = {}
         for _, commands in driver.story:
             for command in commands:
@@ -237,6 +228,13 @@ class EngineMachine(RuleBasedStateMachine):
             lasts = trial.state.is_final or trial.state is TrialState.PAUSED
             expected = trial.state if lasts else TrialState.WAITING
             assert told[trial.number] in (expected, TrialState.RUNNING)
+
+    def check_the_ledgers_readers(self) -> None:
+        """Whoever has only the tables knows the same best trials."""
+        engine = self.driver.engine
+        trials = [replace(t, further=(), violation=0.0) for t in engine.trials]
+        judged = [self.aims.judged(trial) for trial in trials]
+        assert Ranking.of(self.aims, judged, self.driver.attempts).best == engine.front
 
 
 EngineMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -89,7 +89,7 @@ def played(
                 space=(),
                 placement=Placement(str(number), (0,)),
                 seed=number,
-                incumbent=None,
+                incumbents=(),
             )
         )
     ends: dict[int, tuple[Cause, float]] = {}

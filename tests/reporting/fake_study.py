@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from tuner.core.aims import Aims
 from tuner.core.picture import RunningAttempt, StudyPicture
 from tuner.core.resources import Placement
 from tuner.core.trial import (
@@ -20,6 +21,7 @@ from tuner.core.trial import (
 )
 
 GOAL = Goal("val_accuracy", Direction.MAX)
+AIMS = Aims((GOAL,))
 PARAMS: Mapping[str, bool | int | float | str | None] = {
     "learning_rate": 0.00123456,
     "units": 128,
@@ -98,10 +100,10 @@ def picture(
         counts[TrialState.RUNNING] = len(runs)
     complete = [one for one in ended if one.state is TrialState.COMPLETE]
     return StudyPicture(
-        goal=GOAL,
+        aims=AIMS,
         budget_trials=budget,
         counts=counts,
-        best=max(complete, key=lambda one: one.value or 0.0, default=None),
+        front=tuple(sorted(complete, key=lambda one: -(one.value or 0.0))[:1]),
         running=runs,
         workers=workers,
         cpus=8 * workers,

@@ -4,15 +4,17 @@ import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fake_study import GOAL, attempt, trial
+from fake_study import AIMS, attempt, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.trial import Attempt, Outcome, ParamValue, Trial, TrialState
 from tuner.reporting.export import export_csv, export_json, seconds_held
+from tuner.reporting.view import StudyView
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,20 @@ ATTEMPTS = [
 ]
 
 
+def view(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> StudyView:
+    return StudyView("runs/one", "tpe", AIMS, None, trials, attempts)
+
+
 def as_csv(trials: list[Trial], attempts: list[Attempt]) -> list[dict[str, str]]:
     stream = io.StringIO(newline="")
-    export_csv(trials, attempts, stream)
+    export_csv(view(trials, attempts), stream)
     stream.seek(0)
     return list(csv.DictReader(stream))
 
 
 def as_json(trials: list[Trial], attempts: list[Attempt], rows: list[Row]) -> dict[str, Any]:
     stream = io.StringIO()
-    export_json(trials, attempts, rows, stream, goal=GOAL)
+    export_json(view(trials, attempts), rows, stream)
 
     def refuse(literal: str) -> None:
         raise AssertionError(f"{literal} is no JSON")
@@ -99,14 +105,14 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
 
 def test_the_order_of_the_trials_given_does_not_matter() -> None:
     one, other = io.StringIO(), io.StringIO()
-    export_csv(TRIALS, ATTEMPTS, one)
-    export_csv(TRIALS[::-1], ATTEMPTS[::-1], other)
+    export_csv(view(TRIALS, ATTEMPTS), one)
+    export_csv(view(TRIALS[::-1], ATTEMPTS[::-1]), other)
     assert one.getvalue() == other.getvalue()
 
 
 def test_an_empty_study_has_a_heading() -> None:
     stream = io.StringIO()
-    export_csv([], [], stream)
+    export_csv(view([], []), stream)
     assert stream.getvalue().strip() == "number,state,value,step,attempts,seconds,reason"
     assert as_json([], [], [])["trials"] == []
 

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from fake_study import GOAL, attempt, trial
+from fake_study import AIMS, attempt, trial
 
+from tuner.core.aims import Aims
 from tuner.core.messages import Finish, Verdict
 from tuner.core.trial import AttemptId, Direction, Goal, Outcome, Report, TrialState
+from tuner.reporting.best import best_json, best_text
 from tuner.reporting.summary import (
-    StudyView,
-    best_json,
-    best_text,
     closing_text,
     failure_groups,
     status_json,
     status_text,
 )
 from tuner.reporting.text import NOTHING
+from tuner.reporting.view import StudyView
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LivingMaster:
 VIEW = StudyView(
     directory="runs/my digits",
     search="tpe",
-    goal=GOAL,
+    aims=AIMS,
     budget_trials=10,
     trials=[
         trial(0, value=0.9, step=5, metrics={"val_accuracy": 0.9, "val_loss": 0.31234}),
@@ -50,9 +50,9 @@ VIEW = StudyView(
     latest={AttemptId(5, 1): Report(3, {"val_accuracy": 0.8})},
     master=LivingMaster(),
     epochs=5,
-    model="runs/my digits/best/model.keras",
+    models={0: "runs/my digits/best/model.keras"},
 )
-EMPTY = StudyView("runs/new", "random", GOAL, None, trials=[])
+EMPTY = StudyView("runs/new", "random", AIMS, None, trials=[])
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +187,7 @@ def test_the_best_as_data_keeps_types_and_digits() -> None:
 
 def test_the_best_follows_the_direction_and_ignores_pruned_trials() -> None:
     trials = [trial(0, value=0.5), trial(1, value=0.2), trial(2, TrialState.PRUNED, value=0.1)]
-    view = StudyView("d", "grid", Goal("loss", Direction.MIN), 3, trials)
+    view = StudyView("d", "grid", Aims((Goal("loss", Direction.MIN),)), 3, trials)
     assert view.best is trials[1]
 
 
@@ -241,7 +241,7 @@ def test_the_end_says_why_and_what_to_do_next(
 
 
 def test_the_end_without_any_success_points_to_the_failures() -> None:
-    failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], model="")
+    failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], models={})
     shown = closing_text(failed, Finish(Verdict.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)
     assert "hptune status 'runs/my digits'" in shown
     assert "best" not in shown

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from attempts import Attempts
 
-from tuner.core.trial import Cause, Direction
-from tuner.model_file import check_path
-from tuner.settings import StudySettings, resolve_goal
+from tuner.core.trial import Cause, Direction, Score
+from tuner.objectives import resolve_aims
 
 BUILD = """
 import keras
@@ -101,7 +100,7 @@ def fit(hp, model, data, callbacks, epochs):
 
 
 def test_a_model_that_is_not_the_best_is_not_kept(attempts: Attempts) -> None:
-    result = attempts.run(BUILD + DATA, incumbent=0.0)
+    result = attempts.run(BUILD + DATA, incumbents=[Score((0.0,))])
     assert result.ending.cause is Cause.RETURNED
     assert not (result.directory / "model.keras").exists()
 
@@ -153,7 +152,7 @@ def load_data():
     ids=["of hp", "weights", "no validation", "tf.data", "PyDataset"],
 )
 def test_data_of_every_kind(attempts: Attempts, load: str, metric: str) -> None:
-    result = attempts.run(BUILD + load, metric=metric)
+    result = attempts.run(BUILD + load, objectives=[metric])
     assert result.ending.cause is Cause.RETURNED, result.log
     assert result.steps == [1, 2]
     assert math.isfinite(result.ending.metrics[metric])
@@ -289,8 +288,8 @@ def test_the_goal_that_nobody_named(
 ) -> None:
     text = BUILD.replace('OBJECTIVE = "val_loss"', "").replace('"mse")', f'"mse"{metrics})')
     found = attempts.probe(text + DATA)
-    settings = StudySettings(source=check_path(tmp_path / "model.py"), working_directory="")
-    goal, notes = resolve_goal(settings, found)
+    aims, notes = resolve_aims(found)
+    goal = aims.goal
     assert (goal.metric, goal.direction) == (metric, direction)
     assert metric in notes[0]
 
@@ -346,3 +345,56 @@ def test_a_parameter_that_only_a_trial_finds(attempts: Attempts) -> None:
     assert result.used.values["late"] == 1
     assert [str(each["config"]["name"]) for each in result.used.declared] == ["late"]  # type: ignore[index]
     assert attempts.run(text + DATA, x=1.0).used is None
+
+
+# --- what hptune measures by itself -----------------------------------------------------------
+
+
+def test_what_is_named_is_measured(attempts: Attempts) -> None:
+    result = attempts.run(
+        BUILD + DATA,
+        objectives=("val_loss", "params"),
+        constraints=("model_bytes<1e9", "seconds_per_epoch<100"),
+        epochs=3,
+    )
+    assert result.ending.cause is Cause.RETURNED
+    metrics = result.ending.metrics
+    keras = pytest.importorskip("keras")
+    model = keras.models.load_model(result.directory / "model.keras")
+    assert metrics["params"] == sum(w.numpy().size for w in model.trainable_weights) > 0
+    assert metrics["model_bytes"] == sum(w.numpy().nbytes for w in model.weights)
+    assert 0.0 < metrics["seconds_per_epoch"] < 100.0
+    for _, reported in result.reports:
+        assert reported["params"] == metrics["params"]
+    # The first objective decides the epoch.
+    assert metrics["val_loss"] == min(reported["val_loss"] for _, reported in result.reports)
+
+
+def test_what_nobody_named_is_not_measured(attempts: Attempts) -> None:
+    assert set(attempts.run(BUILD + DATA).ending.metrics) == {"loss", "val_loss"}
+
+
+def test_a_measured_metric_may_be_the_only_objective(attempts: Attempts) -> None:
+    result = attempts.run(BUILD + DATA, objectives=("seconds_per_epoch",), epochs=3)
+    assert result.ending.cause is Cause.RETURNED
+    assert result.ending.step == 3, "the last epoch, where none is better than another"
+    assert (result.directory / "model.keras").exists()
+
+
+def test_the_best_epoch_is_one_that_keeps_the_constraints(attempts: Attempts) -> None:
+    free = attempts.run(BUILD + DATA, epochs=4)
+    losses = [reported["loss"] for _, reported in free.reports]
+    bound = sorted(losses)[-2]  # kept by all epochs but one
+    result = attempts.run(
+        BUILD + DATA, objectives=("val_loss:max",), constraints=(f"loss<={bound!r}",), epochs=4
+    )
+    kept = [r["val_loss"] for _, r in result.reports if r["loss"] <= bound]
+    assert result.ending.metrics["val_loss"] == max(kept)
+
+
+def test_a_model_that_is_none_of_the_front_is_not_kept(attempts: Attempts) -> None:
+    aims = ("val_loss", "params")
+    behind = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1.0))], objectives=aims)
+    beside = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1e9))], objectives=aims)
+    assert not (behind.directory / "model.keras").exists()
+    assert (beside.directory / "model.keras").exists()

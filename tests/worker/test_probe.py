@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from tuner.core.aims import Aims
 from tuner.core.resources import Capacity
 from tuner.core.space import SearchSpace
 from tuner.core.trial import Direction, Goal
 from tuner.errors import ModelFileError, UsageError
 from tuner.model_file import Found, check_path
-from tuner.settings import StudySettings, resolve_epochs, resolve_goal, resolve_shape
+from tuner.objectives import resolve_aims
+from tuner.settings import StudySettings, resolve_epochs, resolve_shape
 from tuner.worker.orders import ProbeOrder
 from tuner.worker.warm_parent import WarmParent
 
@@ -320,7 +322,7 @@ def test_constants_that_make_no_sense(
     said, found = settings(tmp_path), found_with(**constants)
 
     def resolve() -> None:
-        resolve_goal(said, found)
+        resolve_aims(found)
         resolve_epochs(said, found)
         resolve_shape(said, found.constants, Capacity((0, 1)))
 
@@ -331,7 +333,10 @@ def test_constants_that_make_no_sense(
 
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     found = found_with(OBJECTIVE="loss", EPOCHS=3, RESOURCES={"cpus": 1})
-    said = settings(tmp_path, metric="quality", direction=Direction.MAX, epochs=7, cpus_per_trial=2)
-    assert resolve_goal(said, found)[0] == Goal("quality", Direction.MAX)
+    said = settings(
+        tmp_path, objectives=("quality",), direction=Direction.MAX, epochs=7, cpus_per_trial=2
+    )
+    aims, _ = resolve_aims(found, said.objectives, direction=said.direction)
+    assert aims == Aims((Goal("quality", Direction.MAX),))
     assert resolve_epochs(said, found) == 7
     assert resolve_shape(said, found.constants, Capacity((0, 1))).resources.cpus == 2

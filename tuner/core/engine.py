@@ -20,6 +20,12 @@ With a pruner (`core.pruner`) that finds the trial poor, or thinks that others d
     Reported(0.0, step 3)     -> [Tell(RUNNING), Stop(0.0, PAUSE)]
     AttemptEnded(paused)      -> [Tell(PAUSED), Ask(numbers=(1,))]
     AttemptEnded(1.0, …)      -> [Tell(PAUSED), Start(attempt 0.1, resume_from=3)]   # promoted
+
+Where the best configurations are to be confirmed, a trial that trains one of them once more is a
+trial of its own, with a number and so a training seed of its own::
+
+    AttemptEnded(49.0, …)     -> [Tell(COMPLETE), Discard(49),
+                                  Tell(50, "confirm of 12"), …, Start(attempt 50.0), …]
 """
 
 from __future__ import annotations
@@ -57,9 +63,11 @@ from .messages import (
 from .picture import RunningAttempt, StudyPicture
 from .placement import Places
 from .pruner import Decision, NeverPrune, Pruner, PrunerMaker, never_prune
+from .ranking import Ranking
 from .resources import Placement, Resources
 from .seeds import training_seed
 from .trial import (
+    CONFIRMS,
     Attempt,
     AttemptId,
     Cause,
@@ -113,7 +121,8 @@ class Engine:
         self._running_on: dict[str, dict[AttemptId, None]] = {}
         self._places = Places(Resources())
         self._counts = dict.fromkeys(TrialState, 0)
-        self._best: int | None = None
+        self._ranking: Ranking | None = None
+        self._confirmations = 0
         self._opened: StudyOpened | None = None
         self._asked = 0
         self._exhausted = False
@@ -179,6 +188,8 @@ class Engine:
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
             self._end_attempt(event.at, name, ending, commands)
         before, self._opened = self._opened, event
+        if self._ranking is None:
+            self._ranking = Ranking(event.aims)
         self._running_on = {}
         self._places = Places(event.resources)
         self._asked = 0
@@ -189,10 +200,10 @@ class Engine:
         self._failures = FailureTally(
             max_failures=event.max_failures,
             same_failure_limit=event.same_failure_limit,
-            any_success=self._best is not None,
+            any_success=bool(self.front),
         )
-        if self._best is not None:
-            commands.append(KeepBest(self._trials[self._best].trial))
+        if self.front:
+            commands.append(KeepBest(self.front))
         if before is None or (before.pruner, before.goal) != (event.pruner, event.goal):
             self._renew_pruner(commands)
 
@@ -222,6 +233,7 @@ class Engine:
         self._counts[TrialState.WAITING] += 1
         self._changed_trials.add(number)
         heapq.heappush(self._waiting, (True, number))
+        self._ranks.expect(trial)
         commands.append(Tell(trial))
 
     def _parameters_used(self, event: ParametersUsed, commands: list[Command]) -> None:
@@ -244,7 +256,7 @@ class Engine:
         trial = self._trials[name.trial]
         trial.running = None
         self._places.give_back(record.attempt.placement)
-        ending = judged(ending, self._config.goal)
+        ending = judged(ending, self._config.aims)
         losses = trial.losses.get(ending.cause, 0)
         trial.losses[ending.cause] = losses + 1
         outcome = outcome_of(ending.cause, losses)
@@ -273,29 +285,30 @@ class Engine:
             self._let_go(Finish(Verdict.NO_ROOM, ending.reason), commands)
 
     def _complete(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
-        goal = self._config.goal
-        value = ending.metrics[goal.metric]
         self._failures.count_success()
-        self._put_trial(
-            trial,
-            replace(trial.trial, value=value, step=ending.step, metrics=dict(ending.metrics)),
-        )
+        metrics = dict(ending.metrics)
+        value = metrics[self._config.goal.metric]
+        measured = replace(trial.trial, value=value, step=ending.step, metrics=metrics)
+        self._put_trial(trial, self._config.aims.judged(measured))
         self._set_state(trial, TrialState.COMPLETE)
         commands.append(Tell(trial.trial))
-        best = None if self._best is None else self._trials[self._best].trial
-        if goal.direction.better(value, best.value if best else None):
-            self._best = trial.trial.number
-            commands.append(KeepBest(trial.trial))
-            if best:
-                commands.append(Discard(best.number))
-        else:
-            commands.append(Discard(trial.trial.number))
+        self._rank(trial.trial, commands)
+
+    def _rank(self, trial: Trial, commands: list[Command]) -> None:
+        """A trial is over: keep its model if it is one of the best, and no other's."""
+        best, kept = self.front, self._ranks.kept
+        self._ranks.over(trial)
+        if self.front != best:
+            commands.append(KeepBest(self.front))
+        needless = {*kept, trial.number} - self._ranks.kept
+        commands.extend(Discard(number) for number in sorted(needless))
 
     def _fail(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
         reason = ending.reason or str(ending.cause)
         self._put_trial(trial, replace(trial.trial, reason=reason, detail=ending.detail))
         self._set_state(trial, TrialState.FAILED)
-        commands.extend((Tell(trial.trial), Discard(trial.trial.number)))
+        commands.append(Tell(trial.trial))
+        self._rank(trial.trial, commands)
         finish = self._failures.count_failure(replace(ending, reason=reason))
         if finish is not None:
             self._let_go(finish, commands)
@@ -323,6 +336,8 @@ class Engine:
         trial.last_step, trial.last = report.step, report
         if goal.direction.better(value, trial.best_value):
             trial.best_value = value
+        if trial.trial.confirms is not None:
+            return  # it is to be measured, however poor it is
         number, best = trial.trial.number, trial.best_value or 0.0
         self._pruner.report(number, report.step, best)
         rungs, reached = self._pruner.rungs, len(trial.trial.rungs)
@@ -342,7 +357,8 @@ class Engine:
     def _prune(self, trial: _TrialRecord, commands: list[Command]) -> None:
         self._failures.count_success()
         self._rest(trial, TrialState.PRUNED)
-        commands.extend((Tell(trial.trial), Discard(trial.trial.number)))
+        commands.append(Tell(trial.trial))
+        self._rank(trial.trial, commands)
 
     def _rest(self, trial: _TrialRecord, state: TrialState) -> None:
         """A trial stops short of its end; its last report says how far it came."""
@@ -350,12 +366,15 @@ class Engine:
             last = trial.last
             value = last.metrics[self._config.goal.metric]
             measured = replace(trial.trial, value=value, step=last.step, metrics=dict(last.metrics))
-            self._put_trial(trial, measured)
+            self._put_trial(trial, self._config.aims.judged(measured))
         self._set_state(trial, state)
 
     def _wait(self, trial: _TrialRecord) -> None:
         """A trial that was not new is to run, and has no result until it has."""
-        self._put_trial(trial, replace(trial.trial, value=None, step=None, metrics={}))
+        self._put_trial(
+            trial,
+            replace(trial.trial, value=None, step=None, metrics={}, further=(), violation=0.0),
+        )
         self._set_state(trial, TrialState.WAITING)
         heapq.heappush(self._waiting, (False, trial.trial.number))
 
@@ -378,6 +397,8 @@ class Engine:
         """Begin to prune by other settings: all that is known is told to another pruner."""
         self._pruner = self._make_pruner(self._config.pruner, self._config.goal)
         for record in self._trials:
+            if record.trial.confirms is not None:
+                continue
             for step, value in record.trial.rungs.items():
                 self._pruner.report(record.trial.number, step, value)
             if record.best_value is not None:
@@ -411,10 +432,12 @@ class Engine:
                 self._place_waiting(at, commands)
                 return
             self._give_up_paused(commands)
+            if self._confirm(commands):
+                self._place_waiting(at, commands)
+                return
             self._finished = True
-            if self._exhausted and (self._budget is None or len(self._trials) < self._budget):
-                count = len(self._trials)
-                reason = f"all {count} configurations of the search space were tried"
+            if self._exhausted and (self._budget is None or self._searched < self._budget):
+                reason = f"all {self._searched} configurations of the search space were tried"
                 commands.append(Finish(Verdict.EXHAUSTED, reason))
             else:
                 commands.append(Finish(Verdict.DONE, f"{len(self._trials)} trials are over"))
@@ -424,6 +447,15 @@ class Engine:
             for record in self._trials:
                 if record.trial.state is TrialState.PAUSED:
                     self._prune(record, commands)
+
+    def _confirm(self, commands: list[Command]) -> bool:
+        """The search is over: train the best configurations again, as often as is missing."""
+        config = self._config
+        wanting = self._ranks.wanting(config.confirm, config.confirm_repeats)
+        for trial in wanting:
+            self._add_trial(Suggestion(trial.params, f"{CONFIRMS}{trial.number}"), commands)
+        self._confirmations += len(wanting)
+        return bool(wanting)
 
     def _place_waiting(self, at: float, commands: list[Command]) -> None:
         while self._waiting or self._counts[TrialState.PAUSED]:
@@ -451,7 +483,8 @@ class Engine:
             params=record.trial.params,
             placement=placement,
             seed=training_seed(self._config.seed, number),
-            incumbent=None if self._best is None else self._trials[self._best].trial.value,
+            # One that confirms may have to stand for its configuration.
+            incumbents=() if record.trial.confirms is not None else self._ranks.scores,
             resume_from=record.last_step or None,
         )
 
@@ -476,7 +509,7 @@ class Engine:
     def _left_to_ask(self, at_most: int) -> int:
         if self._exhausted:
             return 0
-        return at_most if self._budget is None else max(0, self._budget - len(self._trials))
+        return at_most if self._budget is None else max(0, self._budget - self._searched)
 
     # --- books ------------------------------------------------------------------------------
 
@@ -487,8 +520,19 @@ class Engine:
         return self._opened
 
     @property
+    def _ranks(self) -> Ranking:
+        if self._ranking is None:
+            raise InvalidTransition("the study was not opened")
+        return self._ranking
+
+    @property
     def _budget(self) -> int | None:
         return self._config.trials
+
+    @property
+    def _searched(self) -> int:
+        """How many trials were suggested; the others confirm."""
+        return len(self._trials) - self._confirmations
 
     def _put_trial(self, record: _TrialRecord, trial: Trial) -> None:
         record.trial = trial
@@ -504,7 +548,7 @@ class Engine:
         self._counts[state] += 1
         self._put_trial(record, replace(record.trial, state=state))
         # That it was let through is told where it is decided; a retry has no part in that.
-        if state is TrialState.PAUSED or state.is_final:
+        if record.trial.confirms is None and (state is TrialState.PAUSED or state.is_final):
             self._pruner.moved(record.trial.number, state)
         if state.is_final:
             record.last = None
@@ -529,9 +573,19 @@ class Engine:
         return (record.trial for record in self._trials)
 
     @property
+    def front(self) -> tuple[Trial, ...]:
+        """The best trials so far, the first goal's best first; one at most for one goal."""
+        return () if self._ranking is None else self._ranking.best
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The trials whose models are needed, or may be."""
+        return frozenset() if self._ranking is None else self._ranking.kept
+
+    @property
     def best(self) -> Trial | None:
-        """The best trial so far."""
-        return None if self._best is None else self._trials[self._best].trial
+        """The best trial so far, by the first goal."""
+        return self.front[0] if self.front else None
 
     @property
     def active_seconds(self) -> float:
@@ -543,10 +597,10 @@ class Engine:
         """The study as it stands, for those who show it."""
         config = self._config
         return StudyPicture(
-            goal=config.goal,
-            budget_trials=config.trials,
+            aims=config.aims,
+            budget_trials=None if config.trials is None else config.trials + self._confirmations,
             counts={state: count for state, count in self._counts.items() if count},
-            best=self.best,
+            front=self.front,
             running=tuple(
                 RunningAttempt(self._trials[name.trial].trial, record.attempt, record.latest)
                 for name, record in self._running.items()
@@ -608,11 +662,7 @@ class Engine:
             if any(rung > record.last_step for rung in trial.rungs):
                 raise AssertionError(f"trial {number} has reached {trial.rungs}")
         self._places.validate([record.attempt.placement for record in self._running.values()])
-        complete = [r.trial for r in self._trials if r.trial.state is TrialState.COMPLETE]
-        for trial in complete:
-            best = self.best
-            if best is None or self._config.goal.direction.better(trial.value or 0.0, best.value):
-                raise AssertionError(f"trial {trial.number} is better than the best, {best}")
+        self._validate_ranks()
         if self._opened and self._ending is None and self._places.rooms(at_most=1):
             if self._waiting:
                 raise AssertionError(f"{self._waiting} wait, and there is room")
@@ -626,5 +676,25 @@ class Engine:
         if self._finished and self._ending is None and self._counts[TrialState.PAUSED]:
             raise AssertionError("all is done, and trials are paused")
         budget = None if self._opened is None else self._opened.trials
-        if budget is not None and len(self._trials) > max(budget, self._trials_at_opening):
-            raise AssertionError(f"{len(self._trials)} trials of {budget}")
+        if budget is not None and self._searched > max(budget, self._trials_at_opening):
+            raise AssertionError(f"{self._searched} trials of {budget}")
+
+    def _validate_ranks(self) -> None:
+        trials = [record.trial for record in self._trials]
+        if sum(trial.confirms is not None for trial in trials) != self._confirmations:
+            raise AssertionError(f"{self._confirmations} confirmations were counted")
+        complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+        for trial in self.front:
+            if trial not in complete or trial.number not in self._ranks.kept:
+                raise AssertionError(f"trial {trial.number} is one of the best, and not complete")
+        if self._opened is None:
+            return
+        wanting = self._ranks.wanting(self._opened.confirm, self._opened.confirm_repeats)
+        if self._finished and self._ending is None and wanting:
+            raise AssertionError(f"all is done, and {wanting} are not confirmed")
+        if self._ranks.confirmed:
+            return
+        aims, scores = self._opened.aims, [trial.score for trial in self.front]
+        for trial in complete:
+            if trial.confirms is None and aims.joins(trial.score, scores):
+                raise AssertionError(f"trial {trial.number} is better than the best, {self.front}")

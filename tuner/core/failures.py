@@ -6,27 +6,30 @@ import math
 from dataclasses import replace
 from typing import assert_never
 
+from .aims import Aims
 from .messages import Finish, Verdict
-from .trial import Cause, Ending, Goal, Outcome
+from .trial import Cause, Ending, Outcome
 
 MAX_LOSSES = {Cause.KILLED: 3, Cause.WORKER_LOST: 5}
 """So often may a trial end this way before it is held to be the trial's own fault."""
 
 
-def judged(ending: Ending, goal: Goal) -> Ending:
-    """The ending as it counts: a result without a finite value of the goal's metric is none."""
+def judged(ending: Ending, aims: Aims) -> Ending:
+    """The ending as it counts: a result without a finite value of all that counts is none."""
     if ending.cause is not Cause.RETURNED:
         return ending
-    value = ending.metrics.get(goal.metric)
-    if value is None:
+    missing = [metric for metric in aims.metrics if metric not in ending.metrics]
+    if missing:
         return replace(
             ending,
             cause=Cause.UNKNOWN_METRIC,
-            reason=f"the result has no metric {goal.metric!r}; "
+            reason=f"the result has no metric {missing[0]!r}; "
             f"it has: {', '.join(sorted(ending.metrics)) or 'none'}",
         )
-    if not math.isfinite(value):
-        return replace(ending, cause=Cause.NON_FINITE, reason=f"{goal.metric} is {value}")
+    for metric in aims.metrics:
+        value = ending.metrics[metric]
+        if not math.isfinite(value):
+            return replace(ending, cause=Cause.NON_FINITE, reason=f"{metric} is {value}")
     return ending
 
 

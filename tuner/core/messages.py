@@ -10,9 +10,10 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .aims import Aims
 from .pruner import PrunerSettings
 from .resources import Capacity, Placement, Resources
-from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Suggestion, Trial
+from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -26,11 +27,12 @@ class StudyOpened:
     `space` is the search space at that time, in its JSON form; what trials declare is added later.
     `ask_ahead` says how many suggestions are kept ready for the next free places, as a share of
     the attempts that run (rounded up; none while but one of them runs).
+    Once they are over, the `confirm` best configurations are trained `confirm_repeats` times more.
     """
 
     at: float
     trials: int | None
-    goal: Goal
+    aims: Aims
     seed: int
     resources: Resources
     max_failures: int | None
@@ -38,6 +40,13 @@ class StudyOpened:
     pruner: PrunerSettings = field(default_factory=PrunerSettings)
     space: tuple[Mapping[str, object], ...] = ()
     ask_ahead: float = 0.0
+    confirm: int = 0
+    confirm_repeats: int = 2
+
+    @property
+    def goal(self) -> Goal:
+        """The first goal."""
+        return self.aims.goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +181,8 @@ class GrowSpace:
 class Start:
     """Start an attempt on a placement.
 
-    `incumbent` is the best value so far: an attempt that does not beat it need not keep its model.
+    `incumbents` is what counts of the best trials so far: an attempt that is none of the best
+    beside them need not keep its model.
     `resume_from` is the last step that the trial has reported; None if it has reported none.
     """
 
@@ -180,7 +190,7 @@ class Start:
     params: Params
     placement: Placement
     seed: int
-    incumbent: float | None
+    incumbents: tuple[Score, ...]
     resume_from: int | None
 
 
@@ -194,9 +204,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class KeepBest:
-    """This trial is the best so far: keep its model as the study's."""
+    """These trials are the best so far, the first goal's best first: keep their models.
 
-    trial: Trial
+    There is one, but for studies with several goals.
+    """
+
+    trials: tuple[Trial, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .aims import Aims
 from .trial import Attempt, Goal, Report, Trial, TrialState
 
 
@@ -22,10 +23,11 @@ class StudyPicture:
     """A study at one instant.
 
     Attributes:
-        goal: What is optimised.
-        budget_trials: The total number of trials to run; None means the whole (finite) space.
+        aims: What is optimised, and what is to be kept to.
+        budget_trials: The total number of trials to run, those that confirm included; None means
+            the whole (finite) space.
         counts: How many trials there are in each state; states without any are left out.
-        best: The best trial so far.
+        front: The best trials so far, the first goal's best first; one at most for one goal.
         running: The attempts that hold a placement.
         workers: How many workers there are.
         cpus: How many CPU cores they have.
@@ -36,10 +38,10 @@ class StudyPicture:
         stopping: Why the study is letting go; empty while it goes on.
     """
 
-    goal: Goal
+    aims: Aims
     budget_trials: int | None
     counts: Mapping[TrialState, int]
-    best: Trial | None
+    front: tuple[Trial, ...]
     running: tuple[RunningAttempt, ...]
     workers: int
     cpus: int
@@ -48,6 +50,16 @@ class StudyPicture:
     gpus_held: int
     notice: str
     stopping: str
+
+    @property
+    def goal(self) -> Goal:
+        """The first goal."""
+        return self.aims.goal
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far, by the first goal."""
+        return self.front[0] if self.front else None
 
     @property
     def ended(self) -> int:

@@ -194,6 +194,23 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """What counts of a result.
+
+    Attributes:
+        values: The objectives' values, in the order of the study's goals.
+        violation: By how much it breaks the study's constraints; 0 if it keeps them all.
+    """
+
+    values: tuple[float, ...]
+    violation: float = 0.0
+
+
+CONFIRMS = "confirm of "
+"""How the origin of a trial begins that trains another trial's configuration once more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """A trial as others see it: a frozen picture, made by the engine.
 
@@ -202,12 +219,14 @@ class Trial:
         params: The configuration.
         origin: Who proposed it.
         state: Where it stands.
-        value: The objective's value if the trial is COMPLETE; that of its last report if it is
-            PRUNED or PAUSED and reported at all; otherwise None.
+        value: The (first) objective's value if the trial is COMPLETE; that of its last report if
+            it is PRUNED or PAUSED and reported at all; otherwise None.
         step: The step at which `value` was measured, if steps were reported.
         metrics: All metrics at that step.
         rungs: The steps at which the study's pruner compares trials and that this one has
             reached, with the best value that the trial had by then. Empty without a pruner.
+        further: The values of the objectives after the first, in their order.
+        violation: By how much it breaks the study's constraints; 0 if it keeps them all.
         attempts: How many attempts there were so far.
         reason: Why it failed, in one line.
         detail: The failure's traceback.
@@ -221,6 +240,29 @@ class Trial:
     step: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     rungs: Mapping[int, float] = field(default_factory=dict)
+    further: tuple[float, ...] = ()
+    violation: float = 0.0
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The values of all objectives; empty before there are any."""
+        return () if self.value is None else (self.value, *self.further)
+
+    @property
+    def score(self) -> Score:
+        """What counts of its result."""
+        return Score(self.values, self.violation)
+
+    @property
+    def confirms(self) -> int | None:
+        """The trial whose configuration this one trains once more, with another seed.
+
+        >>> Trial(7, {"x": 1}, "confirm of 3", TrialState.WAITING).confirms
+        3
+        """
+        named = self.origin.removeprefix(CONFIRMS)
+        return int(named) if named != self.origin and named.isdecimal() else None
+
     attempts: int = 0
     reason: str = ""
     detail: str = ""

@@ -326,7 +326,7 @@ class SimulatedExecutor(Executor):
         metrics = run.curve[run.step - 1]
         attempt = run.order.attempt
         self._told.append(Reported(self.clock.now(), attempt, Report(run.step, metrics)))
-        for name in (run.order.brief.metric, "loss"):
+        for name in (run.order.brief.aims.goal.metric, "loss"):
             if not math.isfinite(metrics.get(name, 0.0)):
                 reason = f"{name} is {metrics[name]} at step {run.step}"
                 self._end(run, Ending(Cause.NON_FINITE, reason=reason))

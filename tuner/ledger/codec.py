@@ -52,7 +52,10 @@ def decode_event(kind: str, payload: str) -> Event:
             "or a newer one"
         )
     try:
-        return _converter().structure(loads(payload), _EVENT_TYPES[kind])
+        plain = loads(payload)
+        if kind == "StudyOpened" and "goal" in plain:  # written before there were several
+            plain["aims"] = {"goals": [plain.pop("goal")]}
+        return _converter().structure(plain, _EVENT_TYPES[kind])
     except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as err:
         raise StudyError(
             f"the study holds an event of the kind {kind!r} that cannot be read: {payload[:200]}. "

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TextIO
 
-from ..core.trial import Attempt, Goal, Trial
-from .summary import finite, params_json
+from ..core.trial import Attempt, Trial
+from .best import aims_json, finite, params_json
+from .view import StudyView
 
 
 class ReportRow(Protocol):
@@ -43,21 +44,30 @@ class ReportRow(Protocol):
         """When it was reported, in seconds since the epoch."""
 
 
-def export_csv(trials: Sequence[Trial], attempts: Sequence[Attempt], stream: TextIO) -> None:
+def export_csv(view: StudyView, stream: TextIO) -> None:
     """Write one row for each trial, as RFC 4180 describes CSV.
 
     The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
     trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_held`) and reason.
     What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
-    is None reads `None`.
+    is None reads `None`. Before reason come, where the study has such things: front (whether the
+    trial is on the Pareto front), violation (of the constraints), confirms (the trial that it
+    trains once more).
 
     Args:
-        trials: The trials.
-        attempts: Their attempts.
+        view: The study.
         stream: Where to write; a file opened with `newline=""`.
     """
-    trials = sorted(trials, key=lambda trial: trial.number)
-    of_trial = _by_trial(attempts)
+    trials = sorted(view.trials, key=lambda trial: trial.number)
+    of_trial = _by_trial(view.attempts)
+    front = {trial.number for trial in view.front}
+    special: dict[str, Callable[[Trial], object]] = {}
+    if len(view.aims.goals) > 1:
+        special["front"] = lambda trial: trial.number in front
+    if view.aims.constraints:
+        special["violation"] = lambda trial: trial.violation if trial.values else None
+    if view.confirmations:
+        special["confirms"] = lambda trial: trial.confirms
     params = _names(trial.params for trial in trials)
     metrics = _names(trial.metrics for trial in trials)
     writer = csv.writer(stream)
@@ -66,7 +76,7 @@ def export_csv(trials: Sequence[Trial], attempts: Sequence[Attempt], stream: Tex
             *("number", "state", "value", "step"),
             *(f"param.{name}" for name in params),
             *(f"metric.{name}" for name in metrics),
-            *("attempts", "seconds", "reason"),
+            *("attempts", "seconds", *special, "reason"),
         ]
     )
     for trial in trials:
@@ -77,38 +87,32 @@ def export_csv(trials: Sequence[Trial], attempts: Sequence[Attempt], stream: Tex
                 *(trial.metrics.get(name) for name in metrics),
                 trial.attempts,
                 seconds_held(of_trial.get(trial.number, [])),
+                *(tell(trial) for tell in special.values()),
                 trial.reason,
             ]
         )
 
 
-def export_json(
-    trials: Sequence[Trial],
-    attempts: Sequence[Attempt],
-    reports: Sequence[ReportRow],
-    stream: TextIO,
-    *,
-    goal: Goal,
-) -> None:
+def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -> None:
     """Write the trials with their attempts and reports as strict JSON.
 
     Hyperparameters keep their types; NaN and the infinities, which JSON cannot hold, are null;
     times are seconds since the epoch.
 
     Args:
-        trials: The trials.
-        attempts: Their attempts.
+        view: The study.
         reports: What the attempts reported.
         stream: Where to write.
-        goal: What is optimised.
     """
-    attempts_of = _by_trial(attempts)
+    attempts_of = _by_trial(view.attempts)
     reports_of: dict[int, list[ReportRow]] = {}
     for row in reports:
         reports_of.setdefault(row.trial, []).append(row)
     tree = {
-        "metric": goal.metric,
-        "direction": str(goal.direction),
+        "metric": view.goal.metric,
+        "direction": str(view.goal.direction),
+        **aims_json(view.aims),
+        **({"front": [trial.number for trial in view.front]} if len(view.aims.goals) > 1 else {}),
         "trials": [
             {
                 "number": trial.number,
@@ -118,13 +122,14 @@ def export_json(
                 "params": params_json(trial.params),
                 "metrics": {name: finite(value) for name, value in trial.metrics.items()},
                 "origin": trial.origin,
+                **({"violation": trial.violation} if view.aims.constraints else {}),
                 "reason": trial.reason,
                 "detail": trial.detail,
                 "seconds": seconds_held(attempts_of.get(trial.number, [])),
                 "attempts": [_attempt(attempt) for attempt in attempts_of.get(trial.number, [])],
                 "reports": _reports(reports_of.get(trial.number, [])),
             }
-            for trial in sorted(trials, key=lambda trial: trial.number)
+            for trial in sorted(view.trials, key=lambda trial: trial.number)
         ],
     }
     json.dump(tree, stream, indent=2, allow_nan=False)

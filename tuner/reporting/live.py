@@ -206,11 +206,15 @@ def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool
 
 def _best_lines(picture: StudyPicture, epochs: int | None, width: int) -> list[Text]:
     if picture.best is None:
-        return [_gutter("best").append(f"{text.NOTHING}  {picture.goal}")]
+        return [_gutter("best").append(f"{text.NOTHING}  {picture.aims}")]
     best = picture.best
-    line = _gutter("best").append(text.measured(best.value), _GOOD)
+    values = ", ".join(text.measured(value) for value in best.values)
+    line = _gutter("best").append(values, _WARN if best.violation else _GOOD)
     at = text.at_step(best.step, epochs)
-    line.append(f"  {picture.goal}, trial {best.number}" + (f", {at}" if at else ""))
+    others = f" and {len(picture.front) - 1} more" if len(picture.front) > 1 else ""
+    words = [f"  {picture.aims}", f"trial {best.number}{others}", at or ""]
+    words.append("infeasible" if best.violation else "")
+    line.append(", ".join(word for word in words if word))
     return [line, *_configuration_lines(best, width)]
 
 
@@ -286,7 +290,7 @@ def _trial_lines(
         lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))
     if airy and running and ended_cells:
         lines.append(Text())
-    best = picture.best.number if picture.best is not None else None
+    best = {trial.number for trial in picture.front}
     for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
         label = "" if i else "ended"
         if ended.trial.state is TrialState.FAILED:
@@ -297,7 +301,9 @@ def _trial_lines(
         else:
             line = row(label, cells)
             line.append(f"  {ended.trial.state.lower()}", _LABEL)
-            if ended.trial.number == best:
+            if ended.trial.violation:
+                line.append(", infeasible", _WARN)
+            if ended.trial.number in best:
                 line.append(", best", _GOOD)
         lines.append(line)
     return lines

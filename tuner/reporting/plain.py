@@ -101,10 +101,15 @@ class PlainProgress:
         after = "" if over.seconds is None else f" after {text.duration(over.seconds)}"
         if trial.state is TrialState.FAILED:
             return f"{said}{after}: {text.failure(trial)}"
-        value = f"{picture.goal.metric} {text.measured(trial.value)}"
+        values = trial.values or (None,)
+        value = ", ".join(
+            f"{goal.metric} {text.measured(value)}"
+            for goal, value in zip(picture.aims.goals, values, strict=False)
+        )
         step = text.at_step(trial.step, self._epochs)
-        best = picture.best is not None and picture.best.number == trial.number
+        best = any(each.number == trial.number for each in picture.front)
         parts = [f"{said}{after}: {value}" + (f" at {step}" if step else "")]
+        parts += [f"infeasible: {each}" for each in picture.aims.broken(trial.metrics)]
         if best:
             parts.append("best so far")
         if trial.params:

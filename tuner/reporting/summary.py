@@ -1,4 +1,4 @@
-"""What `hptune status`, `hptune best` and the end of a run print, as texts and as plain data.
+"""What `hptune status` and the end of a run print, as texts and as plain data.
 
 Pure functions from values. The dicts are strict JSON: a number that JSON cannot hold (NaN, an
 infinity) is null, and times are seconds since the epoch.
@@ -6,98 +6,18 @@ infinity) is null, and times are seconds since the epoch.
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..core.messages import Finish, Verdict
-from ..core.trial import Attempt, AttemptId, Goal, Outcome, Params, Report, Trial, TrialState
+from ..core.trial import Attempt, Trial, TrialState
 from . import text
+from .best import aims_json, best_words, finite, model_lines, trial_json
+from .view import StudyView
 
 _FAILURES_TOLD = 5
 _TRIALS_NAMED = 6
-
-
-class Master(Protocol):
-    """The living process that runs a study."""
-
-    @property
-    def host(self) -> str:
-        """Its machine."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id there; 0 if unknown."""
-
-    @property
-    def since(self) -> float:
-        """When it took the study up, in seconds since the epoch; 0 if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class StudyView:
-    """A study as its ledger tells it.
-
-    Attributes:
-        directory: The study's directory.
-        search: The sampler's name, such as "tpe".
-        goal: What is optimised.
-        budget_trials: The total number of trials; None means the whole (finite) space.
-        trials: All trials.
-        attempts: All attempts, those of a trial in order.
-        latest: The last report of running attempts, where there is one.
-        master: Who runs the study now; None if nobody does.
-        epochs: How many epochs a trial has; None if unknown or if its steps are not epochs.
-        model: Where the best trial's model lies; empty if there is none.
-        possible_trials: How many configurations the search can try; None if there is no end.
-    """
-
-    directory: str
-    search: str
-    goal: Goal
-    budget_trials: int | None
-    trials: Sequence[Trial]
-    attempts: Sequence[Attempt] = ()
-    latest: Mapping[AttemptId, Report] = field(default_factory=dict)
-    master: Master | None = None
-    epochs: int | None = None
-    model: str = ""
-    possible_trials: int | None = None
-
-    @property
-    def counts(self) -> Mapping[TrialState, int]:
-        """How many trials there are in each state."""
-        return Counter(trial.state for trial in self.trials)
-
-    @property
-    def ended(self) -> int:
-        """How many trials are over, whichever way."""
-        return sum(trial.state.is_final for trial in self.trials)
-
-    @property
-    def open_attempts(self) -> list[Attempt]:
-        """The attempts of which no end is known: running, unless the master is gone."""
-        return [attempt for attempt in self.attempts if attempt.outcome is None]
-
-    @property
-    def lost(self) -> int:
-        """How many attempts the infrastructure lost."""
-        return sum(attempt.outcome is Outcome.LOST for attempt in self.attempts)
-
-    @property
-    def best(self) -> Trial | None:
-        """The best complete trial; of equally good ones the first to end: its model was kept."""
-        ended_at = {attempt.id.trial: attempt.ended_at or 0.0 for attempt in self.attempts}
-        best: Trial | None = None
-        for trial in sorted(self.trials, key=lambda t: (ended_at.get(t.number, 0.0), t.number)):
-            if trial.state is TrialState.COMPLETE and trial.value is not None:
-                than = None if best is None else best.value
-                if self.goal.direction.better(trial.value, than):
-                    best = trial
-        return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +47,7 @@ def status_text(view: StudyView, *, now: float) -> str:
     """
     lines = [
         _field("study", text.clean(view.directory)),
-        _field("search", f"{view.search} for {view.goal}"),
+        _field("search", f"{view.search} for {view.aims}"),
         _field("master", _master_words(view, now)),
         _field("trials", f"{_progress(view)}: {text.counts(view.counts)}"),
     ]
@@ -136,9 +56,14 @@ def status_text(view: StudyView, *, now: float) -> str:
             _field("lost", f"{text.plural(view.lost, 'attempt')}, by no fault of the trials")
         )
     best = view.best
-    lines.append(_field("best", text.NOTHING if best is None else _best_words(view, best)))
+    lines.append(_field("best", text.NOTHING if best is None else best_words(view, best)))
     if best is not None and best.params:
         lines.append(_field("", " ".join(text.assignments(best.params))))
+    if len(view.front) > 1:
+        more = text.plural(len(view.front) - 1, "other trial")
+        lines.append(_field("", f"{more} on the Pareto front: hptune best {_directory(view)}"))
+    if view.infeasible:
+        lines.append(_field("", f"{text.plural(view.infeasible, 'trial')} broke a constraint"))
     running = _running_rows(view, now)
     if running:
         lines += ["", *running]
@@ -168,6 +93,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "search": view.search,
         "metric": view.goal.metric,
         "direction": str(view.goal.direction),
+        **aims_json(view.aims),
         "budget_trials": view.budget_trials,
         "ended_trials": view.ended,
         "counts": {str(state): view.counts.get(state, 0) for state in TrialState},
@@ -175,51 +101,13 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "master": None
         if master is None
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
-        "best": None if view.best is None else _trial_json(view.best),
+        "best": None if view.best is None else trial_json(view, view.best),
+        **({"front": [t.number for t in view.front]} if len(view.aims.goals) > 1 else {}),
         "running": [_attempt_json(view, attempt, now) for attempt in running],
         "failures": [
             {"reason": group.reason, "trials": list(group.trials)}
             for group in failure_groups(view.trials)
         ],
-    }
-
-
-def best_text(view: StudyView) -> str:
-    """What `hptune best` prints."""
-    best = view.best
-    if best is None:
-        return (
-            f"No trial of {_directory(view)} is complete yet: {text.counts(view.counts)}.\n"
-            f"See how it goes: hptune status {_directory(view)}"
-        )
-    others = {name: value for name, value in best.metrics.items() if name != view.goal.metric}
-    params = {text.clean(name): text.param(value) for name, value in best.params.items()}
-    measured = {text.clean(name): text.measured(value) for name, value in others.items()}
-    metric = text.clean(view.goal.metric)
-    width = max(map(len, (metric, *params, *measured)))
-    step = text.at_step(best.step, view.epochs)
-    told = ", ".join(part for part in (str(view.goal.direction), step) if part)
-    lines = [
-        f"trial {best.number}, the best of {_progress(view)}",
-        f"  {metric:<{width}}  {text.measured(best.value)}  ({told})",
-        *(f"  {name:<{width}}  {value}" for name, value in measured.items()),
-    ]
-    if params:
-        lines += ["", "hyperparameters"]
-        lines += [f"  {name:<{width}}  {value}" for name, value in params.items()]
-    if view.model:
-        lines += ["", *_model_lines(view)]
-    return "\n".join(lines)
-
-
-def best_json(view: StudyView) -> dict[str, object]:
-    """What `hptune best --json` prints, as plain data; `best` is null if no trial is complete."""
-    return {
-        "study": view.directory,
-        "metric": view.goal.metric,
-        "direction": str(view.goal.direction),
-        "best": None if view.best is None else _trial_json(view.best),
-        "model": view.model or None,
     }
 
 
@@ -237,13 +125,15 @@ def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
         lines.append(f"  {text.plural(view.lost, 'attempt')} lost, by no fault of the trials")
     best = view.best
     if best is not None:
-        lines += ["", f"best  {_best_words(view, best)}"]
+        lines += ["", f"best  {best_words(view, best)}"]
+        if len(view.front) > 1:
+            lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
         names = [text.clean(name) for name in best.params]
         width = max(map(len, names), default=0)
         for name, value in zip(names, best.params.values(), strict=True):
             lines.append(f"      {name:<{width}}  {text.param(value)}")
         if view.model:
-            lines += ["", *_model_lines(view)]
+            lines += ["", *model_lines(view)]
     lines += ["", *_next_lines(view, finish)]
     return "\n".join(lines)
 
@@ -283,18 +173,11 @@ def _verdict_words(view: StudyView, finish: Finish) -> str:
             return f"Stopped early{shown}: {done}"
 
 
-def _model_lines(view: StudyView) -> list[str]:
-    lines = [f"model  {view.model}"]
-    if view.model.endswith(".keras"):
-        lines.append(f"load   keras.saving.load_model({view.model!r})")
-    return lines
-
-
 def _master_words(view: StudyView, now: float) -> str:
     master = view.master
     if master is None:
         limits = [n for n in (view.budget_trials, view.possible_trials) if n is not None]
-        over = bool(limits) and view.ended >= min(limits)
+        over = bool(limits) and view.ended - view.confirmations >= min(limits)
         if over:
             return "none; the study is done"
         return f"none; go on with: hptune resume {_directory(view)}"
@@ -304,12 +187,6 @@ def _master_words(view: StudyView, now: float) -> str:
         return words
     ago = text.duration(max(0.0, now - master.since))
     return f"{words} since {text.moment(master.since)} ({ago})"
-
-
-def _best_words(view: StudyView, best: Trial) -> str:
-    step = text.at_step(best.step, view.epochs)
-    words = f"{text.measured(best.value)}  {view.goal}, trial {best.number}"
-    return f"{words}, {step}" if step else words
 
 
 def _running_rows(view: StudyView, now: float) -> list[str]:
@@ -355,33 +232,12 @@ def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, ob
     }
 
 
-def _trial_json(trial: Trial) -> dict[str, object]:
-    return {
-        "trial": trial.number,
-        "value": finite(trial.value),
-        "step": trial.step,
-        "params": params_json(trial.params),
-        "metrics": {name: finite(value) for name, value in trial.metrics.items()},
-        "origin": trial.origin,
-    }
-
-
-def finite(value: float | None) -> float | None:
-    """The number as strict JSON can hold it: NaN and the infinities become None."""
-    return value if value is not None and math.isfinite(value) else None
-
-
-def params_json(params: Params) -> dict[str, object]:
-    """A configuration for strict JSON, with its types kept."""
-    return {k: finite(v) if isinstance(v, float) else v for k, v in params.items()}
-
-
 def _field(label: str, value: str) -> str:
     return f"{label:<8} {value}"
 
 
 def _progress(view: StudyView) -> str:
-    return text.progress(view.ended, view.budget_trials)
+    return text.progress(view.ended, view.all_trials)
 
 
 def _directory(view: StudyView) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from ..core.aims import Aims
 from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -19,7 +20,7 @@ from ..core.messages import (
     WorkerLeft,
 )
 from ..core.resources import Capacity, Placement
-from ..core.trial import AttemptId, Cause, Direction, Ending
+from ..core.trial import AttemptId, Cause, Direction, Ending, Goal
 from ..executors.base import Executor
 from ..executors.simulated import Curve, SimulatedEnd
 from ..model_file import ObjectiveSource
@@ -106,8 +107,7 @@ class Stage:
             directory=str(self.folder / "study"),
             working_directory=str(self.folder),
             source=self.source,
-            metric="score",
-            direction=Direction.MAX,
+            aims=Aims((Goal("score", Direction.MAX),)),
             epochs=None,
             trial_timeout_seconds=None,
             deterministic=False,
@@ -156,7 +156,7 @@ class Driver:
             space=(),
             placement=Placement(worker, cpus),
             seed=1_000 + self._trials,
-            incumbent=None,
+            incumbents=(),
         )
         self._trials += 1
         self._known[name] = _Known(worker)

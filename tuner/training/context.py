@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+from ..core.aims import Aims
 from ..core.messages import Event, Reported
 from ..core.trial import AttemptId, Halt, Params, Report
 
@@ -55,7 +56,7 @@ class TrialContext:
         params: Params,
         seed: int,
         directory: Path,
-        metric: str,
+        aims: Aims,
         epochs: int | None,
         resumed_from: int | None = None,
         checkpoint_every: int | None = None,
@@ -64,7 +65,8 @@ class TrialContext:
         self.number = attempt.trial
         self.params = params
         self.seed = seed
-        self.metric = metric
+        self.aims = aims
+        self.metric = (aims.trained or aims.goal).metric
         self.epochs = epochs
         self.resumed_from = resumed_from
         self.checkpoint_every = checkpoint_every

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import logging
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.trial import Cause, Direction, Ending
+from ..core.aims import MEASURED
+from ..core.trial import Cause, Ending, Score
 from ..errors import ModelFileError
 from ..model_file import UserCode
 from .checkpoint import room_needed
 from .context import TrialContext, UnknownMetric, as_metrics, unknown_metric_message
+from .measured import measure
 from .recorder import make_recorder
 
 MODEL_FILE = "model.keras"
@@ -27,23 +29,21 @@ def run(
     hp: Any,
     trial: TrialContext,
     *,
-    direction: Direction,
     epochs: int,
-    incumbent: float | None,
+    incumbents: Sequence[Score],
 ) -> Ending:
     """Train one configuration and save its best model in the trial's directory.
 
-    The value is the metric at the best epoch, and the saved model is the one of that epoch; where
-    the user's own `fit` returns a number or a dict, that is the value, and the model is saved as
-    `fit` left it. A model that does not beat `incumbent` is not saved.
+    The metrics are those of the best epoch, and the saved model is the one of that epoch; where
+    the user's own `fit` returns a number or a dict, that is the result, and the model is saved as
+    `fit` left it. A model that is none of the best beside `incumbents` is not saved.
 
     Args:
         code: The user's entry points.
         hp: KerasTuner's HyperParameters, holding the configuration.
         trial: Where to report.
-        direction: Which values of the metric are better.
         epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
-        incumbent: The study's best value so far.
+        incumbents: What counts of the study's best trials so far.
 
     Raises:
         UnknownMetric: The training does not measure the study's metric.
@@ -52,16 +52,22 @@ def run(
     model = code.hypermodel.build(hp)
     if model is None:
         raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
-    recorder = make_recorder(trial, direction)
+    recorder = make_recorder(trial)
     result = _fit(code, hp, model, recorder, epochs)
     if not recorder.resumption.is_complete:
         trial.stop_if_told()
     metrics, step = _read_result(result, recorder, trial.metric)
+    metrics = {
+        **metrics,
+        **measure(trial.aims.metrics, recorder.best_model or model, recorder.times),
+    }
     if recorder.best_weights is not None and step == recorder.best_step:
         # The one that was trained: a user's fit may train a model around the built one.
         recorder.best_model.set_weights(recorder.best_weights)
-    value = metrics[trial.metric]
-    if direction.better(value, incumbent):
+    missing = [name for name in trial.aims.metrics if name not in metrics]
+    if missing:
+        raise UnknownMetric(unknown_metric_message(missing[0], metrics))
+    if trial.aims.joins(trial.aims.score(metrics), incumbents):
         save_model(model, trial.directory)
     return Ending(Cause.RETURNED, metrics, step)
 
@@ -201,7 +207,7 @@ def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, flo
         return {metric: float(result)}, None
     if isinstance(result, Mapping):
         metrics = as_metrics(result)
-        if metric not in metrics:
+        if metric not in metrics and metric not in MEASURED:
             raise UnknownMetric(unknown_metric_message(metric, metrics))
         return metrics, None
     if recorder.best_step is not None:
@@ -213,7 +219,7 @@ def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, flo
     history = getattr(result, "history", None)
     if isinstance(history, Mapping) and history:
         log.warning("fit() did not pass the callbacks on: the last epoch counts, not the best.")
-        return last_of_history(history, metric)
+        return last_of_history(history, next(iter(history)) if metric in MEASURED else metric)
     raise TypeError(
         f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
         "of model.fit, a number, or a dict of metrics"

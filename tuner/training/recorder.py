@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.trial import Direction
+from ..core.aims import MEASURED
 from .checkpoint import Checkpoints
 from .context import TrialContext, UnknownMetric, as_metrics, unknown_metric_message
+from .measured import EpochTimes, measure
 from .resumption import Resumption, watch_callback_lists
 
 
-def make_recorder(trial: TrialContext, direction: Direction) -> Any:
+def make_recorder(trial: TrialContext) -> Any:
     """A Keras callback for one trial.
 
     It reports each epoch to the study, and has the best one's step, metrics and weights. Its
     `resumption` stops the training when told to, writes the checkpoints, and takes it up again.
+
+    The best epoch is that of the first goal that the training itself measures, among those that
+    keep the constraints that it measures. Where it measures no goal, it is the last one.
     """
     import keras
 
     watch_callback_lists()
+    aims = trial.aims.of_epochs
+    wanted = [name for name in trial.aims.metrics if name not in MEASURED]
 
     class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
         step = 0
@@ -32,27 +38,39 @@ def make_recorder(trial: TrialContext, direction: Direction) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.seen = set()
+            self.times = EpochTimes()
             self._reports: list[tuple[int, dict[str, float]]] = []
             self.resumption = Resumption(trial, self, Checkpoints(trial.directory))
+
+        def on_train_begin(self, _logs: Any = None) -> None:
+            self.times.begin()
+
+        def on_epoch_begin(self, _epoch: int, _logs: Any = None) -> None:
+            self.times.begin()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if not self.resumption.is_told:
                 trial.stop_if_told()  # a training loop of the user's own calls us
+            self.times.end()
             metrics = as_metrics(logs or {})
             self.seen.update(metrics)
             # Validation may come every few epochs only (`validation_freq`), or in a later phase.
             validated = any(name.startswith("val_") for name in metrics)
-            may_come = trial.metric.startswith("val_") and not validated
-            if trial.metric not in self.seen and not may_come:
-                raise UnknownMetric(unknown_metric_message(trial.metric, self.seen))
+            for name in wanted:
+                may_come = name.startswith("val_") and not validated
+                if name not in self.seen and not may_come:
+                    raise UnknownMetric(unknown_metric_message(name, self.seen))
+            metrics.update(measure(trial.aims.metrics, self.model, self.times))
             # A user's fit may train in two phases; its second one starts from epoch 0 again.
             self.step = max(self.step, epoch) + 1
             self._reports.append((self.step, metrics))
             trial.report(self.step, **metrics)
-            if trial.metric not in metrics:
+            if not set(aims.metrics) <= set(metrics):
                 return
-            best = self.best_metrics[trial.metric] if self.best_step else None
-            if direction.better(metrics[trial.metric], best):
+            score = aims.score(metrics)
+            before = [aims.score(self.best_metrics)] if self.best_step else []
+            as_good = not aims.goals and all(score.violation <= each.violation for each in before)
+            if as_good or aims.joins(score, before):
                 self.best_step, self.best_metrics = self.step, metrics
                 self.best_model, self.best_weights = self.model, self.model.get_weights()
 
@@ -62,6 +80,7 @@ def make_recorder(trial: TrialContext, direction: Direction) -> Any:
                 "step": self.step,
                 "seen": sorted(self.seen),
                 "reports": list(self._reports),
+                "epoch_seconds": list(self.times.seconds),
                 "best": None
                 if self.best_step is None
                 else (
@@ -77,6 +96,7 @@ def make_recorder(trial: TrialContext, direction: Direction) -> Any:
             self.step = memory["step"]
             self.seen = set(memory["seen"])
             self._reports = list(memory["reports"])
+            self.times.seconds = list(memory["epoch_seconds"])
             if memory["best"] is not None:
                 self.best_step, self.best_metrics, self.best_weights, place = memory["best"]
                 self.best_model = models[place]

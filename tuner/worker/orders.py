@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.aims import Aims
 from ..core.resources import Placement
-from ..core.trial import AttemptId, Direction, Halt, Params
+from ..core.trial import AttemptId, Halt, Params, Score
 from ..model_file import ObjectiveSource
 
 
@@ -20,8 +21,7 @@ class StudyBrief:
         directory: The study directory, as the workers see it.
         working_directory: Where the user gave the command; the user's relative paths start here.
         source: Where the user's code is.
-        metric: The metric to optimise.
-        direction: Which of its values are better.
+        aims: What to optimise, and what to keep to.
         epochs: How many epochs to train at most; None leaves it to the user's code.
         trial_timeout_seconds: An attempt that runs longer is killed; None for no limit.
         deterministic: Whether TensorFlow is to use deterministic operations only.
@@ -33,8 +33,7 @@ class StudyBrief:
     directory: str
     working_directory: str
     source: ObjectiveSource
-    metric: str
-    direction: Direction
+    aims: Aims
     epochs: int | None
     trial_timeout_seconds: float | None
     deterministic: bool
@@ -52,7 +51,8 @@ class AttemptOrder:
         space: The search space in its JSON form.
         placement: The cores and devices that the attempt holds.
         seed: For every random number generator of the training.
-        incumbent: The best value so far; a model that does not beat it need not be kept.
+        incumbents: What counts of the best trials so far; a model that is none of the best beside
+            them need not be kept.
         resume_from: The last step that the trial has reported; it goes on from its newest
             checkpoint up to there, if it has one. None for a trial that has reported nothing.
     """
@@ -63,7 +63,7 @@ class AttemptOrder:
     space: tuple[Mapping[str, object], ...]
     placement: Placement
     seed: int
-    incumbent: float | None
+    incumbents: tuple[Score, ...]
     resume_from: int | None = None
 
     @property

@@ -126,7 +126,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         params=order.params,
         seed=order.seed,
         directory=order.directory,
-        metric=brief.metric,
+        aims=brief.aims,
         epochs=brief.epochs,
         resumed_from=order.resume_from,
         checkpoint_every=brief.checkpoint_every,
@@ -145,9 +145,8 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
             code,
             hp,
             trial,
-            direction=brief.direction,
             epochs=brief.epochs or 1,
-            incumbent=order.incumbent,
+            incumbents=order.incumbents,
         )
     finally:
         new = _declarations(hp)[declared:]
@@ -245,10 +244,18 @@ def _plain_constants(code: UserCode) -> dict[str, object]:
             "memory_bytes=…) or a dict of the same"
         )
     allowed = {
-        "OBJECTIVE": (str, "the name of a metric"),
+        "OBJECTIVE": (str, "the name of a metric, or a list of them"),
+        "CONSTRAINTS": (str, "a text such as 'params<2e6', or a list of them"),
         "DIRECTION": (str, "'max' or 'min'"),
         "EPOCHS": (int, "a whole number from 1 on"),
     }
+    for name in ("OBJECTIVE", "CONSTRAINTS"):
+        several = constants.get(name)
+        if isinstance(several, list | tuple) and several:
+            if not all(isinstance(each, str) for each in several):
+                raise ModelFileError(f"{name} is {several!r}; allowed is a list of texts")
+            constants[name] = tuple(several)
+            del allowed[name]
     for name, (kind, words) in allowed.items():
         value = constants.get(name)
         if name in constants and (not isinstance(value, kind) or isinstance(value, bool)):

@@ -1,0 +1,153 @@
+"""Several objectives, constraints and confirmation, from the command line to the files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from real_runs import Hptune, trials, wait_for
+
+from tuner import Study
+
+LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")
+
+TWO = """\
+def objective(hp, trial):
+    x, y = hp.Float("x", 0, 1), hp.Float("y", 0, 1)
+    (trial.checkpoint_dir / "weights.txt").write_text(str(trial.number))
+    return {"quality": x + y, "params": x * 1000}
+"""
+
+NOISY = """\
+import random, time
+DIRECTION = "max"
+
+def objective(hp, trial):
+    x = hp.Float("x", 0, 1)
+    (trial.checkpoint_dir / "weights.txt").write_text(str(trial.number))
+    time.sleep(0.2)
+    return {"value": x + random.Random(trial.seed).gauss(0, 0.2)}
+"""
+
+
+def front_of(found: list[dict[str, Any]]) -> set[int]:
+    values = {t["number"]: json.loads(t["metrics"]) for t in found}
+    return {
+        one
+        for one, v in values.items()
+        if not any(
+            other != one and w["quality"] >= v["quality"] and w["params"] <= v["params"]
+            for other, w in values.items()
+        )
+    }
+
+
+def weights(path: Path) -> str:
+    return (path / "checkpoint" / "weights.txt").read_text()
+
+
+def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune) -> None:
+    model = hptune.file("model.py", TWO)
+    aims = ("--objective", "quality:max", "--objective", "params")
+    ended = hptune("run", model, *LIGHT, *aims, "--trials", "16")
+    assert ended.code == 0, ended.err
+    expected = front_of(trials(hptune.study()))
+    assert len(expected) > 2
+    assert f"and {len(expected) - 1} more on the Pareto front" in ended.out
+
+    shelves = {int(p.name): p for p in (hptune.study() / "best").iterdir() if p.name.isdecimal()}
+    assert set(shelves) == expected
+    assert all(weights(path) == str(number) for number, path in shelves.items())
+    data = json.loads(hptune("best", "study", "--json").out)
+    assert {each["trial"] for each in data["front"]} == expected
+    assert data["best"] == {k: v for k, v in data["front"][0].items() if k != "model"}
+    assert weights(hptune.study() / "best") == str(data["best"]["trial"])
+    assert [each["metric"] for each in data["objectives"]] == ["quality", "params"]
+
+    shown = hptune("best", "study").out
+    assert f"{len(expected)} best trials of 16/16 trials, by quality, params" in shown
+    assert all(f"best/{number}/checkpoint" in shown for number in expected)
+    assert "on the Pareto front" in hptune("status", "study").out
+    table = list(csv.DictReader(io.StringIO(hptune("export", "study").out)))
+    assert {int(row["number"]) for row in table if row["front"] == "True"} == expected
+    study = Study(hptune.study())
+    assert {trial.number for trial in study.best_trials} == expected
+    assert study.best_trial.values == tuple(
+        study.best_trial.metrics[name] for name in ("quality", "params")
+    )
+
+
+def test_a_constraint_is_kept_to_and_shown(hptune: Hptune) -> None:
+    model = hptune.file("model.py", "CONSTRAINTS = ['params < 400']\n" + TWO)
+    ended = hptune("run", model, *LIGHT, "--objective", "quality:max", "--trials", "12")
+    assert ended.code == 0, ended.err
+    found = [json.loads(trial["metrics"]) for trial in trials(hptune.study())]
+    feasible = [m["quality"] for m in found if m["params"] < 400]
+    assert 0 < len(feasible) < 12
+    assert max(feasible) < max(m["quality"] for m in found), "the constraint must matter"
+    data = json.loads(hptune("best", "study", "--json").out)
+    assert data["best"]["value"] == max(feasible)
+    assert data["constraints"] == ["params < 400"]
+    broken = 12 - len(feasible)
+    assert f"{broken} trials broke a constraint" in hptune("status", "study").out
+    assert ended.err.count("infeasible: params is") == broken
+    table = list(csv.DictReader(io.StringIO(hptune("export", "study").out)))
+    assert sum(float(row["violation"]) > 0 for row in table) == broken
+
+
+def test_where_nothing_keeps_the_constraint_the_nearest_is_shown_as_what_it_is(
+    hptune: Hptune,
+) -> None:
+    model = hptune.file("model.py", TWO)
+    aims = ("--objective", "quality:max", "--constraint", "params<-1000")
+    ended = hptune("run", model, *LIGHT, *aims, "--trials", "5")
+    assert ended.code == 0, ended.err
+    least = min(json.loads(trial["metrics"])["params"] for trial in trials(hptune.study()))
+    for shown in (ended.out, hptune("best", "study").out, hptune("status", "study").out):
+        assert f"infeasible: params is {least:.6g}, allowed is < -1000" in shown
+
+
+def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune) -> None:
+    model = hptune.file("model.py", NOISY)
+    run = hptune.start("run", model, *LIGHT, "--trials", "8", "--confirm", "2", "--workers", "1")
+
+    def confirming() -> bool:
+        if not (hptune.study() / "study.db").exists():
+            return False
+        return any(
+            trial["origin"].startswith("confirm") and trial["state"] == "COMPLETE"
+            for trial in trials(hptune.study())
+        )
+
+    wait_for(confirming, "a confirmation")
+    run.interrupt()
+    assert run.wait().code == 130
+    ended = hptune("resume", "study")
+    assert ended.code == 0, ended.err
+    found = trials(hptune.study())
+    assert len(found) == 12
+    best = sorted(found[:8], key=lambda trial: -trial["value"])[:2]
+    means = {}
+    for trial in best:
+        again = [t for t in found if t["origin"] == f"confirm of {trial['number']}"]
+        assert len(again) == 2
+        assert all(each["params"] == trial["params"] for each in again)
+        values = [each["value"] for each in (trial, *again)]
+        assert len(set(values)) == 3, "other seeds"
+        means[trial["number"]] = sum(values) / 3
+    winner = max(means, key=lambda number: means[number])
+    data = json.loads(hptune("best", "study", "--json").out)
+    assert data["best"]["confirmed"]["trials"][0] == winner
+    assert abs(data["best"]["confirmed"]["means"][0] - means[winner]) < 1e-12
+    assert weights(hptune.study() / "best") == str(data["best"]["trial"])
+    assert "±" in hptune("best", "study").out
+    assert [p.parent.name for p in (hptune.study() / "trials").glob("*/checkpoint")] in (
+        [],
+        [str(data["best"]["trial"])],
+    )
+    refused = hptune("resume", "study", "--trials", "9", "--confirm-repeats", "5")
+    assert refused.code == 2
+    assert "--confirm-repeats 2" in refused.err

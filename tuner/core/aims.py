@@ -1,0 +1,156 @@
+"""What a study aims at: one goal or several, and constraints; and which result is better."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from .trial import Direction, Goal, Score, Trial
+
+MEASURED = ("params", "seconds_per_epoch", "model_bytes")
+"""What hptune measures of every Keras trial by itself, where a goal or a constraint names it:
+trainable parameters, the mean time of an epoch (without the first, which compiles, if there are
+more), and the size of all weights."""
+
+_TIE = 2.0**-52
+
+
+class Comparison(enum.StrEnum):
+    """How a constraint compares."""
+
+    LESS = "<"
+    AT_MOST = "<="
+    MORE = ">"
+    AT_LEAST = ">="
+
+    @property
+    def holds(self) -> Callable[[float, float], bool]:
+        """Whether a value stands in this relation to a bound."""
+        return _HOLDS[self]
+
+
+_HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
+    Comparison.LESS: operator.lt,
+    Comparison.AT_MOST: operator.le,
+    Comparison.MORE: operator.gt,
+    Comparison.AT_LEAST: operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a metric must keep to.
+
+    Attributes:
+        metric: The metric.
+        comparison: How it must compare with the bound.
+        bound: A finite number.
+    """
+
+    metric: str
+    comparison: Comparison
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.comparison} {self.bound:g}"
+
+    def violation(self, value: float) -> float:
+        """By how much the value breaks the constraint, as a part of the bound; 0 if it does not.
+
+        >>> Constraint("params", Comparison.AT_MOST, 200.0).violation(250.0)
+        0.25
+        """
+        if self.comparison.holds(value, self.bound):
+            return 0.0
+        # A value on the very bound breaks a strict constraint by next to nothing.
+        return max(abs(value - self.bound) / (abs(self.bound) or 1.0), _TIE)
+
+
+@dataclass(frozen=True, slots=True)
+class Aims:
+    """The goals of a study and its constraints.
+
+    A result that keeps the constraints is better than one that does not; of two that break them,
+    the one that does so by less (Deb 2000, "An efficient constraint handling method"). Otherwise
+    a result is better if it is as good in every goal, and better in one (Pareto dominance).
+
+    Attributes:
+        goals: What to optimise, one or more, of different metrics. The first is the one that
+            counts where only one can: it decides the best epoch, and which model comes first.
+        constraints: What to keep to.
+    """
+
+    goals: tuple[Goal, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    def __str__(self) -> str:
+        goals = ", ".join(map(str, self.goals))
+        kept = " and ".join(map(str, self.constraints))
+        return f"{goals}, {kept}" if kept else goals
+
+    @property
+    def goal(self) -> Goal:
+        """The first goal."""
+        return self.goals[0]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics that a result needs, the goals' first."""
+        goals = [goal.metric for goal in self.goals]
+        return tuple(dict.fromkeys([*goals, *(each.metric for each in self.constraints)]))
+
+    @property
+    def trained(self) -> Goal | None:
+        """The first goal that the training itself measures."""
+        return next((goal for goal in self.goals if goal.metric not in MEASURED), None)
+
+    @property
+    def of_epochs(self) -> Aims:
+        """What decides which epoch is the best: of what the training itself measures."""
+        return Aims(
+            () if self.trained is None else (self.trained,),
+            tuple(each for each in self.constraints if each.metric not in MEASURED),
+        )
+
+    def score(self, metrics: Mapping[str, float]) -> Score:
+        """What counts of a result that has all `metrics`."""
+        return Score(
+            tuple(metrics[goal.metric] for goal in self.goals),
+            sum(each.violation(metrics[each.metric]) for each in self.constraints),
+        )
+
+    def judged(self, trial: Trial) -> Trial:
+        """The trial with what follows from its metrics: the further values, and the violation."""
+        if not set(self.metrics) <= set(trial.metrics):
+            return trial
+        score = self.score(trial.metrics)
+        return replace(trial, further=score.values[1:], violation=score.violation)
+
+    def covers(self, one: Score, other: Score) -> bool:
+        """Whether nothing speaks for the other result once there is this one; so do equal ones."""
+        if one.violation != other.violation:
+            return one.violation < other.violation
+        return not any(
+            goal.direction.better(that, this)
+            for goal, this, that in zip(self.goals, one.values, other.values, strict=True)
+        )
+
+    def joins(self, score: Score, front: Iterable[Score]) -> bool:
+        """Whether a result is one of the best beside these."""
+        return not any(self.covers(each, score) for each in front)
+
+    def broken(self, metrics: Mapping[str, float]) -> list[str]:
+        """The constraints that a result breaks, in words."""
+        return [
+            f"{each.metric} is {metrics[each.metric]:.6g}, allowed is {each.comparison} "
+            f"{each.bound:g}"
+            for each in self.constraints
+            if each.metric in metrics and each.violation(metrics[each.metric])
+        ]
+
+    def first_goal_key(self, score: Score) -> float:
+        """Sorts results by the first goal, the best first."""
+        value = score.values[0]
+        return value if self.goal.direction is Direction.MIN else -value

@@ -1,0 +1,193 @@
+"""Which trials are the best, and whose models are worth keeping.
+
+The engine and whoever reads a ledger ask the same class, so that they never disagree.
+"""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .aims import Aims
+from .trial import Attempt, Score, Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A configuration that was trained again, with other seeds.
+
+    Attributes:
+        trials: All complete trials of it, the first one first.
+        failed: How many of the repeats failed.
+        mean: The mean of their scores.
+        deviations: The standard deviation of each goal's values (n - 1 in the denominator); 0
+            where there is but one.
+    """
+
+    trials: tuple[Trial, ...]
+    failed: int
+    mean: Score
+    deviations: tuple[float, ...]
+
+
+class Ranking:
+    """The best trials of a study, kept up to date.
+
+    By their values at first: with one goal the best trial, the first to end of equally good ones;
+    with several the Pareto front. Once configurations were confirmed (trained again, see
+    `wanting`), by the means of those that were, for a single value may be luck; configurations of
+    which a repeat failed come after the others.
+
+    Args:
+        aims: What is better.
+    """
+
+    def __init__(self, aims: Aims) -> None:
+        self._aims = aims
+        self._complete: dict[int, Trial] = {}
+        self._expected: dict[int, set[int]] = {}
+        self._repeats: dict[int, list[Trial]] = {}
+        self._confirmed: dict[int, Confirmation] = {}
+        self._best: list[tuple[Score, Trial]] = []
+        self._pending: set[int] = set()
+
+    @classmethod
+    def of(cls, aims: Aims, trials: Iterable[Trial], attempts: Iterable[Attempt]) -> Ranking:
+        """The ranking of a ledger's trials, which come in the order of their ends."""
+        ended_at = {attempt.id.trial: attempt.ended_at or 0.0 for attempt in attempts}
+        ranking = cls(aims)
+        ordered = sorted(trials, key=lambda t: (ended_at.get(t.number, 0.0), t.number))
+        for trial in ordered:
+            ranking.expect(trial)
+        for trial in ordered:
+            ranking.over(trial)
+        return ranking
+
+    # --- in -----------------------------------------------------------------------------------
+
+    def expect(self, trial: Trial) -> None:
+        """There is this trial; what it confirms waits for its end."""
+        if trial.confirms is not None:
+            self._expected.setdefault(trial.confirms, set()).add(trial.number)
+
+    def over(self, trial: Trial) -> None:
+        """Take note of a trial that is over; others are not looked at."""
+        if not trial.state.is_final:
+            return
+        of = trial.confirms
+        if of is not None and of in self._complete:
+            self._repeat(of, trial)
+        elif trial.state is TrialState.COMPLETE:
+            self._complete[trial.number] = trial
+            if not self._confirmed:
+                self._best = self._joined(self._best, trial.score, trial)
+
+    def _repeat(self, of: int, trial: Trial) -> None:
+        repeats = self._repeats.setdefault(of, [])
+        repeats.append(trial)
+        if trial.state is TrialState.COMPLETE:
+            self._pending.add(trial.number)
+        if len(repeats) < len(self._expected.get(of, ())):
+            return
+        measured = [each for each in repeats if each.state is TrialState.COMPLETE]
+        self._confirmed[of] = _confirmation(
+            self._complete[of], measured, failed=len(repeats) - len(measured)
+        )
+        kept = self.kept
+        self._pending.difference_update(each.number for each in repeats)
+        fewest = min(each.failed for each in self._confirmed.values())
+        self._best, before = [], {trial.number: trial for _, trial in self._best}
+        for confirmation in self._confirmed.values():
+            if confirmation.failed == fewest:
+                # The one among them whose model is still there; else nobody has a model of it.
+                there = [each for each in confirmation.trials if each.number in kept]
+                chosen = next((each for each in there if each.number in before), None)
+                chosen = chosen or self._first_of(there or confirmation.trials[:1])
+                self._best = self._joined(self._best, confirmation.mean, chosen)
+
+    def _first_of(self, trials: Iterable[Trial]) -> Trial:
+        best: list[tuple[Score, Trial]] = []
+        for trial in trials:
+            best = self._joined(best, trial.score, trial)
+        return best[0][1]
+
+    def _joined(
+        self, best: list[tuple[Score, Trial]], score: Score, trial: Trial
+    ) -> list[tuple[Score, Trial]]:
+        aims = self._aims
+        if not aims.joins(score, (each for each, _ in best)):
+            return best
+        stay = [each for each in best if not aims.covers(score, each[0])]
+        return sorted([*stay, (score, trial)], key=lambda each: aims.first_goal_key(each[0]))
+
+    # --- out ----------------------------------------------------------------------------------
+
+    @property
+    def best(self) -> tuple[Trial, ...]:
+        """The best trials, the best of the first goal first; one at most for a single goal."""
+        return tuple(trial for _, trial in self._best)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """What counts of each of the best: means, where they were confirmed."""
+        return tuple(score for score, _ in self._best)
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The trials whose models are needed, or may be."""
+        return frozenset({*(trial.number for _, trial in self._best), *self._pending})
+
+    def confirmation(self, trial: Trial) -> Confirmation | None:
+        """What is known of a trial's configuration from training it again."""
+        return self._confirmed.get(trial.number if trial.confirms is None else trial.confirms)
+
+    @property
+    def confirmed(self) -> Mapping[int, Confirmation]:
+        """All confirmed configurations, by the number of their first trial."""
+        return self._confirmed
+
+    def wanting(self, count: int, repeats: int) -> list[Trial]:
+        """The trials to be confirmed, each as often as it still needs, the best first.
+
+        The `count` best by their own values, or, with several goals, so many of the front; those
+        that break a constraint only if all do.
+
+        Args:
+            count: How many configurations to confirm.
+            repeats: How often to train each of them again.
+        """
+        if not count:
+            return []
+        front: list[tuple[Score, Trial]] = []
+        if len(self._aims.goals) > 1:
+            for trial in self._complete.values():
+                front = self._joined(front, trial.score, trial)
+            best = [trial for _, trial in front[:count]]
+        else:
+            best = heapq.nsmallest(
+                count,
+                self._complete.values(),
+                key=lambda t: (t.violation, self._aims.first_goal_key(t.score)),
+            )
+        if any(not trial.violation for trial in best):
+            best = [trial for trial in best if not trial.violation]
+        missing = {t.number: repeats - len(self._expected.get(t.number, ())) for t in best}
+        return [trial for trial in best for _ in range(missing[trial.number])]
+
+
+def _confirmation(first: Trial, measured: list[Trial], *, failed: int) -> Confirmation:
+    trials = (first, *measured)
+    columns = list(zip(*(trial.values for trial in trials), strict=True))
+    return Confirmation(
+        trials=trials,
+        failed=failed,
+        mean=Score(
+            tuple(statistics.fmean(column) for column in columns),
+            statistics.fmean(trial.violation for trial in trials),
+        ),
+        deviations=tuple(
+            statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns
+        ),
+    )

@@ -1,0 +1,68 @@
+"""What hptune measures of a Keras trial by itself: `core.aims.MEASURED`."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+
+class EpochTimes:
+    """How long epochs take.
+
+    The first one of a process compiles the model, so it counts only while there is no other.
+
+    Attributes:
+        seconds: Of all that count, in this process and in those that trained before it.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._first_seconds: float | None = None
+        self._since = time.perf_counter()
+
+    def begin(self) -> None:
+        """An epoch begins."""
+        self._since = time.perf_counter()
+
+    def end(self) -> None:
+        """An epoch ends; the next one may begin without a word."""
+        now = time.perf_counter()
+        if self._first_seconds is None:
+            self._first_seconds = now - self._since
+        else:
+            self.seconds.append(now - self._since)
+        self._since = now
+
+    @property
+    def mean_seconds(self) -> float:
+        """The mean; where no epoch was seen, all the time there was."""
+        if self.seconds:
+            return sum(self.seconds) / len(self.seconds)
+        if self._first_seconds is not None:
+            return self._first_seconds
+        return time.perf_counter() - self._since
+
+
+def measure(names: Iterable[str], model: Any, times: EpochTimes) -> dict[str, float]:
+    """Those of the named metrics that hptune knows by itself.
+
+    Args:
+        names: Of any metrics.
+        model: A Keras model whose weights are built.
+        times: How long its epochs took.
+    """
+    known = {
+        "params": lambda: float(sum(math.prod(w.shape) for w in model.trainable_weights)),
+        "seconds_per_epoch": lambda: times.mean_seconds,
+        "model_bytes": lambda: float(sum(_bytes_of(w) for w in model.weights)),
+    }
+    return {name: known[name]() for name in names if name in known}
+
+
+def _bytes_of(weight: Any) -> float:
+    # bfloat16 and float8_e4m3fn are no types of NumPy's; bool has no number in it.
+    bits = re.search(r"\d+", str(weight.dtype))
+    return float(math.prod(weight.shape)) * (int(bits[0]) / 8 if bits else 1)
