@@ -11,9 +11,10 @@ from .core.engine import Engine
 from .core.messages import Ask, Command, GrowSpace, StudyOpened, Suggested, Tell
 from .core.sampler import Sampler
 from .core.space import SearchSpace
-from .core.trial import Direction, Goal, Params
+from .core.trial import Params
 from .errors import SpaceError, UsageError
 from .ledger import LedgerReader
+from .objectives import aims_of
 from .pruners import make_pruner
 from .settings import StudySettings
 from .study_directory import StudyDirectory
@@ -165,7 +166,7 @@ class _Search:
 def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
         StudySettings.from_json(facts["settings"]),
-        goal=Goal(facts["goal"]["metric"], Direction(facts["goal"]["direction"])),
+        goal=aims_of(facts).goal,
         seed=facts["seed"],
         studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
     )
