@@ -33,6 +33,8 @@ class BayesianSettings:
             near the best ones.
         climbers: From how many of the best of both the search goes on.
         around: How many of the best trials others are looked for near to.
+        worth: What counts as an improvement, in standard deviations of the (transformed) values.
+            Without it, a search that has found a valley goes on to polish its lowest point.
         model: What can be chosen about the model.
     """
 
@@ -40,6 +42,7 @@ class BayesianSettings:
     candidates: int = 512
     climbers: int = 5
     around: int = 5
+    worth: float = 0.001
     model: SurrogateSettings = field(default_factory=SurrogateSettings)
 
 
@@ -132,7 +135,7 @@ class BayesianSampler(Sampler):
         self, model: Surrogate, rng: np.random.Generator, pending: set[Hashable]
     ) -> Keyed | None:
         settings, axes = self._settings, self._axes
-        landscape = Landscape(axes, self._embedding, model.process, model.least)
+        landscape = Landscape(axes, self._embedding, model.process, model.least - settings.worth)
         best = model.best[: settings.around]
         wide = anywhere(axes, rng, settings.candidates)
         near = nearby(axes, best[rng.integers(len(best), size=settings.candidates // 2)], rng)

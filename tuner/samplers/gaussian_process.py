@@ -21,7 +21,7 @@ _ROOT5 = math.sqrt(5.0)
 _LEAST_VARIANCE = 1e-12
 _MOST_JITTER = 1e-2
 _MUCH_NOISE = 0.2
-_LEVEL_SPREAD = 1.0
+_LEVEL_SPREAD = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,7 +280,10 @@ def _level(shares: Floats, targets: Floats) -> float:
     GPML eq. 2.42, for one constant as the basis function.
 
     Values of points that lie close together count little more than one of them would: a search
-    leaves many where values are low, and these say nothing about the rest of the space.
+    leaves many where values are low, and these say nothing about the rest of the space. The
+    belief pulls the other way, so that it looks better to a search the longer it stays in one
+    place: with a spread of 1 searches stayed for good in the first valley, with a level of 0 they
+    left too early.
 
     Args:
         shares: The inverse of the covariance, summed over its columns.

@@ -14,6 +14,7 @@ from .observations import Observations, Tier
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
 _STEPS = 40
+_SURE = 64
 _KERNELS_KEPT = 16
 
 
@@ -76,11 +77,16 @@ class Learner:
         rows, losses, counts = seen.rows[over], comparable(seen), seen.counts[over]
         until = _on_schedule(len(rows))
         kernel = self._kernel(rows[:until], losses[:until], counts[:until])
+        targets = standardised(losses)
         kept = _telling(losses, self._settings.most_known)
-        rows, targets = rows[kept], standardised(losses)[kept]
+        rows, targets = rows[kept], targets[kept]
         features = self._features(rows)
         process = GaussianProcess(
-            kernel, self._embedding.groups, features, targets, counts=counts[kept]
+            kernel,
+            self._embedding.groups,
+            features,
+            targets,
+            counts=counts[kept],
         )
         best = rows[np.argsort(targets, kind="stable")]
         found = Surrogate(process, float(process.predict(features)[0].min()), best)
@@ -113,7 +119,8 @@ class Learner:
         starts = beliefs.starts(self._embedding.parameters)
         half = _on_schedule(min(len(rows) // 2, self._settings.most_fitted))
         if half > 2:
-            starts = (self._kernel(rows[:half], losses[:half], counts[:half]), starts[1])
+            known = self._kernel(rows[:half], losses[:half], counts[:half])
+            starts = (known, *starts[1:]) if half < _SURE else (known,)
         kernel = posterior.mode(starts, steps=_STEPS)
         if len(self._kernels) >= _KERNELS_KEPT:
             del self._kernels[next(iter(self._kernels))]
@@ -123,7 +130,7 @@ class Learner:
 
 def _on_schedule(count: int) -> int:
     """The last number of observations up to this one to which a kernel is fitted: ever rarer."""
-    return count - count % (1 << max(0, count.bit_length() - 6))
+    return count - count % (1 << max(0, count.bit_length() - 5))
 
 
 def _telling(losses: Floats, most: int) -> Integers:
