@@ -172,6 +172,7 @@ def test_killed_in_any_epoch_it_ends_the_same(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_other_backends_too(tmp_path: Path, backend: str) -> None:
     if importlib.util.find_spec(backend) is None:

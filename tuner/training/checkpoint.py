@@ -26,8 +26,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ..study_directory import sync_directory
-
 log = logging.getLogger(__name__)
 
 KEPT = 2
@@ -70,7 +68,9 @@ class Checkpoints:
         self._directory = trial_directory / "resume"
 
     def write(self, step: int, state: object) -> None:
-        """Keep the state as it is after `step` epochs; it is on disk when this returns.
+        """Keep the state as it is after `step` epochs; its bytes are on disk when this returns.
+
+        Its name may not be yet, so that a power cut may bring back the checkpoint before.
 
         Args:
             step: Epochs done; a checkpoint of the same step is replaced.
@@ -92,7 +92,6 @@ class Checkpoints:
             except BaseException:
                 fresh.unlink(missing_ok=True)
                 raise
-            sync_directory(self._directory)
         self._remove_old()
 
     def newest(self) -> tuple[int, Any] | None:

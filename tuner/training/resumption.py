@@ -28,8 +28,11 @@ from .randomness import seed_epoch
 
 log = logging.getLogger(__name__)
 
-SHARE_OF_TIME = 0.03
-"""Checkpoints take no more of the training's time than this, unless the user says how often."""
+SHARE_OF_TIME = 0.025
+"""Checkpoints take about this much of the training's time, unless the user says how often.
+
+What is measured of them is not quite all of their cost; in all it stays under 3 %.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Resumption:
         self._checkpoints = checkpoints
         self._begin_with: TrainingState | None = None
         self._budget = _Budget(trial.checkpoint_every)
-        self._possible = True
+        self._possible = trial.checkpoint_every != 0
         self._phase = -1
         self._models: list[Any] = []
         self._histories: list[dict[str, Any]] = []
