@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.core.aims import Aims
 from tuner.core.engine import Engine
 from tuner.core.messages import Event, Reported, StopRequested, StudyOpened, Verdict
 from tuner.core.pruner import HalvingMode, PrunerSettings
@@ -110,7 +111,7 @@ class _Recorder:
     def set_facts(self, facts: Mapping[str, object]) -> None:
         raise AssertionError(f"nothing grows the space, and yet there is {facts}")
 
-    def keep_best(self, trial: Trial) -> None:
+    def keep_best(self, trials: Sequence[Trial]) -> None:
         pass
 
     def discard(self, number: int) -> None:
@@ -158,8 +159,7 @@ def own(
             directory="",
             working_directory="",
             source=ObjectiveSource(SourceKind.FILE, ""),
-            metric=GOAL.metric,
-            direction=GOAL.direction,
+            aims=Aims((GOAL,)),
             epochs=task.epochs,
             trial_timeout_seconds=None,
             deterministic=True,
@@ -172,7 +172,7 @@ def own(
         StudyOpened(
             at=begun,
             trials=PLENTY,
-            goal=GOAL,
+            aims=Aims((GOAL,)),
             seed=seed,
             resources=Resources(),
             max_failures=None,
