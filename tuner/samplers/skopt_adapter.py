@@ -35,6 +35,8 @@ class SkoptSampler(Sampler):
 
     - Parameters with many values are positions on their own scale (Real), steps and ordered
       choices are numbered (Integer), words and truth values are categories (Categorical).
+    - The expected improvement decides, as for scikit-optimize's forests; its default for the
+      Gaussian process remembers how earlier suggestions fared, and nothing is remembered here.
     - Inactive parameters stand at their defaults, for scikit-optimize knows no conditions.
     - Trials that run are told with the best value so far (a constant liar, its `cl_min`); FAILED
       ones with the worst, and PRUNED ones with what they had reached, but at best the median.
