@@ -69,12 +69,14 @@ class Watched:
         self.attempts: dict[object, Attempt] = {}
         self.ended: list[Trial] = []
         self.discarded: set[int] = set()
-        self.idle_while_work_waits = 0
+        self.idle_while_work_waits = 0.0
+        self._idle_since: float | None = None
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
         self.events.extend(events)
+        self._note_idleness(events[-1].at)
         self.attempts.update((attempt.id, attempt) for attempt in attempts)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
@@ -86,14 +88,20 @@ class Watched:
     def discard(self, number: int) -> None:
         self.discarded.add(number)
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
-        self.engine.validate()
-        self.ended.extend(ended)
+    def _note_idleness(self, now: float) -> None:
+        # A suggestion that is on its way takes no time here.
+        if self._idle_since is not None:
+            self.idle_while_work_waits += now - self._idle_since
+        picture = self.engine.picture
         is_over = picture.stopping or not picture.running
         more_to_come = sum(picture.counts.values()) < TRIALS
         waits = picture.counts.get(TrialState.WAITING, 0) or more_to_come
-        if not is_over and waits and picture.cpus_held < picture.cpus:
-            self.idle_while_work_waits += 1
+        is_idle = not is_over and waits and picture.cpus_held < picture.cpus
+        self._idle_since = now if is_idle else None
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        self.engine.validate()
+        self.ended.extend(ended)
 
 
 def study(
