@@ -166,7 +166,7 @@ class _Search:
 def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
         StudySettings.from_json(facts["settings"]),
-        goal=aims_of(facts).goal,
+        aims=aims_of(facts),
         seed=facts["seed"],
         studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
     )

@@ -129,7 +129,7 @@ def _start(
     settings: StudySettings, directory: StudyDirectory, watch: Watch, client: Any
 ) -> RunResult:
     # Fails on an unknown name before seconds are spent on reading the model.
-    sampler_maker(settings, goal=Goal("", Direction.MAX), seed=0)(SearchSpace())
+    sampler_maker(settings, aims=Aims((Goal("", Direction.MAX),)), seed=0)(SearchSpace())
     if settings.search == "grid" and settings.priors:
         raise UsageError("a grid goes through all values alike and heeds no prior; leave it out")
     _checked_pruner(settings, settings.epochs or _PLENTY, Aims((Goal("", Direction.MAX),)))
@@ -344,9 +344,7 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
     loop = StudyLoop(
         engine=engine,
         recorder=home.ledger,
-        make_sampler=sampler_maker(
-            settings, goal=plan.aims.goal, seed=plan.seed, studies=plan.studies
-        ),
+        make_sampler=sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies),
         space=plan.space,
         executor=executor,
         clock=clock,

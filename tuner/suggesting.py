@@ -14,12 +14,13 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from .core.aims import Aims
 from .core.clock import Clock
 from .core.earlier import EarlierStudy
 from .core.messages import Event, Suggested
 from .core.sampler import Sampler
 from .core.space import SearchSpace
-from .core.trial import Goal, Suggestion, Trial
+from .core.trial import Suggestion, Trial
 from .errors import HptuneError, StudyError
 from .samplers import SamplerOptions, make_sampler
 from .settings import StudySettings
@@ -32,7 +33,7 @@ ASK_AHEAD = 0.125
 
 
 def sampler_maker(
-    settings: StudySettings, *, goal: Goal, seed: int, studies: Sequence[EarlierStudy] = ()
+    settings: StudySettings, *, aims: Aims, seed: int, studies: Sequence[EarlierStudy] = ()
 ) -> Callable[[SearchSpace], Sampler]:
     """What makes the study's sampler for a space; the same one whenever the study is looked at."""
 
@@ -40,7 +41,8 @@ def sampler_maker(
         options = SamplerOptions(
             space=space,
             seed=seed,
-            direction=goal.direction,
+            direction=aims.goal.direction,
+            further=tuple(goal.direction for goal in aims.goals[1:]),
             grid_resolution=settings.grid_resolution,
             surrogate=settings.surrogate,
             start_points=settings.start_points,

@@ -9,6 +9,7 @@ from tuner.core.space import ChoiceParameter, FloatParameter, IntParameter, Sear
 from tuner.core.trial import Direction, Params, Trial, TrialState
 from tuner.samplers.axes import Axes
 from tuner.samplers.observations import History, Observations, Tier
+from tuner.samplers.pareto import pareto_losses
 from tuner.samplers.tpe import TpeSampler
 from tuner.testing.samplers import ended
 from tuner.testing.spaces import CONDITIONAL_CONTINUUM
@@ -152,3 +153,70 @@ def test_tpe_keeps_what_it_learned_when_the_space_grows() -> None:
     # Nothing is known of the new ones: all their values come up.
     assert {params["late"] for params in answers} == {"relu", "tanh", "gelu"}
     assert len({params["units"] for params in answers}) >= 5
+
+
+# --- several objectives and constraints -------------------------------------------------------
+
+
+def of_two(number: int, x: float, *values: float, violation: float = 0.0) -> Trial:
+    return Trial(
+        number,
+        {"x": x},
+        "test",
+        TrialState.COMPLETE,
+        value=values[0],
+        further=values[1:],
+        violation=violation,
+    )
+
+
+def test_several_objectives_rank_by_fronts_and_by_the_room_within_them() -> None:
+    history = History(Axes(LINE), directions=(Direction.MIN, Direction.MAX))
+    values = [(0.0, 0.0), (1.0, 4.0), (1.2, 4.1), (9.0, 9.0), (5.0, 1.0), (9.0, 1.0)]
+    for number, each in enumerate(values):
+        history.tell(of_two(number, number / 8, *each))
+    seen = history.observations()
+    assert [int(loss) for loss in seen.losses] == [0, 0, 0, 0, 1, 2]
+    # The ends of the front first, then what has the most room around it.
+    assert sorted(range(4), key=lambda i: seen.losses[i]) == [0, 3, 2, 1]
+
+
+def test_the_scales_of_the_objectives_do_not_matter() -> None:
+    rng = np.random.default_rng(2)
+    costs = rng.random((60, 3))
+    np.testing.assert_array_equal(pareto_losses(costs), pareto_losses(costs * [1e-6, 1.0, 1e9]))
+    losses = pareto_losses(costs)
+    for i, one in enumerate(costs):
+        dominating = (costs <= one).all(axis=1) & (costs < one).any(axis=1)
+        assert (np.floor(losses[dominating]) < np.floor(losses[i])).all()
+
+
+def test_what_breaks_a_constraint_comes_after_all_that_keeps_it() -> None:
+    found = told(
+        of_two(0, 0.0, 5.0, violation=0.5),
+        of_two(1, 0.1, 1.0, violation=0.1),
+        of_two(2, 0.2, 8.0),
+        of_two(3, 0.3, 2.0),
+    )
+    assert list(np.argsort(found.losses)) == [3, 2, 1, 0]
+    assert found.tiers.tolist() == [Tier.COMPLETE] * 4
+    none_keeps_it = told(of_two(0, 0.0, 5.0, violation=0.5), of_two(1, 0.1, 9.0, violation=0.1))
+    assert list(np.argsort(none_keeps_it.losses)) == [1, 0]
+
+
+def test_tpe_searches_near_the_front() -> None:
+    space = SearchSpace((X, FloatParameter("y", 0.0, 1.0)))
+    sampler = TpeSampler(space, 0, direction=Direction.MIN, further=(Direction.MIN,))
+
+    def values(x: float, y: float) -> tuple[float, float]:
+        return x + y, (1.0 - x) + y  # the front is y = 0, for any x
+
+    answers = []
+    for number in range(70):
+        (suggestion,) = sampler.ask([number])
+        params = suggestion.params
+        answers.append((float(str(params["x"])), float(str(params["y"]))))
+        one, other = values(*answers[-1])
+        sampler.tell(Trial(number, params, "t", TrialState.COMPLETE, value=one, further=(other,)))
+    assert np.median([y for _, y in answers[30:]]) < 0.1
+    assert np.ptp([x for x, _ in answers[30:]]) > 0.5

@@ -29,7 +29,8 @@ class SamplerOptions:
         space: What to search.
         seed: The study's seed, 0 or more.
         direction: Which values are better; None where nobody said, which searches that look at
-            values must refuse.
+            values must refuse. With several objectives, of the first one.
+        further: Which values are better of the objectives after the first.
         trials: The total number of trials, for `auto`; None if it is not known.
         at_once: How many trials run at once, for `auto`.
         grid_resolution: For `grid`: how many values it takes of a parameter without steps, 2 or
@@ -43,6 +44,7 @@ class SamplerOptions:
     space: SearchSpace
     seed: int
     direction: Direction | None = None
+    further: Sequence[Direction] = ()
     trials: int | None = None
     at_once: int = 1
     grid_resolution: int | None = None
@@ -62,14 +64,17 @@ def _auto(options: SamplerOptions) -> Sampler:
 def _tpe(options: SamplerOptions) -> Sampler:
     from .tpe import TpeSampler
 
-    return TpeSampler(options.space, options.seed, direction=_direction("tpe", options))
+    direction = _direction("tpe", options)
+    return TpeSampler(options.space, options.seed, direction=direction, further=options.further)
 
 
 def _bayesian(options: SamplerOptions) -> Sampler:
     from .bayesian import BayesianSampler
 
     direction = _direction("bayesian", options)
-    return BayesianSampler(options.space, options.seed, direction=direction)
+    return BayesianSampler(
+        options.space, options.seed, direction=direction, further=options.further
+    )
 
 
 def _sobol(options: SamplerOptions) -> Sampler:
@@ -105,13 +110,23 @@ def _skopt(options: SamplerOptions) -> Sampler:
             f"{_meant(surrogate, SURROGATES)}"
         )
     direction = _direction("skopt", options)
-    return SkoptSampler(options.space, options.seed, direction=direction, surrogate=surrogate)
+    return SkoptSampler(
+        options.space,
+        options.seed,
+        direction=direction,
+        further=options.further,
+        surrogate=surrogate,
+    )
 
 
 def _optuna(name: str, options: SamplerOptions) -> Sampler:
     from .optuna_adapter import OptunaSampler
 
     direction = _direction(OPTUNA + name, options)
+    if options.further:
+        raise UsageError(
+            f"the search {OPTUNA + name!r} is for one objective; say --search tpe for several"
+        )
     return OptunaSampler(options.space, options.seed, direction=direction, name=name)
 
 
@@ -189,7 +204,7 @@ def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
     # A grid takes the values of a space as they are.
     space = _believed(options) if search.has_defaults else options.space
     sampler = search.make(replace(options, space=space))
-    if options.studies and options.direction is not None:
+    if options.studies and options.direction is not None and not options.further:
         from .warm_start import WarmStart
 
         sampler = WarmStart(sampler, space, options.studies, direction=options.direction)

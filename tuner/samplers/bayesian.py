@@ -65,6 +65,7 @@ class BayesianSampler(Sampler):
         space: What to search.
         seed: The study's seed.
         direction: Which values are better.
+        further: The same of the objectives after the first.
         settings: What to do otherwise than usual.
     """
 
@@ -74,6 +75,7 @@ class BayesianSampler(Sampler):
         seed: int,
         *,
         direction: Direction,
+        further: Sequence[Direction] = (),
         settings: BayesianSettings | None = None,
     ) -> None:
         self._seed = seed
@@ -83,7 +85,7 @@ class BayesianSampler(Sampler):
         self._learner = Learner(self._embedding, self._settings.model)
         self._start = Start(self._axes, seed)
         self._unseen = Unseen(space)
-        self._history = History(self._axes, directions=(direction,))
+        self._history = History(self._axes, directions=(direction, *further))
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:

@@ -4,7 +4,9 @@ One row for each configuration. The same configuration measured several times (a
 was drawn again, the best ones confirmed at the end) is one observation: the mean of its
 measurements, so that noise is averaged and nothing counts twice.
 
-Where trials are stopped early, all of them are compared at one rung (`fidelities`).
+Where trials are stopped early, all of them are compared at one rung (`fidelities`). Several
+objectives become one loss (`pareto`). Complete trials that break a constraint have losses above
+those of all that keep them, and the higher the more they break it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from ..core.trial import Direction, Trial, TrialState
 from .axes import Axes, Floats, Integers
 from .fidelities import Fidelities
+from .pareto import pareto_losses
 
 _ROOM = 64
 _Number = TypeVar("_Number", bound=np.generic)
@@ -74,20 +77,20 @@ class History:
 
     Args:
         axes: The space's columns.
-        directions: Which values are better.
+        directions: Which values are better, for each objective.
     """
 
     def __init__(self, axes: Axes, *, directions: Sequence[Direction]) -> None:
         self._axes = axes
-        (direction,) = directions
-        self._sign = 1.0 if direction is Direction.MIN else -1.0
+        self._signs = np.array([1.0 if each is Direction.MIN else -1.0 for each in directions])
         self._slots: dict[int, int] = {}
         self._groups: dict[bytes, int] = {}
         self._numbers = np.zeros(_ROOM, dtype=np.intp)
         self._group = np.zeros(_ROOM, dtype=np.intp)
         self._rows = np.zeros((_ROOM, len(axes)))
         self._tiers = np.zeros(_ROOM, dtype=np.intp)
-        self._losses = np.zeros(_ROOM)
+        self._costs = np.zeros((_ROOM, len(self._signs)))
+        self._violations = np.zeros(_ROOM)
         self._resting = np.zeros(_ROOM, dtype=np.bool_)
         self._fidelities = Fidelities()
 
@@ -105,23 +108,28 @@ class History:
             self._group = _doubled(self._group)
             self._rows = _doubled(self._rows)
             self._tiers = _doubled(self._tiers)
-            self._losses = _doubled(self._losses)
+            self._costs = _doubled(self._costs)
+            self._violations = _doubled(self._violations)
             self._resting = _doubled(self._resting)
         self._numbers[slot] = trial.number
         self._group[slot] = self._groups.setdefault(row.tobytes(), len(self._groups))
         self._rows[slot] = row
-        self._tiers[slot], self._losses[slot] = self._judge(trial)
+        self._tiers[slot], self._costs[slot] = self._judge(trial)
+        self._violations[slot] = trial.violation
         self._resting[slot] = trial.state in (TrialState.PRUNED, TrialState.PAUSED)
-        self._fidelities.put(slot, {step: self._sign * v for step, v in trial.rungs.items()})
+        sign = float(self._signs[0])
+        self._fidelities.put(slot, {step: sign * value for step, value in trial.rungs.items()})
 
     def observations(self) -> Observations:
         """What is known now, in arrays of the caller's own."""
         order = np.argsort(self._numbers[: len(self._slots)])
-        tiers, losses, group = self._tiers[order], self._losses[order], self._group[order]
-        if self._fidelities:
-            tiers, losses = self._at_one_rung(order, tiers, losses)
+        tiers, costs, group = self._tiers[order], self._costs[order], self._group[order]
+        violations = self._violations[order]
+        if self._fidelities and len(self._signs) == 1:
+            tiers, costs[:, 0] = self._at_one_rung(order, tiers, costs[:, 0])
         _, first, which = np.unique(group, return_index=True, return_inverse=True)
         if len(first) == len(order):
+            losses = _losses(tiers, costs, violations)
             return Observations(self._rows[order], tiers, losses, np.ones_like(tiers))
         # A configuration stands as its best measurements do: one that failed once and was
         # measured once is measured.
@@ -129,12 +137,19 @@ class History:
         np.minimum.at(standing, which, tiers)
         counted = tiers == standing[which]
         counts = np.bincount(which[counted], minlength=len(first))
-        means = np.bincount(which[counted], losses[counted], minlength=len(first)) / counts
         by_number = np.argsort(first)
+
+        def means(values: Floats) -> Floats:
+            sums = np.bincount(which[counted], values[counted], minlength=len(first))
+            found: Floats = (sums / counts)[by_number]
+            return found
+
+        standing = standing[by_number]
+        mean_costs = np.column_stack([means(column) for column in costs.T])
         return Observations(
             self._rows[order[first[by_number]]],
-            standing[by_number],
-            means[by_number],
+            standing,
+            _losses(standing, mean_costs, means(violations)),
             counts[by_number],
         )
 
@@ -151,13 +166,32 @@ class History:
         compared = ~np.isnan(found) & (tiers != Tier.FAILED)
         return np.where(compared, Tier.COMPLETE, tiers), np.where(compared, found, losses)
 
-    def _judge(self, trial: Trial) -> tuple[Tier, float]:
+    def _judge(self, trial: Trial) -> tuple[Tier, Floats]:
+        nothing = np.full(len(self._signs), math.inf)
         if not trial.state.is_final:
-            return Tier.UNFINISHED, math.inf
-        value = math.nan if trial.value is None else self._sign * trial.value
-        if trial.state is TrialState.FAILED or not math.isfinite(value):
-            return Tier.FAILED, math.inf
-        return (Tier.PRUNED if trial.state is TrialState.PRUNED else Tier.COMPLETE), value
+            return Tier.UNFINISHED, nothing
+        if trial.state is TrialState.FAILED or not np.isfinite(trial.values or math.nan).all():
+            return Tier.FAILED, nothing
+        if trial.state is TrialState.PRUNED:
+            # Its last report may lack some of the objectives.
+            return Tier.PRUNED, np.full(len(self._signs), self._signs[0] * trial.values[0])
+        if len(trial.values) != len(self._signs):
+            return Tier.FAILED, nothing
+        return Tier.COMPLETE, self._signs * np.array(trial.values)
+
+
+def _losses(tiers: Integers, costs: Floats, violations: Floats) -> Floats:
+    """One loss for each observation, to be compared within its tier."""
+    losses = costs[:, 0].copy()
+    complete = tiers == Tier.COMPLETE
+    kept, broken = complete & (violations == 0.0), complete & (violations > 0.0)
+    if costs.shape[1] > 1:
+        losses[kept] = pareto_losses(costs[kept])
+    if broken.any():
+        worst, best = (losses[kept].max(), losses[kept].min()) if kept.any() else (0.0, 0.0)
+        # What breaks a constraint by as much as the bound is worse than the worst by the spread.
+        losses[broken] = worst + ((worst - best) or 1.0) * violations[broken]
+    return losses
 
 
 def _doubled(array: NDArray[_Number]) -> NDArray[_Number]:

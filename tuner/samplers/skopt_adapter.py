@@ -51,6 +51,7 @@ class SkoptSampler(Sampler):
         space: What to search.
         seed: The study's seed.
         direction: Which values are better.
+        further: The same of the objectives after the first.
         surrogate: The model, one of `SURROGATES`.
         candidates: How many configurations the acquisition function is worked out for.
     """
@@ -61,6 +62,7 @@ class SkoptSampler(Sampler):
         seed: int,
         *,
         direction: Direction,
+        further: Sequence[Direction] = (),
         surrogate: str = "gp",
         candidates: int = 10_000,
     ) -> None:
@@ -74,7 +76,7 @@ class SkoptSampler(Sampler):
         )
         self._start = Start(self._axes, seed)
         self._unseen = Unseen(space)
-        self._history = History(self._axes, directions=(direction,))
+        self._history = History(self._axes, directions=(direction, *further))
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:

@@ -61,6 +61,7 @@ class TpeSampler(Sampler):
         space: What to search.
         seed: The study's seed.
         direction: Which values are better.
+        further: The same of the objectives after the first.
         settings: What to do otherwise than usual.
     """
 
@@ -70,6 +71,7 @@ class TpeSampler(Sampler):
         seed: int,
         *,
         direction: Direction,
+        further: Sequence[Direction] = (),
         settings: TpeSettings | None = None,
     ) -> None:
         self._space = space
@@ -78,7 +80,7 @@ class TpeSampler(Sampler):
         self._axes = Axes(space)
         self._start = Start(self._axes, seed)
         self._unseen = Unseen(space)
-        self._history = History(self._axes, directions=(direction,))
+        self._history = History(self._axes, directions=(direction, *further))
 
     def tell(self, trial: Trial) -> None:
         """Take note of the trial; only its last standing counts."""
