@@ -130,7 +130,7 @@ class NoFiles:
     def keep_best(self, trials: Sequence[Trial]) -> None:
         pass
 
-    def discard(self, number: int) -> None:
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
         pass
 
 

@@ -85,7 +85,7 @@ class Watched:
     def keep_best(self, trials: Sequence[Trial]) -> None:
         assert {trial.state for trial in trials} == {TrialState.COMPLETE}
 
-    def discard(self, number: int) -> None:
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
         self.discarded.add(number)
 
     def _note_idleness(self, now: float) -> None:

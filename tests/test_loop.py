@@ -98,7 +98,7 @@ class Files:
         assert {trial.state for trial in trials} == {TrialState.COMPLETE}
         self.best = trials[0].number
 
-    def discard(self, number: int) -> None:
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
         self.discarded.add(number)
 
 

@@ -183,6 +183,12 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
             "as take under 3 % of the time]",
         ),
         click.option(
+            "--keep-checkpoints",
+            type=int,
+            metavar="N",
+            help="So many of the best trials can be given more epochs later.  [default: 3]",
+        ),
+        click.option(
             "--confirm",
             type=int,
             metavar="K",

@@ -58,7 +58,7 @@ class Files(Protocol):
     def keep_best(self, trials: Sequence[Trial]) -> None:
         """Make these trials' models the study's best, the first one above all."""
 
-    def discard(self, number: int) -> None:
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
         """Throw away a trial's model and checkpoints."""
 
 
@@ -164,8 +164,8 @@ class StudyLoop:
                 self._executor.stop(attempt, halt)
             case KeepBest(trials=trials):
                 self._files.keep_best(trials)
-            case Discard(trial=number):
-                self._files.discard(number)
+            case Discard(trial=number, keep_checkpoint=keep):
+                self._files.discard(number, keep_checkpoint=keep)
             case Finish():
                 self._finish = command
             case _:
@@ -181,6 +181,7 @@ class StudyLoop:
             seed=start.seed,
             incumbents=start.incumbents,
             resume_from=start.resume_from,
+            keep_last=start.keep_last,
         )
 
     def _grow(self, declared: Sequence[Mapping[str, object]]) -> None:

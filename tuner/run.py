@@ -18,7 +18,7 @@ from .core.engine import Engine
 from .core.messages import Finish, GrowSpace, StudyOpened, Verdict
 from .core.pruner import PrunerSettings
 from .core.space import SearchSpace
-from .core.trial import Direction, Goal
+from .core.trial import Direction, Goal, TrialState
 from .earlier_studies import read_earlier, words
 from .errors import (
     ModelFileError,
@@ -87,6 +87,7 @@ class _Plan:
     aims: Aims
     epochs: int | None
     pruner: PrunerSettings
+    go_on: tuple[int, ...]
     seed: int
     space: SearchSpace
     studies: tuple[EarlierStudy, ...]
@@ -153,6 +154,7 @@ def _start(
             aims=aims,
             epochs=epochs,
             pruner=_checked_pruner(settings, epochs, aims),
+            go_on=(),
             seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
             space=space,
             studies=studies,
@@ -251,16 +253,22 @@ def resume(
                 space = known  # in its old order, by which samplers draw
             aims = aims_of(facts)
             epochs = changes.get("epochs") or facts["epochs"]
+            go_on = _that_train_on(engine, StudyFiles(directory, aims), epochs)
             plan = _Plan(
                 settings=settings,
                 aims=aims,
                 epochs=epochs,
                 pruner=_checked_pruner(settings, epochs, aims),
+                go_on=go_on,
                 seed=facts["seed"],
                 space=space,
                 studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
                 shape=workers.shape(found.constants),
-                notes=(*found.warnings, *_resume_notes(engine)),
+                notes=(
+                    *found.warnings,
+                    *_resume_notes(engine),
+                    *_epoch_notes(engine, go_on, epochs),
+                ),
             )
             ledger.set_facts(
                 {
@@ -287,6 +295,26 @@ def _settled(
         trials=settings.budget_trials,
     )
     return settled, [f"--search auto takes {choice.search}: {choice.why}"]
+
+
+def _that_train_on(engine: Engine, files: StudyFiles, epochs: int | None) -> tuple[int, ...]:
+    """The complete trials that are given more epochs: the best ones, from their checkpoints."""
+    if engine.epochs is None or epochs is None or epochs <= engine.epochs:
+        return ()
+    return tuple(number for number in engine.able_to_go_on if files.has_checkpoint(number))
+
+
+def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> list[str]:
+    before = engine.epochs
+    complete = sum(trial.state is TrialState.COMPLETE for trial in engine.trials)
+    if before == epochs or not complete:
+        return []
+    some = f"{len(go_on)} best trials train on from epoch {before}, the" if go_on else "the"
+    note = (
+        f"{epochs} epochs instead of {before}: {some} other {complete - len(go_on)} complete ones "
+        f"stay as they are; mind, when you compare them, that they trained {before} at most"
+    )
+    return [note]
 
 
 _PLENTY = 1_000_000
@@ -331,8 +359,8 @@ def _replay(ledger: Ledger) -> tuple[Engine, list[Sequence[Mapping[str, object]]
 def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
     settings, clock, directory = plan.settings, workers.clock, home.directory
     executor = workers.executor(plan.shape)
-    files = StudyFiles(directory, plan.aims)
-    files.sweep(_over(engine))
+    files = StudyFiles(directory, plan.aims, keep_checkpoints=settings.keep_checkpoints > 0)
+    files.sweep(_over(engine), engine.able_to_go_on)
     requests = Requests(
         directory,
         home.lock,
@@ -371,6 +399,8 @@ def _run(plan: _Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wa
                     max_failures=settings.max_failures,
                     same_failure_limit=settings.same_failure_limit,
                     pruner=plan.pruner,
+                    keep_checkpoints=settings.keep_checkpoints,
+                    go_on=plan.go_on,
                     space=tuple(plan.space.to_json()),
                     ask_ahead=ask_ahead(settings),
                     confirm=settings.confirm,

@@ -65,6 +65,8 @@ class StudySettings:
             never.
         checkpoint_every: After how many epochs each a Keras trial keeps a checkpoint; None for as
             often as costs little, 0 for never.
+        keep_checkpoints: Of how many of the best complete trials the last checkpoint is kept, so
+            that more epochs can be given to them.
     """
 
     source: ObjectiveSource
@@ -98,6 +100,7 @@ class StudySettings:
     max_failures: int | None = None
     same_failure_limit: int = 3
     checkpoint_every: int | None = None
+    keep_checkpoints: int = 3
 
     def __post_init__(self) -> None:
         least: Mapping[str, int] = {
@@ -111,6 +114,7 @@ class StudySettings:
             "max_failures": 0,
             "same_failure_limit": 0,
             "checkpoint_every": 0,
+            "keep_checkpoints": 0,
             "grid_resolution": 2,
             "confirm": 0,
             "confirm_repeats": 1,

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from .core.aims import Aims
@@ -27,9 +27,12 @@ class StudyFiles:
     `best/<number>/`, and `best/` itself is the one's that is best by the first goal.
     """
 
-    def __init__(self, directory: StudyDirectory, aims: Aims) -> None:
+    def __init__(
+        self, directory: StudyDirectory, aims: Aims, *, keep_checkpoints: bool = False
+    ) -> None:
         self._directory = directory
         self._aims = aims
+        self._keep_checkpoints = keep_checkpoints
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
         """Make these trials' models the study's best, the first one above all. May be repeated.
@@ -53,7 +56,8 @@ class StudyFiles:
             for home in homes.values():
                 for name in MODEL_FILES:
                     (home / name).unlink(missing_ok=True)
-                shutil.rmtree(home / RESUME, ignore_errors=True)
+                if not self._keep_checkpoints:
+                    shutil.rmtree(home / RESUME, ignore_errors=True)
 
     def _keep(self, trial: Trial, source: Path, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
@@ -117,25 +121,32 @@ class StudyFiles:
         paths = {number: self.model_path(number) for number in sorted(numbers)}
         return {number: path for number, path in paths.items() if path is not None}
 
-    def discard(self, number: int) -> None:
-        """Throw away a trial's model and checkpoints; its log stays."""
+    def discard(self, number: int, *, keep_checkpoint: bool = False) -> None:
+        """Throw away a trial's model and checkpoints; its log stays, and what is asked for."""
         home = self._directory.trial(number)
         with contextlib.suppress(OSError):
             for name in MODEL_FILES:
                 (home / name).unlink(missing_ok=True)
-        for name in ("checkpoint", RESUME):
-            shutil.rmtree(home / name, ignore_errors=True)
+        shutil.rmtree(home / "checkpoint", ignore_errors=True)
+        if not keep_checkpoint:
+            shutil.rmtree(home / RESUME, ignore_errors=True)
 
-    def sweep(self, over: set[int]) -> None:
+    def has_checkpoint(self, number: int) -> bool:
+        """Whether the trial can go on from where it was."""
+        return any((self._directory.trial(number) / RESUME).glob("*.ckpt"))
+
+    def sweep(self, over: set[int], able_to_go_on: Collection[int] = ()) -> None:
         """Throw away what a master left behind that died before it could.
 
         Args:
             over: The numbers of the trials that are over, but for those whose models are needed.
+            able_to_go_on: Those of them whose last checkpoint is kept.
         """
         for pattern in (*MODEL_FILES, "checkpoint", RESUME):
             for path in self._directory.trials.glob(f"*/{pattern}"):
                 if path.parent.name.isdigit() and int(path.parent.name) in over:
-                    self.discard(int(path.parent.name))
+                    number = int(path.parent.name)
+                    self.discard(number, keep_checkpoint=number in able_to_go_on)
 
 
 def _number_in(shelf: Path) -> int | None:

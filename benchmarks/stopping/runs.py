@@ -114,7 +114,7 @@ class _Recorder:
     def keep_best(self, trials: Sequence[Trial]) -> None:
         pass
 
-    def discard(self, number: int) -> None:
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
         pass
 
 

@@ -105,6 +105,8 @@ class EngineDriver:
         pruner: PrunerSettings | None = None,
         confirm: int = 0,
         confirm_repeats: int = 2,
+        keep_checkpoints: int = 0,
+        go_on: tuple[int, ...] = (),
     ) -> list[Command]:
         resources = resources or Resources()
         pruner = pruner or PrunerSettings()
@@ -119,6 +121,8 @@ class EngineDriver:
             pruner,
             confirm=confirm,
             confirm_repeats=confirm_repeats,
+            keep_checkpoints=keep_checkpoints,
+            go_on=go_on,
         )
         self.workers.clear()
         self.over.extend(self.running)
@@ -222,6 +226,7 @@ class EngineDriver:
                 assert command.resume_from == self._furthest.get(name.trial)
                 self.running[name] = placement
                 self.starts[name.trial] = command
+                self.discarded.discard(name.trial)  # it trains on, and may leave a model again
                 self._check_held(placement.worker)
             case Stop(attempt=name, halt=halt):
                 self._stopping = self._stopping or halt is Halt.LET_GO

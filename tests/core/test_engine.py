@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from engine_driver import SEED, EngineDriver, returned
@@ -539,3 +540,63 @@ def test_a_replay_stands_where_the_study_stood(driver: EngineDriver) -> None:
     driver.join(cores=2)
     driver.report(driver.starts[1].attempt, 1, score=0.4)
     driver.check_replay()
+
+
+# --- more epochs ----------------------------------------------------------------------------
+
+
+def complete_four(driver: EngineDriver, *, keep: int) -> list[Discard]:
+    """Four trials with the values 0.1, 0.4, 0.3 and 0.2; the greatest is the best."""
+    driver.open(4, keep_checkpoints=keep)
+    driver.join()
+    discarded = []
+    for number, value in enumerate((0.1, 0.4, 0.3, 0.2)):
+        driver.suggest()
+        commands = driver.end(AttemptId(number, 0), returned(value))
+        discarded += [each for each in commands if isinstance(each, Discard)]
+    return discarded
+
+
+def test_the_best_ones_keep_their_last_checkpoint(driver: EngineDriver) -> None:
+    assert complete_four(driver, keep=2) == [
+        Discard(0, keep_checkpoint=True),
+        Discard(0),
+        Discard(2, keep_checkpoint=True),
+        Discard(3),
+    ]
+    assert driver.engine.able_to_go_on == (1, 2)
+    assert driver.starts[0].keep_last
+
+
+def test_the_best_ones_train_on(driver: EngineDriver) -> None:
+    complete_four(driver, keep=2)
+    driver.open(4, keep_checkpoints=2, go_on=(1, 2))
+    assert driver.engine.able_to_go_on == ()
+    assert [(best.number, best.value) for best in driver.engine.front] == [(1, 0.4)]
+    (first,) = driver.join()
+    assert isinstance(first, Start)
+    assert first.attempt == AttemptId(1, 1)
+    driver.end(AttemptId(1, 1), returned(0.4))
+    assert states(driver)[:3] == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.RUNNING]
+    commands = driver.end(AttemptId(2, 1), returned(0.6))
+    assert [each for each in commands if isinstance(each, KeepBest | Discard)] == [
+        KeepBest((driver.trial(2),)),
+        Discard(1, keep_checkpoint=True),
+    ]
+    assert [best.number for best in driver.engine.front] == [2]
+    assert isinstance(commands[-1], Finish)
+
+
+@pytest.mark.parametrize(
+    "ending", [Ending(Cause.EXCEPTION, reason="broken"), Ending(Cause.NON_FINITE), returned(0.1)]
+)
+def test_a_trial_is_no_worse_for_training_on(driver: EngineDriver, ending: Ending) -> None:
+    complete_four(driver, keep=1)
+    before = driver.trial(1)
+    driver.open(4, keep_checkpoints=1, go_on=(1,), same_failure_limit=1)
+    driver.join()
+    commands = driver.end(AttemptId(1, 1), ending)
+    assert not [each for each in commands if isinstance(each, Discard)]
+    assert driver.trial(1) == replace(before, attempts=2)
+    assert [best.number for best in driver.engine.front] == [1]
+    assert driver.finish == Finish(Verdict.DONE, "4 trials are over")

@@ -55,6 +55,7 @@ OPENINGS = st.fixed_dictionaries(
         "max_failures": LIMITS,
         "same_failure_limit": st.integers(0, 3),
         "confirm": st.sampled_from([0, 0, 1, 3]),
+        "keep_checkpoints": st.integers(0, 3),
     }
 )
 SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
@@ -85,12 +86,25 @@ class EngineMachine(RuleBasedStateMachine):
     def first_opening(
         self, opening: Mapping[str, Any], aims: Aims, pruner: PrunerSettings, repeats: int
     ) -> None:
-        self.pruner, self.aims, self.repeats = pruner, aims, repeats
-        self.driver.open(**opening, aims=aims, pruner=pruner, confirm_repeats=repeats)
+        self.aims, self.repeats = aims, repeats
+        self.open(opening, pruner, 0)
 
-    @rule(opening=OPENINGS, pruner=st.none() | PRUNERS)
-    def another_master(self, opening: Mapping[str, Any], pruner: PrunerSettings | None) -> None:
-        self.first_opening(opening, self.aims, pruner or self.pruner, self.repeats)
+    @rule(opening=OPENINGS, pruner=st.none() | PRUNERS, more=st.integers(0, 3))
+    def another_master(
+        self, opening: Mapping[str, Any], pruner: PrunerSettings | None, more: int
+    ) -> None:
+        self.open(opening, pruner or self.pruner, more)
+
+    def open(self, opening: Mapping[str, Any], pruner: PrunerSettings, more: int) -> None:
+        self.pruner = pruner
+        able = self.driver.engine.able_to_go_on
+        self.driver.open(
+            **opening,
+            aims=self.aims,
+            pruner=pruner,
+            confirm_repeats=self.repeats,
+            go_on=able[: min(more, opening["keep_checkpoints"])],
+        )
 
     @rule(capacity=CAPACITIES)
     def worker_joins(self, capacity: Capacity) -> None:

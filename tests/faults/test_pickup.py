@@ -37,7 +37,8 @@ def fit(hp, model, data, callbacks, epochs):
     return model.fit(x, y, validation_data=validation, epochs=epochs, verbose=0,
                      callbacks=[*callbacks, Slow()])
 """
-RUN = ("--trials", "1", "--seed", "3", "--executor", "joblib", "--checkpoint-every", "1")
+RUN = ("--trials", "1", "--seed", "3", "--executor", "joblib", "--checkpoint-every", "1",
+       "--keep-checkpoints", "0")  # fmt: skip
 
 
 def steps(study: Path) -> list[tuple[int, int]]:
@@ -114,3 +115,30 @@ os.fsync = full
     (hptune.directory / "full").unlink()
     assert hptune("resume", study).code == 0
     assert states(study) == {"COMPLETE": 1}
+
+
+def test_the_best_trials_are_given_more_epochs(hptune: Hptune) -> None:
+    """They end as if they had been given them at once."""
+    model = hptune.file("model.py", MODEL)
+    (hptune.directory / "go").touch()
+    options = ("--trials", "4", "--seed", "3", "--executor", "joblib", "--workers", "1",
+               "--keep-checkpoints", "2")  # fmt: skip
+    study, whole = hptune.study(), hptune.study("whole")
+    assert hptune("run", model, *options, "--study", study).code == 0
+    short = {trial["number"]: trial for trial in trials(study)}
+    best = sorted(short, key=lambda number: float(short[number]["value"]))[:2]
+    kept = [path.parent.name for path in (study / "trials").glob("*/resume")]
+    assert sorted(kept) == sorted(map(str, best))
+    ended = hptune("resume", study, "--epochs", "9")
+    assert ended.code == 0, ended.err
+    assert "the other 2 complete ones stay as they are" in ended.err
+    assert hptune("run", model, *options, "--epochs", "9", "--study", whole).code == 0
+    for one, other in zip(trials(study), trials(whole), strict=True):
+        if one["number"] in best:
+            assert (one["value"], one["step"]) == (other["value"], other["step"])
+        else:
+            assert {**one, "attempts": 0} == {**short[one["number"]], "attempts": 0}
+    count = "SELECT COUNT(DISTINCT step) AS steps FROM reports WHERE attempt = 1 GROUP BY trial"
+    assert [row["steps"] for row in rows(study, count)] == [3, 3]
+    evaluated = json.loads((study / "best" / "best.json").read_text())
+    assert evaluated["step"] == trials(study)[evaluated["trial"]]["step"]

@@ -91,6 +91,8 @@ class _TrialRecord:
     last_step: int = 0
     best_value: float | None = None
     last: Report | None = None
+    # What the trial was when it was complete, while it trains on.
+    before: Trial | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +124,8 @@ class Engine:
         self._places = Places(Resources())
         self._counts = dict.fromkeys(TrialState, 0)
         self._ranking: Ranking | None = None
+        # The best complete trials, best first, whose last checkpoints are kept.
+        self._checkpoints: list[int] = []
         self._confirmations = 0
         self._opened: StudyOpened | None = None
         self._asked = 0
@@ -206,6 +210,9 @@ class Engine:
             commands.append(KeepBest(self.front))
         if before is None or (before.pruner, before.goal) != (event.pruner, event.goal):
             self._renew_pruner(commands)
+        commands.extend(Discard(number) for number in sorted(self._drop_checkpoints()))
+        for number in event.go_on:
+            self._reopen(self._trials[number], commands)
 
     def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
         if event.worker not in self._places:
@@ -286,10 +293,18 @@ class Engine:
 
     def _complete(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
         self._failures.count_success()
+        aims = self._config.aims
         metrics = dict(ending.metrics)
-        value = metrics[self._config.goal.metric]
+        value = metrics[aims.goal.metric]
         measured = replace(trial.trial, value=value, step=ending.step, metrics=metrics)
-        self._put_trial(trial, self._config.aims.judged(measured))
+        measured = aims.judged(measured)
+        if trial.before is not None:
+            before = trial.before.score
+            if aims.covers(before, measured.score) or not aims.covers(measured.score, before):
+                self._close_again(trial, commands)
+                return
+            trial.before = None
+        self._put_trial(trial, measured)
         self._set_state(trial, TrialState.COMPLETE)
         commands.append(Tell(trial.trial))
         self._rank(trial.trial, commands)
@@ -300,10 +315,51 @@ class Engine:
         self._ranks.over(trial)
         if self.front != best:
             commands.append(KeepBest(self.front))
+        if trial.state is TrialState.COMPLETE and trial.confirms is None:
+            self._checkpoints = sorted({*self._checkpoints, trial.number}, key=self._standing)
         needless = {*kept, trial.number} - self._ranks.kept
-        commands.extend(Discard(number) for number in sorted(needless))
+        needless |= self._drop_checkpoints()
+        commands.extend(
+            Discard(number, number in self._checkpoints)
+            for number in sorted(needless)
+            if self._trials[number].before is None  # else it trains on
+        )
+
+    def _standing(self, number: int) -> tuple[float, float, int]:
+        trial = self._trials[number].before or self._trials[number].trial
+        return trial.violation, self._config.aims.first_goal_key(trial.score), number
+
+    def _drop_checkpoints(self) -> set[int]:
+        """Keep no more checkpoints of complete trials than are wanted; returns whose are not."""
+        dropped = self._checkpoints[self._config.keep_checkpoints :]
+        del self._checkpoints[self._config.keep_checkpoints :]
+        return {n for n in dropped if self._trials[n].before is None} - self._ranks.kept
+
+    def _reopen(self, trial: _TrialRecord, commands: list[Command]) -> None:
+        """A complete trial trains on; whatever comes of it, it is no worse for that."""
+        trial.before = trial.trial
+        self._counts[TrialState.COMPLETE] -= 1
+        self._counts[TrialState.RUNNING] += 1
+        self._put_trial(trial, replace(trial.trial, state=TrialState.RUNNING))
+        self._go_on(trial, commands)
+
+    def _close_again(self, trial: _TrialRecord, commands: list[Command]) -> None:
+        """The trial is what it was before it trained on."""
+        before, trial.before = trial.before, None
+        if before is None:
+            raise InvalidTransition(f"trial {trial.trial.number} was not complete before")
+        now = trial.trial
+        self._put_trial(trial, replace(before, state=now.state, attempts=now.attempts))
+        self._put_trial(trial, replace(trial.trial, params=now.params, rungs=now.rungs))
+        self._set_state(trial, TrialState.COMPLETE)
+        commands.append(Tell(trial.trial))
+        if before.number not in self._ranks.kept:
+            commands.append(Discard(before.number, before.number in self._checkpoints))
 
     def _fail(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
+        if trial.before is not None:
+            self._close_again(trial, commands)
+            return
         reason = ending.reason or str(ending.cause)
         self._put_trial(trial, replace(trial.trial, reason=reason, detail=ending.detail))
         self._set_state(trial, TrialState.FAILED)
@@ -356,6 +412,9 @@ class Engine:
 
     def _prune(self, trial: _TrialRecord, commands: list[Command]) -> None:
         self._failures.count_success()
+        if trial.before is not None:
+            self._close_again(trial, commands)
+            return
         self._rest(trial, TrialState.PRUNED)
         commands.append(Tell(trial.trial))
         self._rank(trial.trial, commands)
@@ -486,6 +545,7 @@ class Engine:
             # One that confirms may have to stand for its configuration.
             incumbents=() if record.trial.confirms is not None else self._ranks.scores,
             resume_from=record.last_step or None,
+            keep_last=self._config.keep_checkpoints > 0 and record.trial.confirms is None,
         )
 
     def _ask_for_more(self, commands: list[Command]) -> None:
@@ -581,6 +641,19 @@ class Engine:
     def kept(self) -> frozenset[int]:
         """The trials whose models are needed, or may be."""
         return frozenset() if self._ranking is None else self._ranking.kept
+
+    @property
+    def able_to_go_on(self) -> tuple[int, ...]:
+        """The complete trials whose last checkpoint is kept, the best first."""
+        if self._ranking is not None and self._ranking.confirmed:
+            return ()  # their means would be of trainings of different lengths
+        state = TrialState.COMPLETE
+        return tuple(n for n in self._checkpoints if self._trials[n].trial.state is state)
+
+    @property
+    def epochs(self) -> int | None:
+        """The full training of a trial, in epochs, as the last master had it."""
+        return self._config.pruner.epochs
 
     @property
     def best(self) -> Trial | None:
@@ -680,12 +753,13 @@ class Engine:
             raise AssertionError(f"{self._searched} trials of {budget}")
 
     def _validate_ranks(self) -> None:
-        trials = [record.trial for record in self._trials]
+        trials = [record.before or record.trial for record in self._trials]
         if sum(trial.confirms is not None for trial in trials) != self._confirmations:
             raise AssertionError(f"{self._confirmations} confirmations were counted")
         complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+        scores = {(trial.number, trial.score) for trial in complete}
         for trial in self.front:
-            if trial not in complete or trial.number not in self._ranks.kept:
+            if (trial.number, trial.score) not in scores or trial.number not in self._ranks.kept:
                 raise AssertionError(f"trial {trial.number} is one of the best, and not complete")
         if self._opened is None:
             return
@@ -694,7 +768,7 @@ class Engine:
             raise AssertionError(f"all is done, and {wanting} are not confirmed")
         if self._ranks.confirmed:
             return
-        aims, scores = self._opened.aims, [trial.score for trial in self.front]
+        aims, best = self._opened.aims, [trial.score for trial in self.front]
         for trial in complete:
-            if trial.confirms is None and aims.joins(trial.score, scores):
+            if trial.confirms is None and aims.joins(trial.score, best):
                 raise AssertionError(f"trial {trial.number} is better than the best, {self.front}")

@@ -28,6 +28,8 @@ class StudyOpened:
     `ask_ahead` says how many suggestions are kept ready for the next free places, as a share of
     the attempts that run (rounded up; none while but one of them runs).
     Once they are over, the `confirm` best configurations are trained `confirm_repeats` times more.
+    `keep_checkpoints` of the best complete trials keep their last checkpoint. `go_on` are complete
+    trials that train on from theirs, as the full training has become longer.
     """
 
     at: float
@@ -42,6 +44,8 @@ class StudyOpened:
     ask_ahead: float = 0.0
     confirm: int = 0
     confirm_repeats: int = 2
+    keep_checkpoints: int = 0
+    go_on: tuple[int, ...] = ()
 
     @property
     def goal(self) -> Goal:
@@ -184,6 +188,7 @@ class Start:
     `incumbents` is what counts of the best trials so far: an attempt that is none of the best
     beside them need not keep its model.
     `resume_from` is the last step that the trial has reported; None if it has reported none.
+    `keep_last` says whether the checkpoint of its last epoch may be wanted.
     """
 
     attempt: AttemptId
@@ -192,6 +197,7 @@ class Start:
     seed: int
     incumbents: tuple[Score, ...]
     resume_from: int | None
+    keep_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +220,10 @@ class KeepBest:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The trial's model and working files are no longer needed."""
+    """The trial's model and working files are no longer needed, its last checkpoint perhaps."""
 
     trial: int
+    keep_checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class TrialContext:
             there was none. What that attempt kept in `checkpoint_dir` is still there.
         checkpoint_every: After how many epochs each to keep a checkpoint; None for as often as
             costs little, 0 for never.
+        keeps_last: Whether the checkpoint of the last epoch may be wanted, to train on later.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class TrialContext:
         epochs: int | None,
         resumed_from: int | None = None,
         checkpoint_every: int | None = None,
+        keeps_last: bool = False,
         send: Callable[[Event], None],
     ) -> None:
         self.number = attempt.trial
@@ -70,6 +72,7 @@ class TrialContext:
         self.epochs = epochs
         self.resumed_from = resumed_from
         self.checkpoint_every = checkpoint_every
+        self.keeps_last = keeps_last
         self._attempt = attempt
         self._directory = directory
         self._send = send

@@ -67,6 +67,7 @@ def run(
     missing = [name for name in trial.aims.metrics if name not in metrics]
     if missing:
         raise UnknownMetric(unknown_metric_message(missing[0], metrics))
+    recorder.resumption.keep_last()
     if trial.aims.joins(trial.aims.score(metrics), incumbents):
         save_model(model, trial.directory)
     return Ending(Cause.RETURNED, metrics, step)

@@ -147,6 +147,10 @@ class Resumption:
         model = self._models[-1]
         self.is_complete = epoch + 1 >= self._epochs or bool(model.stop_training)
         if self.is_complete:
+            # A training that ends by itself, such as by EarlyStopping, has no use for more epochs.
+            self._unwritten = None
+            if self._possible and self._trial.keeps_last and epoch + 1 >= self._epochs:
+                self._unwritten = self._state(model, epoch + 1)
             return
         is_halted, is_due = self._trial.should_stop(), self._budget.is_due(self._recorder.step)
         if self._possible and (is_halted or is_due or self._budget.allows_copy()):
@@ -155,6 +159,15 @@ class Resumption:
         if is_halted:
             self.leave()
         elif is_due:
+            self._write()
+
+    def keep_last(self) -> None:
+        """The training is over; keep its last epoch, for it to go on if there are to be more.
+
+        Raises:
+            NoRoom: The disk is full.
+        """
+        if self._trial.keeps_last and self.is_complete:
             self._write()
 
     def leave(self) -> None:

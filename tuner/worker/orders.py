@@ -55,6 +55,7 @@ class AttemptOrder:
             them need not be kept.
         resume_from: The last step that the trial has reported; it goes on from its newest
             checkpoint up to there, if it has one. None for a trial that has reported nothing.
+        keep_last: Whether the checkpoint of its last epoch may be wanted, to train on later.
     """
 
     brief: StudyBrief
@@ -65,6 +66,7 @@ class AttemptOrder:
     seed: int
     incumbents: tuple[Score, ...]
     resume_from: int | None = None
+    keep_last: bool = False
 
     @property
     def directory(self) -> Path:

@@ -130,6 +130,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         epochs=brief.epochs,
         resumed_from=order.resume_from,
         checkpoint_every=brief.checkpoint_every,
+        keeps_last=order.keep_last,
         send=send,
     )
     context.enter(trial)
