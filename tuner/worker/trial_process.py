@@ -158,8 +158,16 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
 def _hyperparameters(order: AttemptOrder) -> Any:
     from ..training.hyperparameters import import_keras_tuner
 
+    class HyperParameters(import_keras_tuner().HyperParameters):  # type: ignore[misc]
+        """KerasTuner's own, which knows a value for what joined the space after the suggestion."""
+
+        def _retrieve(self, parameter: Any) -> Any:
+            if self._exists(parameter.name, parameter.conditions):
+                self.values.setdefault(parameter.name, parameter.default)
+            return super()._retrieve(parameter)
+
     config = {"space": list(order.space), "values": dict(order.params)}
-    return import_keras_tuner().HyperParameters.from_config(config)
+    return HyperParameters.from_config(config)
 
 
 def _declarations(hp: Any) -> list[dict[str, object]]:
