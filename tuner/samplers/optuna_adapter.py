@@ -145,7 +145,7 @@ class OptunaSampler(Sampler):
         state, value = self._standing(trial)
         return self._optuna.trial.create_trial(
             state=state,
-            value=value if state is self._optuna.trial.TrialState.COMPLETE else None,
+            value=value,
             params=params,
             distributions={name: self._distributions[int(name)] for name in params},
             intermediate_values=_reports(trial, value),
@@ -186,6 +186,9 @@ class OptunaSampler(Sampler):
         params = self._params(trial)
         study.enqueue_trial(params)
         asked = study.ask()
+        # Given values need no drawing, so Optuna would not call the sampler, which notes by it to
+        # which generation the trial belongs.
+        _ = asked.relative_params
         for name in params:
             self._suggested(asked, int(name))
         state, value = self._standing(trial)
