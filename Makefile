@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# How many tests run at once.
+JOBS ?= 2
 
 .PHONY: demo test test-fast lint clean
 
@@ -17,10 +19,10 @@ demo: $(VENV)/.installed
 	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-fast: $(VENV)/.installed
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow'
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
