@@ -218,7 +218,9 @@ def test_the_leftovers_of_a_killed_creation_do_no_harm(directory: StudyDirectory
     assert whole_batches(directory) == 1
 
 
-@pytest.mark.parametrize("value", [np.int64(1), {1: 2}, [object()], b"bytes"], ids=repr)
+@pytest.mark.parametrize(
+    "value", [np.int64(1), {1: 2}, [object()], b"bytes"], ids=["numpy", "key", "object", "bytes"]
+)
 def test_what_is_no_plain_data_is_refused(ledger: Ledger, value: object) -> None:
     with pytest.raises(TypeError):
         ledger.set_facts({"key": value})
