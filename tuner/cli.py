@@ -390,7 +390,6 @@ def _leaving(directory: Any) -> Callable[[], None]:
 
 def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
     from .core.messages import Verdict
-    from .core.trial import TrialState
     from .reporting.display import make_progress
     from .study import Study
 
@@ -405,7 +404,7 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     _echo(study.closing_text(result.finish, seconds=result.seconds))
     if result.finish.verdict is Verdict.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
-    if not any(trial.state is TrialState.COMPLETE for trial in study.trials):
+    if study.view().best is None:
         raise StudyError(
             f"No trial is complete. `hptune status {directory}` says what became of each."
         )

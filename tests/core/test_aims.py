@@ -206,6 +206,15 @@ def test_a_configuration_that_fails_when_it_is_repeated_comes_last() -> None:
     assert numbers(ranked(ONE, *SEARCHED, *two, *one)) == [6]
 
 
+def test_what_could_not_be_repeated_at_all_says_nothing() -> None:
+    none = [failed(4, 2), failed(5, 2)]
+    assert numbers(ranked(ONE, *SEARCHED, *none)) == [1]
+    assert ranked(ONE, *SEARCHED, *none).kept == {1}, "the best model is not thrown away"
+    measured = [repeat(6, 1, 0.1), repeat(7, 1, 0.1)]
+    assert numbers(ranked(ONE, *SEARCHED, *none, *measured)) == [1]
+    assert numbers(ranked(ONE, *SEARCHED, *measured, *none)) == [1]
+
+
 def test_a_front_is_confirmed_by_its_means() -> None:
     searched = [complete(0, 3, 3), complete(1, 2, 2), complete(2, 1, 1), complete(3, 0, 5)]
     ranking = ranked(TWO, *searched)

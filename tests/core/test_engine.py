@@ -24,6 +24,7 @@ from tuner.core.messages import (
     Verdict,
     WorkerJoined,
 )
+from tuner.core.ranking import Ranking
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
 from tuner.core.trial import (
@@ -479,6 +480,20 @@ def test_new_parameters_join_the_space_and_the_trial(driver: EngineDriver) -> No
     assert start.params == {"x": 0, "late": 3}
 
 
+def test_an_answer_from_before_the_space_grew_does_not_end_the_search(
+    driver: EngineDriver,
+) -> None:
+    driver.go(9, cores=2)
+    driver.end(AttemptId(0, 0), returned(0.5))
+    assert driver.ask == Ask((2,))
+    late = {"class_name": "Boolean", "config": {"name": "y"}}
+    driver.used(AttemptId(1, 0), {"x": 1, "y": True}, [late])
+    driver.suggest([])
+    assert [driver.ask] == [Ask((2,))], "asked once more, of the larger space"
+    driver.suggest([])
+    assert driver.ask is None
+
+
 def test_a_space_that_grew_is_no_longer_exhausted(driver: EngineDriver) -> None:
     driver.open(trials=5)
     driver.join(cores=2)
@@ -585,6 +600,35 @@ def test_the_best_ones_train_on(driver: EngineDriver) -> None:
     ]
     assert [best.number for best in driver.engine.front] == [2]
     assert isinstance(commands[-1], Finish)
+
+
+def seen_by_a_reader(driver: EngineDriver) -> list[tuple[int, float | None]]:
+    ranking = Ranking.of(driver.engine.picture.aims, driver.engine.trials, driver.attempts)
+    return [(best.number, best.value) for best in ranking.best]
+
+
+def test_what_trains_on_is_no_less_the_best_for_that(driver: EngineDriver) -> None:
+    complete_four(driver, keep=2)
+    driver.open(4, keep_checkpoints=2, go_on=(1, 2))
+    assert seen_by_a_reader(driver) == [(1, 0.4)]
+    driver.join()
+    assert seen_by_a_reader(driver) == [(1, 0.4)]
+    driver.leave()
+    assert seen_by_a_reader(driver) == [(1, 0.4)]
+
+
+def test_of_equals_the_first_stays_the_best_though_it_trained_on(driver: EngineDriver) -> None:
+    driver.open(2, keep_checkpoints=2)
+    driver.join()
+    for number in range(2):
+        driver.suggest()
+        driver.end(AttemptId(number, 0), returned(0.4))
+    driver.open(2, keep_checkpoints=2, go_on=(0, 1))
+    driver.join(cores=2)
+    driver.end(AttemptId(1, 1), returned(0.3))
+    driver.end(AttemptId(0, 1), returned(0.3))
+    assert [best.number for best in driver.engine.front] == [0]
+    assert seen_by_a_reader(driver) == [(0, 0.4)]
 
 
 @pytest.mark.parametrize(

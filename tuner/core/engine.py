@@ -68,6 +68,7 @@ from .resources import Placement, Resources
 from .seeds import training_seed
 from .trial import (
     CONFIRMS,
+    NO_BETTER,
     Attempt,
     AttemptId,
     Cause,
@@ -102,6 +103,9 @@ class _AttemptRecord:
     told: Halt | None = None
 
 
+_WITHOUT_RESULT = Trial(0, {}, "", TrialState.WAITING)
+
+
 class Engine:
     """Decides, from what happened, what is to be done.
 
@@ -130,6 +134,7 @@ class Engine:
         self._opened: StudyOpened | None = None
         self._asked = 0
         self._exhausted = False
+        self._grown = False
         self._ending: Finish | None = None
         self._finished = False
         self._trials_at_opening = 0
@@ -197,7 +202,7 @@ class Engine:
         self._running_on = {}
         self._places = Places(event.resources)
         self._asked = 0
-        self._exhausted = False
+        self._exhausted = self._grown = False
         self._ending = None
         self._finished = False
         self._trials_at_opening = len(self._trials)
@@ -210,9 +215,9 @@ class Engine:
             commands.append(KeepBest(self.front))
         if before is None or (before.pruner, before.goal) != (event.pruner, event.goal):
             self._renew_pruner(commands)
-        commands.extend(Discard(number) for number in sorted(self._drop_checkpoints()))
         for number in event.go_on:
             self._reopen(self._trials[number], commands)
+        commands.extend(Discard(number) for number in sorted(self._drop_checkpoints()))
 
     def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
         if event.worker not in self._places:
@@ -229,7 +234,9 @@ class Engine:
                 f"suggestions from trial {event.first_number} on, expected {len(self._trials)}"
             )
         self._asked = 0
-        self._exhausted = self._exhausted or event.exhausted
+        # An answer to a question from before the space grew knows nothing of what is new.
+        self._exhausted = self._exhausted or (event.exhausted and not self._grown)
+        self._grown = False
         for suggestion in event.suggestions:
             self._add_trial(suggestion, commands)
 
@@ -250,6 +257,7 @@ class Engine:
         self._put_trial(record, replace(record.trial, params=dict(event.values)))
         if event.declared:
             self._exhausted = False
+            self._grown = bool(self._asked)
             commands.append(GrowSpace(event.declared))
         commands.append(Tell(record.trial))
 
@@ -273,7 +281,7 @@ class Engine:
         self._put_attempt(record, ended)
         match outcome:
             case Outcome.FINISHED:
-                self._complete(trial, ending, commands)
+                self._complete(trial, record, ending, commands)
             case Outcome.ERRORED:
                 self._fail(trial, ending, commands)
             case Outcome.PRUNED:
@@ -291,7 +299,13 @@ class Engine:
             # The next one would find none either, and each loses the work since its checkpoint.
             self._let_go(Finish(Verdict.NO_ROOM, ending.reason), commands)
 
-    def _complete(self, trial: _TrialRecord, ending: Ending, commands: list[Command]) -> None:
+    def _complete(
+        self,
+        trial: _TrialRecord,
+        record: _AttemptRecord,
+        ending: Ending,
+        commands: list[Command],
+    ) -> None:
         self._failures.count_success()
         aims = self._config.aims
         metrics = dict(ending.metrics)
@@ -301,6 +315,7 @@ class Engine:
         if trial.before is not None:
             before = trial.before.score
             if aims.covers(before, measured.score) or not aims.covers(measured.score, before):
+                self._put_attempt(record, replace(record.attempt, reason=NO_BETTER))
                 self._close_again(trial, commands)
                 return
             trial.before = None
@@ -389,16 +404,16 @@ class Engine:
         # A trial that had to begin anew says nothing new until it is as far as it was.
         if not math.isfinite(value) or report.step <= trial.last_step:
             return
-        trial.last_step, trial.last = report.step, report
+        reached, trial.last_step, trial.last = trial.last_step, report.step, report
         if goal.direction.better(value, trial.best_value):
             trial.best_value = value
         if trial.trial.confirms is not None:
             return  # it is to be measured, however poor it is
+        if self._config.aims.broken(report.metrics):
+            return  # it is no measure for those that keep the constraints
         number, best = trial.trial.number, trial.best_value or 0.0
         self._pruner.report(number, report.step, best)
-        rungs, reached = self._pruner.rungs, len(trial.trial.rungs)
-        if reached < len(rungs) and rungs[reached] <= report.step:
-            new = {rung: best for rung in rungs[reached:] if rung <= report.step}
+        if new := {rung: best for rung in self._pruner.rungs if reached < rung <= report.step}:
             self._put_trial(trial, replace(trial.trial, rungs={**trial.trial.rungs, **new}))
             commands.append(Tell(trial.trial))
         if run.told is None:
@@ -429,11 +444,11 @@ class Engine:
         self._set_state(trial, state)
 
     def _wait(self, trial: _TrialRecord) -> None:
-        """A trial that was not new is to run, and has no result until it has."""
-        self._put_trial(
-            trial,
-            replace(trial.trial, value=None, step=None, metrics={}, further=(), violation=0.0),
-        )
+        """A trial that was not new is to run; it has no result until it has, or its old one."""
+        result = trial.before or _WITHOUT_RESULT
+        names = ("value", "step", "metrics", "further", "violation")
+        had = {name: getattr(result, name) for name in names}
+        self._put_trial(trial, replace(trial.trial, **had))
         self._set_state(trial, TrialState.WAITING)
         heapq.heappush(self._waiting, (False, trial.trial.number))
 
@@ -645,7 +660,7 @@ class Engine:
     @property
     def able_to_go_on(self) -> tuple[int, ...]:
         """The complete trials whose last checkpoint is kept, the best first."""
-        if self._ranking is not None and self._ranking.confirmed:
+        if self._confirmations:
             return ()  # their means would be of trainings of different lengths
         state = TrialState.COMPLETE
         return tuple(n for n in self._checkpoints if self._trials[n].trial.state is state)
@@ -730,7 +745,8 @@ class Engine:
             if (trial.state is TrialState.RUNNING) != (record.running is not None):
                 raise AssertionError(f"trial {number} is {trial.state}, runs {record.running}")
             rests = trial.state in (TrialState.PRUNED, TrialState.PAUSED) and record.last_step
-            if (trial.state is TrialState.COMPLETE or bool(rests)) != (trial.value is not None):
+            has_result = trial.state is TrialState.COMPLETE or record.before is not None
+            if (has_result or bool(rests)) != (trial.value is not None):
                 raise AssertionError(f"trial {number} is {trial.state} with {trial.value}")
             if any(rung > record.last_step for rung in trial.rungs):
                 raise AssertionError(f"trial {number} has reached {trial.rungs}")

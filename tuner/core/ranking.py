@@ -6,12 +6,13 @@ The engine and whoever reads a ledger ask the same class, so that they never dis
 from __future__ import annotations
 
 import heapq
+import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .aims import Aims
-from .trial import Attempt, Score, Trial, TrialState
+from .trial import NO_BETTER, Attempt, Score, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,18 @@ class Ranking:
 
     @classmethod
     def of(cls, aims: Aims, trials: Iterable[Trial], attempts: Iterable[Attempt]) -> Ranking:
-        """The ranking of a ledger's trials, which come in the order of their ends."""
-        ended_at = {attempt.id.trial: attempt.ended_at or 0.0 for attempt in attempts}
+        """The ranking of a ledger's trials: they come in the order of their results.
+
+        A trial that trains on stands by the result that it has.
+        """
+        ended_at: dict[int, float] = {}
+        for attempt in attempts:
+            if attempt.reason != NO_BETTER:
+                ended_at[attempt.id.trial] = attempt.ended_at or math.inf
         ranking = cls(aims)
-        ordered = sorted(trials, key=lambda t: (ended_at.get(t.number, 0.0), t.number))
+        ordered = sorted(
+            map(_with_its_result, trials), key=lambda t: (ended_at.get(t.number, 0.0), t.number)
+        )
         for trial in ordered:
             ranking.expect(trial)
         for trial in ordered:
@@ -81,7 +90,7 @@ class Ranking:
             self._repeat(of, trial)
         elif trial.state is TrialState.COMPLETE:
             self._complete[trial.number] = trial
-            if not self._confirmed:
+            if not self._is_by_means:
                 self._best = self._joined(self._best, trial.score, trial)
 
     def _repeat(self, of: int, trial: Trial) -> None:
@@ -97,15 +106,22 @@ class Ranking:
         )
         kept = self.kept
         self._pending.difference_update(each.number for each in repeats)
-        fewest = min(each.failed for each in self._confirmed.values())
+        if not self._is_by_means:
+            return  # nothing was measured again as yet, so nothing is known better
+        means = [each for each in self._confirmed.values() if len(each.trials) > 1]
+        fewest = min(each.failed for each in means)
         self._best, before = [], {trial.number: trial for _, trial in self._best}
-        for confirmation in self._confirmed.values():
+        for confirmation in means:
             if confirmation.failed == fewest:
                 # The one among them whose model is still there; else nobody has a model of it.
                 there = [each for each in confirmation.trials if each.number in kept]
                 chosen = next((each for each in there if each.number in before), None)
                 chosen = chosen or self._first_of(there or confirmation.trials[:1])
                 self._best = self._joined(self._best, confirmation.mean, chosen)
+
+    @property
+    def _is_by_means(self) -> bool:
+        return any(len(each.trials) > 1 for each in self._confirmed.values())
 
     def _first_of(self, trials: Iterable[Trial]) -> Trial:
         best: list[tuple[Score, Trial]] = []
@@ -175,6 +191,11 @@ class Ranking:
             best = [trial for trial in best if not trial.violation]
         missing = {t.number: repeats - len(self._expected.get(t.number, ())) for t in best}
         return [trial for trial in best for _ in range(missing[trial.number])]
+
+
+def _with_its_result(trial: Trial) -> Trial:
+    trains_on = trial.state in (TrialState.WAITING, TrialState.RUNNING) and trial.value is not None
+    return replace(trial, state=TrialState.COMPLETE) if trains_on else trial
 
 
 def _confirmation(first: Trial, measured: list[Trial], *, failed: int) -> Confirmation:

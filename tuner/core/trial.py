@@ -161,6 +161,10 @@ class Ending:
         return "; ".join((str(self.cause), kind, *places[-1:]))
 
 
+NO_BETTER = "trained on, and was no better for it"
+"""The reason of an attempt that leaves a complete trial's result as it was."""
+
+
 class Direction(enum.StrEnum):
     """Which values of a metric are better."""
 

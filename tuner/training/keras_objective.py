@@ -13,7 +13,7 @@ from ..core.aims import MEASURED
 from ..core.trial import Cause, Ending, Score
 from ..errors import ModelFileError
 from ..model_file import UserCode
-from .checkpoint import room_needed
+from .checkpoint import NoRoom, room_needed
 from .context import TrialContext, UnknownMetric, as_metrics, unknown_metric_message
 from .measured import measure
 from .recorder import make_recorder
@@ -67,7 +67,11 @@ def run(
     missing = [name for name in trial.aims.metrics if name not in metrics]
     if missing:
         raise UnknownMetric(unknown_metric_message(missing[0], metrics))
-    recorder.resumption.keep_last()
+    try:
+        recorder.resumption.keep_last()
+    except NoRoom as error:
+        # The result is there; only training on from it is not possible.
+        log.warning("The last epoch's checkpoint is not kept: %s", error)
     if trial.aims.joins(trial.aims.score(metrics), incumbents):
         save_model(model, trial.directory)
     return Ending(Cause.RETURNED, metrics, step)

@@ -29,6 +29,7 @@ from ..model_file import Found, UserCode, load, user_traceback, without_colours
 from .orders import AttemptOrder, NotFound, ProbeOrder
 
 _PR_SET_PDEATHSIG = 1
+_LEAST_BYTES = 1_000_000
 
 
 def main(order: AttemptOrder | ProbeOrder, channel: Connection[Any, Any]) -> NoReturn:
@@ -108,9 +109,20 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
             sys.excepthook(*sys.exc_info())
         # A full disk is the machine's fault, not the configuration's.
         no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        cause = Cause.WORKER_LOST if no_room else Cause.EXCEPTION
+        cause = Cause.EXCEPTION
+        if no_room:
+            cause = Cause.NO_ROOM if _is_full(order.directory) else Cause.WORKER_LOST
         ending = Ending(cause, reason=_one_line(error), detail=user_traceback(error))
     send(AttemptEnded(0.0, order.attempt, ending))
+
+
+def _is_full(directory: Path) -> bool:
+    """Whether the study's own file system takes no more, so that other attempts would fail too."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _LEAST_BYTES
 
 
 def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
