@@ -66,6 +66,14 @@ def test_a_better_trial_without_a_model_leaves_no_others(
     assert (kept(directory), files.model_path()) == ({}, None)
 
 
+def test_nothing_half_put_is_left_of_a_front(directory: StudyDirectory) -> None:
+    aims = Aims((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
+    files = StudyFiles(directory, aims)
+    for _ in range(2):
+        files.keep_best([trial(directory, 0, "model.keras"), trial(directory, 1, "model.keras")])
+    assert not [*directory.best.rglob("*.new")]
+
+
 def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
     files = StudyFiles(directory, AIMS)
     files.keep_best([trial(directory, 0, "checkpoint/weights.pt")])

@@ -121,7 +121,7 @@ def resolve_aims(
     constants = found.constants
     said = tuple(objectives) or _texts(constants.get("OBJECTIVE"))
     kept = tuple(constraints) or _texts(constants.get("CONSTRAINTS"))
-    if direction is None and (len(said) == 1 or not objectives):
+    if direction is None and (not objectives or _is_of_the_file(objectives, constants)):
         direction = _read_direction(constants.get("DIRECTION"))
     check(said, kept, direction)
     notes: list[str] = []
@@ -130,6 +130,13 @@ def resolve_aims(
     else:
         goals = [_goal(each, direction) for each in said]
     return Aims(tuple(goals), tuple(read_constraint(each) for each in kept)), notes
+
+
+def _is_of_the_file(objectives: Sequence[str], constants: Mapping[str, object]) -> bool:
+    """Whether the file's DIRECTION speaks of the objective that was asked for."""
+    own = _texts(constants.get("OBJECTIVE"))
+    metrics = [read_objective(each)[0] for each in own]
+    return len(objectives) == 1 and (not metrics or metrics == [read_objective(objectives[0])[0]])
 
 
 def _texts(said: object) -> tuple[str, ...]:

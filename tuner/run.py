@@ -446,8 +446,8 @@ def _header(
 def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
     if finish.verdict is Verdict.UNKNOWN_METRIC:
         raise UnknownMetricError(
-            f"{finish.reason}. Name one of these as the objective: with --objective, OBJECTIVE in "
-            "the model file, or Tuner(objective=…)."
+            f"{finish.reason}. Name one of these as the objective (--objective, OBJECTIVE in the "
+            "model file, or Tuner(objective=…)) and in constraints (--constraint, CONSTRAINTS)."
         )
     if finish.verdict is Verdict.NO_ROOM:
         raise storage_full(directory.path, finish.reason)

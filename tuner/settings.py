@@ -124,8 +124,10 @@ class StudySettings:
         }
         for name, minimum in least.items():
             value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise UsageError(f"{name} is {value}; allowed are whole numbers from {minimum} on")
+            if value is not None and not (isinstance(value, int) and value >= minimum):
+                raise UsageError(
+                    f"{name} is {value!r}; allowed are whole numbers from {minimum} on"
+                )
         for name in ("timeout_seconds", "trial_timeout_seconds"):
             value = getattr(self, name)
             if value is not None and not value > 0:

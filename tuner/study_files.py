@@ -197,3 +197,5 @@ def _put(source: Path, target: Path) -> None:
     except OSError:  # some file systems have no hard links
         shutil.copyfile(source, fresh)
     fresh.replace(target)
+    # Two links to the same file are left as they are by the system's rename.
+    fresh.unlink(missing_ok=True)

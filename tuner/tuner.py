@@ -218,15 +218,15 @@ _MEANT = {"study": "directory", "max_trials": "trials", "metric": "objective"}
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:
-    known = set(StudySettings.__dataclass_fields__) - {"source", "working_directory", "objectives"}
+    own = set(inspect.signature(Tuner).parameters) - {"model_fn", "settings"}
+    hidden = {"source", "working_directory", "objectives"}
+    known = own | (set(StudySettings.__dataclass_fields__) - hidden)
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             meant = _MEANT.get(name) or (near[0] if near else "")
             hint = f"did you mean {meant}? " if meant else ""
-            raise UsageError(
-                f"Tuner knows no {name!r}; {hint}Further settings are {', '.join(sorted(known))}"
-            )
+            raise UsageError(f"Tuner knows no {name!r}; {hint}it takes {', '.join(sorted(known))}")
 
 
 def _changes(settings: StudySettings) -> dict[str, Any]:

@@ -280,6 +280,37 @@ def test_an_objective_is_read_up_to_its_first_report(probe: Any) -> None:
     assert dict(found.constants) == {"EPOCHS": 3, "DIRECTION": "max"}
 
 
+def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
+    found = probe("""
+        def objective(hp, trial):
+            rate = hp.Float("rate", 0, 1)
+            if hp.Boolean("deep"):
+                rate += hp.Float("drop", 0.0, 0.5)
+            if hp.Choice("head", ["flat", "pool"]) == "pool":
+                rate += hp.Int("size", 1, 3)
+                raise SystemError("this branch is broken, which is its trials' affair")
+            trial.report(1, value=rate)
+            raise SystemError("it trained")
+    """)
+    assert names(found) == {"rate", "deep", "drop", "head", "size"}
+    assert found.is_complete
+
+
+def test_an_objective_that_trains_is_called_once(probe: Any, tmp_path: Path) -> None:
+    found = probe(f"""
+        import pathlib, time
+
+        def objective(hp, trial):
+            with pathlib.Path({str(tmp_path / "calls")!r}).open("a") as calls:
+                calls.write("x")
+            deep = hp.Boolean("deep")
+            time.sleep(0.6)
+            return float(deep)
+    """)
+    assert (tmp_path / "calls").read_text() == "x"
+    assert (names(found), found.is_complete) == ({"deep"}, False)
+
+
 def test_an_objective_that_fails_after_its_declarations_is_a_trials_affair(probe: Any) -> None:
     for ending in ("raise ValueError", "import os; os._exit(3)", "import sys; sys.exit(3)"):
         found = probe(f"""
@@ -301,6 +332,21 @@ def settings(tmp_path: Path, **said: Any) -> StudySettings:
 
 def found_with(**constants: object) -> Found:
     return Found(is_keras=False, space=(), constants=constants)
+
+
+@pytest.mark.parametrize(
+    ("constants", "asked", "direction"),
+    [
+        ({"OBJECTIVE": "score", "DIRECTION": "max"}, "score", Direction.MAX),
+        ({"OBJECTIVE": "score", "DIRECTION": "max"}, "val_loss", Direction.MIN),
+        ({"DIRECTION": "max"}, "val_loss", Direction.MAX),
+    ],
+)
+def test_the_files_direction_is_of_its_own_objective(
+    constants: dict[str, object], asked: str, direction: Direction
+) -> None:
+    aims, _ = resolve_aims(found_with(**constants), [asked])
+    assert aims.goal == Goal(asked, direction)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ class TrialContext:
         self._directory = directory
         self._send = send
         self._halt: Halt | None = None
+        self._step = 0
 
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Tell the study what was measured after `step` epochs (or whatever you count, from 1).
@@ -86,6 +87,7 @@ class TrialContext:
                 it ends the trial as a bad point.
         """
         measured = as_metrics(metrics)
+        self._step = max(self._step, int(step))
         self._send(Reported(0.0, self._attempt, Report(int(step), measured)))
         for name in (self.metric, "loss"):
             value = measured.get(name, 0.0)
@@ -104,6 +106,11 @@ class TrialContext:
     def halt(self) -> Halt | None:
         """Why the attempt is to stop; None while it may go on."""
         return self._halt
+
+    @property
+    def is_at_its_end(self) -> bool:
+        """Whether all epochs were reported, so that an order to stop comes too late."""
+        return self.epochs is not None and self._step >= self.epochs
 
     def stop_if_told(self) -> None:
         """Leave the training here if it is to stop.

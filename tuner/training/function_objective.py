@@ -22,7 +22,8 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     if code.objective is None:
         raise TypeError("no objective")
     result = code.objective(hp, trial)
-    trial.stop_if_told()
+    if not trial.is_at_its_end:
+        trial.stop_if_told()
     return Ending(Cause.RETURNED, read_result(result, trial.metric))
 
 

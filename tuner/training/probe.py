@@ -23,6 +23,7 @@ from .keras_objective import fit_arguments, has_own_fit, load_data, own_fit
 
 MAX_BUILDS = 60
 MAX_SECONDS = 30.0
+QUICK_SECONDS = 0.5
 _ACCURACY = ("accuracy", "acc")
 
 
@@ -108,10 +109,15 @@ def find_space(code: UserCode, nothing: Found, *, tell: Callable[[Found], None])
 
 def _call_objective(objective: Callable[[Any, Any], Any], hp: Any, findings: _Findings) -> None:
     findings.add(may_train=True)
+
+    def call() -> Any:
+        return objective(hp, _ProbeTrial(hp.values))
+
+    began = time.monotonic()
     try:
-        result = objective(hp, _ProbeTrial(hp.values))
+        result = call()
     except _Enough:
-        pass
+        is_quick = True
     except SpaceError:
         raise
     except (Exception, SystemExit):
@@ -122,7 +128,9 @@ def _call_objective(objective: Callable[[Any, Any], Any], hp: Any, findings: _Fi
         return
     else:
         read_result(result, "value")
-    findings.add(is_complete=True)
+        is_quick = time.monotonic() - began < QUICK_SECONDS
+    # One that never asks its trial for anything has trained, and is not called for each branch.
+    findings.add(is_complete=is_quick and _open_corners(call, hp))
 
 
 def _check_bounds(
@@ -157,7 +165,7 @@ def _find_keras_space(code: UserCode, hp: Any, findings: _Findings) -> None:
     data = load_data(code, hp)
     arguments = {} if code.fit is not None else fit_arguments(data)[1]  # says what is wrong
     findings.add(metric=_metric(model, {**arguments, **code.fit_arguments}, owns_fit=owns_fit))
-    finished = _open_corners(code, hp, findings)
+    finished = _open_corners(lambda: code.hypermodel.build(hp), hp, findings.warn)
     if owns_fit:
         # Last, since it may train if it calls neither `model.fit` nor a callback.
         findings.add(may_train=True)
@@ -166,20 +174,24 @@ def _find_keras_space(code: UserCode, hp: Any, findings: _Findings) -> None:
     findings.add(is_complete=finished)
 
 
-def _open_corners(code: UserCode, hp: Any, findings: _Findings) -> bool:
-    """Build with the values of each corner; False if there was no time for all of them."""
+def _open_corners(
+    call: Callable[[], Any], hp: Any, warn: Callable[[str], None] = lambda _: None
+) -> bool:
+    """Call with the values of each corner; False if there was no time for all of them."""
     began = time.monotonic()
     for count, values in enumerate(_corners(hp)):
         if count >= MAX_BUILDS or time.monotonic() - began > MAX_SECONDS:
             return False
         hp.values = dict(values)
         try:
-            code.hypermodel.build(hp)
+            call()
+        except _Enough:
+            pass
         except SpaceError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
-            findings.warn(f"with {chosen} the model cannot be built: {error}")
+            warn(f"with {chosen} the model cannot be built: {error}")
     return True
 
 
