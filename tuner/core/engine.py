@@ -667,8 +667,8 @@ class Engine:
 
     @property
     def epochs(self) -> int | None:
-        """The full training of a trial, in epochs, as the last master had it."""
-        return self._config.pruner.epochs
+        """The full training of a trial, in epochs, as the last master had it, if there was one."""
+        return None if self._opened is None else self._opened.pruner.epochs
 
     @property
     def best(self) -> Trial | None:
