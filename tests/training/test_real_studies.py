@@ -145,8 +145,9 @@ def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(hptune: Hptu
     def run(name: str, seed: int) -> list[tuple[Any, ...]]:
         study = hptune.study(name)
         ended = hptune(
-            "run", model, "--trials", "5", "--seed", seed, "--workers", "1", "--study", study
-        )
+            "run", model, "--search", "random", "--trials", "5", "--seed", seed,
+            "--workers", "1", "--study", study,
+        )  # fmt: skip
         assert ended.code == 0, ended.err
         return [
             (trial["state"], trial["params"], trial["value"], trial["step"])
