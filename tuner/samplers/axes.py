@@ -8,7 +8,7 @@ or infinitely many has positions in [0, 1].
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,6 +144,12 @@ class Axes:
             chosen[parameter.name] = params[parameter.name]
             row[i] = axis.encode(params[parameter.name])
         return row if len(chosen) == len(params) else None
+
+    def rows(self, configurations: Iterable[Params]) -> Floats:
+        """The rows of these configurations; those outside the space are left out."""
+        encoded = [self.encode(params) for params in configurations]
+        found = [row for row in encoded if row is not None]
+        return np.array(found) if found else np.empty((0, len(self)))
 
     def decode(self, row: Floats, spare: Floats) -> Params:
         """The configuration that a row stands for.

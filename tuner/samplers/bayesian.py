@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..core.sampler import Sampler
-from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
-from ..core.trial import Direction, Suggestion, Trial
+from ..core.trial import Direction, Params, Suggestion, Trial
 from .axes import Axes, Floats
 from .embedding import Embedding
 from .landscape import Landscape, anywhere, nearby
@@ -83,8 +82,8 @@ class BayesianSampler(Sampler):
         self._axes = Axes(space)
         self._embedding = Embedding(self._axes)
         self._learner = Learner(self._embedding, self._settings.model)
-        self._start = Start(self._axes, seed)
         self._unseen = Unseen(space)
+        self._start = Start(self._axes, seed, self._unseen)
         self._history = History(self._axes, directions=(direction, *further))
         self._libraries = ThreadpoolController()
 
@@ -97,29 +96,18 @@ class BayesianSampler(Sampler):
         """One configuration for each number, each with those before it taken for running."""
         # Sums over several threads would depend on how many cores a machine has.
         with self._libraries.limit(limits=1, user_api="blas"):
-            return self._answers(numbers)
-
-    def _answers(self, numbers: Sequence[int]) -> list[Suggestion]:
-        model = self._learned()
-        pending: set[Hashable] = set()
-        answers: list[Suggestion] = []
-        for number in numbers:
-            rng = generator(self._seed, Purpose.SUGGESTION, number)
+            model = self._learned()
             if model is None:
-                found = self._unseen.first([self._start.params(number)], pending)
-            else:
-                found = self._proposed(model, rng, pending)
-            found = found or self._unseen.draw(rng, pending)
-            if found is None:
-                break
-            key, params = found
-            pending.add(key)
-            row = self._axes.encode(params)
-            if model is not None and row is not None:
-                features = self._embedding.features(np.nan_to_num(row)[None], ~np.isnan(row)[None])
-                model = model.believing(features[0])
-            answers.append(Suggestion(params, "bayesian" if model else "bayesian (start)"))
-        return answers
+                return self._unseen.answers(
+                    numbers, self._seed, "bayesian (start)", self._start.propose
+                )
+            believers = _Believers(model, self._axes, self._embedding)
+            return self._unseen.answers(
+                numbers,
+                self._seed,
+                "bayesian",
+                lambda _, rng, pending: self._proposed(believers.of(pending), rng, pending),
+            )
 
     def _learned(self) -> Surrogate | None:
         seen = self._history.observations()
@@ -134,7 +122,7 @@ class BayesianSampler(Sampler):
     # --- the search ---------------------------------------------------------------------------
 
     def _proposed(
-        self, model: Surrogate, rng: np.random.Generator, pending: set[Hashable]
+        self, model: Surrogate, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         settings, axes = self._settings, self._axes
         landscape = Landscape(axes, self._embedding, model.process, model.least - settings.worth)
@@ -160,8 +148,7 @@ class BayesianSampler(Sampler):
         fresh = [pick for pick in picks if pick is not None]
         if not fresh:
             return None
-        encoded = [axes.encode(params) for _, params in fresh]
-        rows = np.nan_to_num([row for row in encoded if row is not None])
+        rows = np.nan_to_num(axes.rows(params for _, params in fresh))
         return fresh[int(landscape.heights(rows).argmax())]
 
     def _rounded(self, rows: Floats, spare: Floats) -> Floats:
@@ -173,3 +160,21 @@ class BayesianSampler(Sampler):
                 for row, exact in zip(rows, encoded, strict=True)
             ]
         )
+
+
+class _Believers:
+    """The model, and what it becomes with each configuration that was just answered."""
+
+    def __init__(self, model: Surrogate, axes: Axes, embedding: Embedding) -> None:
+        self._model = model
+        self._axes = axes
+        self._embedding = embedding
+        self._believed = 0
+
+    def of(self, pending: Mapping[Hashable, Params]) -> Surrogate:
+        """The model that believes in all of these, which begin with those of the last call."""
+        rows = self._axes.rows([*pending.values()][self._believed :])
+        for features in self._embedding.features(np.nan_to_num(rows), ~np.isnan(rows)):
+            self._model = self._model.believing(features)
+        self._believed = len(pending)
+        return self._model

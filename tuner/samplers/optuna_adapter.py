@@ -9,9 +9,11 @@ import importlib.util
 import inspect
 import math
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from ..core.configurations import is_open
 from ..core.sampler import Sampler
@@ -72,22 +74,16 @@ class OptunaSampler(Sampler):
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number, each with those before it taken for running."""
-        answers: list[Suggestion] = []
-        pending: dict[Hashable, Trial] = {}
-        for number in numbers:
-            found = self._proposed(number, list(pending.values()), pending)
-            rng = generator(self._seed, Purpose.SUGGESTION, number)
-            found = found or self._unseen.draw(rng, pending)
-            if found is None:
-                break
-            key, params = found
-            pending[key] = Trial(number, params, "", TrialState.RUNNING)
-            answers.append(Suggestion(params, f"optuna {self._name}"))
-        return answers
+        return self._unseen.answers(numbers, self._seed, f"optuna {self._name}", self._proposed)
 
     def _proposed(
-        self, number: int, running: Sequence[Trial], pending: dict[Hashable, Trial]
+        self, number: int, _: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
+        first = number - len(pending)
+        running = [
+            Trial(first + i, params, "", TrialState.RUNNING)
+            for i, params in enumerate(pending.values())
+        ]
         told = [self._trials[each] for each in sorted(self._trials)]
         with _quiet(self._optuna):
             if self._name in _FORGETFUL:

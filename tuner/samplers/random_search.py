@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from ..core.sampler import Sampler
-from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
 from ..core.trial import Suggestion, Trial
 from .unseen import Unseen
@@ -28,17 +27,7 @@ class RandomSampler(Sampler):
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One random configuration for each number; fewer once all are tried."""
-        answers: list[Suggestion] = []
-        pending: set[Hashable] = set()
-        for number in numbers:
-            rng = generator(self._seed, Purpose.SUGGESTION, number)
-            drawn = self._unseen.draw(rng, pending)
-            if drawn is None:
-                break
-            key, params = drawn
-            pending.add(key)
-            answers.append(Suggestion(params, "random"))
-        return answers
+        return self._unseen.answers(numbers, self._seed, "random")
 
     def tell(self, trial: Trial) -> None:
         """Remember that this configuration is tried."""

@@ -10,9 +10,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..core.sampler import Sampler
-from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
-from ..core.trial import Direction, Suggestion, Trial
+from ..core.trial import Direction, Params, Suggestion, Trial
 from .axes import Axes, Axis, Floats
 from .observations import History, Observations, Tier
 from .start import Start
@@ -74,8 +73,8 @@ class SkoptSampler(Sampler):
         self._defaults = np.array(
             [axis.encode(axis.parameter.default) for axis in self._axes.columns]
         )
-        self._start = Start(self._axes, seed)
         self._unseen = Unseen(space)
+        self._start = Start(self._axes, seed, self._unseen)
         self._history = History(self._axes, directions=(direction, *further))
         self._libraries = ThreadpoolController()
 
@@ -88,29 +87,23 @@ class SkoptSampler(Sampler):
         """One configuration for each number, each with those before it taken for running."""
         seen = self._history.observations()
         has_model = bool(self._searched) and seen.finished >= _START and seen.valued > 1
-        pending: dict[Hashable, Floats] = {}
-        answers: list[Suggestion] = []
-        for number in numbers:
-            rng = generator(self._seed, Purpose.SUGGESTION, number)
+
+        def propose(
+            number: int, rng: np.random.Generator, pending: Mapping[Hashable, Params]
+        ) -> Keyed | None:
             if has_model:
-                found = self._proposed(seen, rng, pending)
-            else:
-                found = self._unseen.first([self._start.params(number)], pending)
-            found = found or self._unseen.draw(rng, pending)
-            if found is None:
-                break
-            key, params = found
-            row = self._axes.encode(params)
-            pending[key] = self._defaults if row is None else row
-            answers.append(Suggestion(params, f"skopt {self._surrogate}"))
-        return answers
+                return self._proposed(seen, rng, pending)
+            return self._start.propose(number, rng, pending)
+
+        return self._unseen.answers(numbers, self._seed, f"skopt {self._surrogate}", propose)
 
     def _proposed(
-        self, seen: Observations, rng: np.random.Generator, pending: Mapping[Hashable, Floats]
+        self, seen: Observations, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         over = seen.tiers != Tier.UNFINISHED
         known = comparable(seen)
-        rows = np.vstack([seen.rows[over], seen.rows[~over], *pending.values()])
+        taken = self._axes.rows(pending.values())
+        rows = np.vstack([seen.rows[over], seen.rows[~over], taken])
         lies = np.full(len(rows) - len(known), known.min())
         losses = np.concatenate([known, lies])
         # Sums over several threads would depend on how many cores a machine has.
@@ -125,14 +118,13 @@ class SkoptSampler(Sampler):
             return found or self._most_promising(optimizer, rng, pending)
 
     def _most_promising(
-        self, optimizer: Any, rng: np.random.Generator, pending: Mapping[Hashable, Floats]
+        self, optimizer: Any, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         drawn = [self._unseen.draw(rng, pending) for _ in range(_PICKS)]
         fresh = [each for each in drawn if each is not None]
-        rows = [self._axes.encode(params) for _, params in fresh]
         if not fresh:
             return None
-        points = self._points(np.array([row for row in rows if row is not None]))
+        points = self._points(self._axes.rows(params for _, params in fresh))
         means, spreads = optimizer.models[-1].predict(
             optimizer.space.transform(points), return_std=True
         )

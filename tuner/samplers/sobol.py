@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -37,19 +37,12 @@ class SobolSampler(Sampler):
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number; fewer once all are tried."""
-        answers: list[Suggestion] = []
-        pending: set[Hashable] = set()
-        for number in numbers:
-            found = self._unseen.first(self._from(number), pending)
-            if found is None:
-                rng = generator(self._seed, Purpose.SUGGESTION, number)
-                found = self._unseen.draw(rng, pending)
-            if found is None:
-                break
-            key, params = found
-            pending.add(key)
-            answers.append(Suggestion(params, "sobol"))
-        return answers
+        return self._unseen.answers(
+            numbers,
+            self._seed,
+            "sobol",
+            lambda number, _, pending: self._unseen.first(self._from(number), pending),
+        )
 
     def tell(self, trial: Trial) -> None:
         """Remember that this configuration is tried."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable
+
 import numpy as np
 
 from ..core.seeds import Purpose, generator
-from ..core.trial import Params
 from .axes import Axes
 from .halton import Halton
+from .unseen import Keyed, Unseen
 
 
 class Start:
@@ -16,13 +18,18 @@ class Start:
     Args:
         axes: The columns of the space.
         seed: The study's seed.
+        unseen: What is new.
     """
 
-    def __init__(self, axes: Axes, seed: int) -> None:
+    def __init__(self, axes: Axes, seed: int, unseen: Unseen) -> None:
         self._axes = axes
+        self._unseen = unseen
         self._points = Halton(len(axes), generator(seed, Purpose.SUGGESTION, 0, 1))
 
-    def params(self, number: int) -> Params:
-        """The configuration for the trial with this number."""
+    def propose(
+        self, number: int, _: np.random.Generator, pending: Collection[Hashable]
+    ) -> Keyed | None:
+        """The configuration for the trial with this number, if it is new."""
         nowhere = np.full(len(self._axes), np.nan)
-        return self._axes.decode(nowhere, self._points.point(number))
+        params = self._axes.decode(nowhere, self._points.point(number))
+        return self._unseen.first([params], pending)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..core.sampler import Sampler
-from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
-from ..core.trial import Direction, Suggestion, Trial
+from ..core.trial import Direction, Params, Suggestion, Trial
 from .axes import Axes, Booleans, Floats, Integers
 from .density import Density, Smoothing
 from .observations import History, Observations
@@ -78,8 +77,8 @@ class TpeSampler(Sampler):
         self._seed = seed
         self._settings = TpeSettings() if settings is None else settings
         self._axes = Axes(space)
-        self._start = Start(self._axes, seed)
         self._unseen = Unseen(space)
+        self._start = Start(self._axes, seed, self._unseen)
         self._history = History(self._axes, directions=(direction, *further))
 
     def tell(self, trial: Trial) -> None:
@@ -90,22 +89,14 @@ class TpeSampler(Sampler):
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number, each with those before it taken for running."""
         model = self._model(self._history.observations())
-        pending: dict[Hashable, Floats] = {}
-        answers: list[Suggestion] = []
-        for number in numbers:
-            rng = generator(self._seed, Purpose.SUGGESTION, number)
-            if model is None:
-                found = self._unseen.first([self._start.params(number)], pending)
-            else:
-                found = self._proposed(model, rng, pending)
-            found = found or self._unseen.draw(rng, pending)
-            if found is None:
-                break
-            key, params = found
-            row = self._axes.encode(params)
-            pending[key] = np.full(len(self._axes), np.nan) if row is None else row
-            answers.append(Suggestion(params, "tpe" if model else "tpe (start)"))
-        return answers
+        if model is None:
+            return self._unseen.answers(numbers, self._seed, "tpe (start)", self._start.propose)
+        return self._unseen.answers(
+            numbers,
+            self._seed,
+            "tpe",
+            lambda _, rng, pending: self._proposed(model, rng, pending),
+        )
 
     # --- the model ----------------------------------------------------------------------------
 
@@ -124,9 +115,9 @@ class TpeSampler(Sampler):
         )
 
     def _proposed(
-        self, model: _Model, rng: np.random.Generator, pending: dict[Hashable, Floats]
+        self, model: _Model, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
-        others = np.vstack([model.others, *pending.values()])
+        others = np.vstack([model.others, self._axes.rows(pending.values())])
         bad = Density(self._axes, others, np.ones(len(others)), self._settings.bad)
 
         def ranked(rows: Floats, active: Booleans) -> list[int]:
@@ -145,8 +136,7 @@ class TpeSampler(Sampler):
         fresh = [pick for pick in picks if pick is not None]
         if not fresh:
             return None
-        encoded = [self._axes.encode(params) for _, params in fresh]
-        rows = np.array([row for row in encoded if row is not None])
+        rows = self._axes.rows(params for _, params in fresh)
         return fresh[ranked(np.nan_to_num(rows), ~np.isnan(rows))[0]]
 
 

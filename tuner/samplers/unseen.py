@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ..core.configurations import Configurations
+from ..core.seeds import Purpose, generator
 from ..core.space import SearchSpace
-from ..core.trial import Params, Trial
+from ..core.trial import Params, Suggestion, Trial
 
 _DRAWS = 64
 Keyed = tuple[Hashable, Params]
 """A configuration behind its key (`SearchSpace.key`)."""
+Proposer = Callable[[int, np.random.Generator, Mapping[Hashable, Params]], Keyed | None]
+"""Proposes for a trial's number; the mapping holds what was just answered for those before it."""
 
 
 class Unseen:
@@ -58,6 +61,31 @@ class Unseen:
     def is_tried(self, key: Hashable) -> bool:
         """Whether the configuration with this key is tried."""
         return key in self._tried
+
+    def answers(
+        self, numbers: Sequence[int], seed: int, origin: str, propose: Proposer | None = None
+    ) -> list[Suggestion]:
+        """A sampler's answer: a new configuration for each of these trial numbers.
+
+        Args:
+            numbers: The trials' numbers.
+            seed: The study's seed; with the trial's number it seeds each proposal.
+            origin: Who proposes.
+            propose: Gives a new configuration, or None to have one drawn at random.
+
+        Returns:
+            One suggestion for each number, in order; fewer if no more configurations are left.
+        """
+        pending: dict[Hashable, Params] = {}
+        for number in numbers:
+            rng = generator(seed, Purpose.SUGGESTION, number)
+            found = None if propose is None else propose(number, rng, pending)
+            found = found or self.draw(rng, pending)
+            if found is None:
+                break
+            key, params = found
+            pending[key] = params
+        return [Suggestion(params, origin) for params in pending.values()]
 
     def first(
         self, configurations: Iterable[Params], pending: Collection[Hashable]
