@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
-from engine_driver import EngineDriver, returned
+from engine_driver import AIMS, EngineDriver, returned
 
+from tuner.core.aims import Comparison, Constraint
 from tuner.core.messages import (
     Ask,
     Command,
@@ -136,6 +138,28 @@ def test_a_trial_that_begins_anew_is_not_judged_again(driver: EngineDriver) -> N
     driver.report(name(1), 1, score=0.9)
     assert driver.report(name(0, 1), 1, score=0.5) == []
     assert driver.trial(0).rungs == {1: 0.5}
+
+
+def test_what_breaks_a_constraint_is_no_measure_and_is_not_stopped(driver: EngineDriver) -> None:
+    small = Constraint("size", Comparison.LESS, 10.0)
+    driver.open(3, pruner=STOPS, aims=replace(AIMS, constraints=(small,)))
+    driver.join(cores=3)
+    driver.suggest()
+    assert driver.report(name(0), 1, score=0.9, size=99.0) == []
+    (told,) = driver.report(name(1), 1, score=0.5, size=5.0)
+    assert isinstance(told, Tell), "it goes on: of those that keep the constraint it is the best"
+    assert driver.report(name(0), 3, score=0.1, size=99.0) == []
+
+
+def test_rungs_follow_from_the_steps_whatever_the_pruner_was_before(driver: EngineDriver) -> None:
+    thirds = PrunerSettings(name="asha", epochs=27, reduction_factor=3, min_epochs=1)
+    driver.go(1, pruner=thirds)
+    driver.report(name(0), 3, score=0.5)
+    assert driver.trial(0).rungs == {1: 0.5, 3: 0.5}
+    driver.open(1, pruner=replace(thirds, min_epochs=4))
+    driver.join()
+    driver.report(name(0, 1), 4, score=0.7)
+    assert driver.trial(0).rungs == {1: 0.5, 3: 0.5, 4: 0.7}
 
 
 # --- paused and promoted --------------------------------------------------------------------

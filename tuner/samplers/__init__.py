@@ -96,7 +96,6 @@ def _grid(options: SamplerOptions) -> Sampler:
     return GridSampler(
         options.space,
         resolution=DEFAULT_RESOLUTION if resolution is None else resolution,
-        seed=options.seed,
     )
 
 

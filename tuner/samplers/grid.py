@@ -19,8 +19,6 @@ class GridSampler(Sampler):
     Args:
         space: What to search.
         resolution: How many values to take of a parameter without steps, both ends included.
-        seed: Not used, for there is nothing random in a grid; taken so that all samplers are made
-            alike.
 
     Raises:
         SpaceError: The resolution is below 2.
@@ -31,7 +29,6 @@ class GridSampler(Sampler):
         space: SearchSpace,
         *,
         resolution: int = DEFAULT_RESOLUTION,
-        seed: int = 0,  # noqa: ARG002
     ) -> None:
         self._space = space
         self._grid = space.grid_configurations(resolution)
