@@ -26,15 +26,15 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from tuner.core.aims import Aims  # noqa: E402
-from tuner.core.trial import AttemptId, Direction, Goal, Score  # noqa: E402
-from tuner.model_file import check_path, load  # noqa: E402
-from tuner.training import keras_objective, resumption  # noqa: E402
-from tuner.training.context import TrialContext  # noqa: E402
-from tuner.training.hyperparameters import import_keras_tuner  # noqa: E402
-from tuner.training.randomness import seed_everything  # noqa: E402
+from tuner.core.aims import Aims
+from tuner.core.trial import AttemptId, Direction, Goal, Score
+from tuner.model_file import check_path, load
+from tuner.training import keras_objective, resumption
+from tuner.training.context import TrialContext
+from tuner.training.hyperparameters import import_keras_tuner
+from tuner.training.randomness import seed_everything
 
 OFTEN = {"each epoch": 1, "by itself": None, "never": 0}
 
@@ -92,7 +92,7 @@ def train(
 
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         home = Path(folder)
-        resumption.Resumption.epoch_ends = epoch_ends  # type: ignore[method-assign]
+        resumption.Resumption.epoch_ends = epoch_ends  # type: ignore[method-assign]  # timed
         try:
             trial = TrialContext(
                 attempt=AttemptId(0, 0),
@@ -115,7 +115,7 @@ def train(
                 finally:
                     sys.stdout = out
         finally:
-            resumption.Resumption.epoch_ends = told  # type: ignore[method-assign]
+            resumption.Resumption.epoch_ends = told  # type: ignore[method-assign]  # timed
     return times
 
 

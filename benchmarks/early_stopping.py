@@ -23,7 +23,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the project installed
 
-from stopping import runs, tasks  # noqa: E402
+from stopping import runs, tasks
 
 FIRST_SEED = 500
 BUDGET_TRAININGS = 40

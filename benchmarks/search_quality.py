@@ -24,7 +24,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the project installed
 
-from quality import figures, opponents, problems  # noqa: E402
+from quality import figures, opponents, problems
 
 TRIALS = 100
 FIRST_SEED = 1000

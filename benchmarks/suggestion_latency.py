@@ -15,10 +15,10 @@ import time
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
 
-import psutil  # noqa: E402
+import psutil
 
-from tuner.core.sampler import Sampler  # noqa: E402
-from tuner.core.space import (  # noqa: E402
+from tuner.core.sampler import Sampler
+from tuner.core.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -27,8 +27,8 @@ from tuner.core.space import (  # noqa: E402
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Trial, TrialState  # noqa: E402
-from tuner.samplers import SEARCH_NAMES, SamplerOptions, make_sampler  # noqa: E402
+from tuner.core.trial import Direction, Trial, TrialState
+from tuner.samplers import SEARCH_NAMES, SamplerOptions, make_sampler
 
 SPACE = SearchSpace(
     (

@@ -17,7 +17,7 @@ OBJECTIVE = "val_mae"
 DIRECTION = "min"
 
 
-class DiabetesModel(keras_tuner.HyperModel):  # type: ignore[misc]  # KerasTuner has no types
+class DiabetesModel(keras_tuner.HyperModel):
     def build(self, hp: keras_tuner.HyperParameters) -> keras.Model:
         penalty = None
         regularizer = hp.Choice("regularizer", ["none", "dropout", "l2"])

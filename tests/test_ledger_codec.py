@@ -39,7 +39,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.builds(Resources, small.map(lambda n: n + 1), st.none() | small, small)
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
-        return st.builds(hint, **{name: values_of(hints[name]) for name in hints})  # type: ignore[arg-type]
+        made: Any = hint
+        return st.builds(made, **{name: values_of(hints[name]) for name in hints})
     match typing.get_origin(hint), typing.get_args(hint):
         case (origin, (item, *_)) if origin is tuple:
             return st.lists(values_of(item), max_size=3).map(tuple)

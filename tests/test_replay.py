@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_runs import Hptune, trials
 from test_loop import GOAL, SEED, SPACE, Cluster, MasterKilled, Recorder, old_ledger
 
 from tuner.core.engine import Engine
-from tuner.core.messages import Event, ParametersUsed, Suggested
+from tuner.core.messages import Event, ParametersUsed, StudyOpened, Suggested
 from tuner.core.sampler import Sampler
 from tuner.core.space import IntParameter, SearchSpace
 from tuner.core.trial import Direction, Suggestion, Trial
@@ -85,7 +86,7 @@ def study(path: Path, search: str, *, in_a_thread: bool = False) -> StudyDirecto
     cluster.in_a_thread = in_a_thread
     plain = cluster.sampler
     if in_a_thread:
-        cluster.sampler = lambda space: Slow(plain(space))  # type: ignore[method-assign]
+        setattr(cluster, "sampler", lambda space: Slow(plain(space)))  # noqa: B010 - a method
     directory = StudyDirectory(path).create()
     with (
         directory.acquire(),
@@ -171,8 +172,8 @@ def test_there_must_be_a_study_that_says_what_was_searched(tmp_path: Path) -> No
     with directory.acquire(), Ledger.create(directory, facts("tpe")) as ledger:
 
         class Old(Recorder):
-            def append(self, events, **changes):  # type: ignore[no-untyped-def]
-                opened = (replace(e, space=()) if hasattr(e, "space") else e for e in events)
+            def append(self, events: Sequence[Event], **changes: Any) -> None:
+                opened = (replace(e, space=()) if isinstance(e, StudyOpened) else e for e in events)
                 super().append([*opened], **changes)
 
         Cluster("tpe", trials=2).run(Old(ledger), Engine())

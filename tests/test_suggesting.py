@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,7 @@ from tuner.errors import StudyError, UsageError
 from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
 from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
+from tuner.settings import StudySettings
 from tuner.suggesting import (
     InformedSampler,
     SimulatedSuggester,
@@ -86,7 +88,7 @@ class Recorder:
         self.events: list[Event] = []
 
     def append(
-        self, events: Sequence[Event], *, trials: Sequence[Trial], attempts: Sequence[Attempt]
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
         self.events.extend(events)
 
@@ -124,7 +126,7 @@ def study(
     engine = Engine()
     loop = StudyLoop(
         engine=engine,
-        recorder=recorder or Recorder(),  # type: ignore[arg-type]
+        recorder=recorder or Recorder(),
         make_sampler=lambda _: sampler,
         space=SPACE,
         executor=executor,
@@ -275,10 +277,6 @@ def test_no_more_is_asked_for_than_may_be_tried() -> None:
 
 
 def test_only_slow_searches_are_asked_ahead() -> None:
-    class Said:
-        search = "tpe"
-
-    said = Said()
-    assert ask_ahead(said) == 0.0  # type: ignore[arg-type]
-    said.search = "optuna:CmaEsSampler"
-    assert ask_ahead(said) > 0.0  # type: ignore[arg-type]
+    said = StudySettings(source=ObjectiveSource(SourceKind.FILE, "model.py"), working_directory=".")
+    assert ask_ahead(replace(said, search="tpe")) == 0.0
+    assert ask_ahead(replace(said, search="optuna:CmaEsSampler")) > 0.0

@@ -83,7 +83,7 @@ class Requests:
             yield
             return
 
-        def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python's
             if self._interrupted:
                 leave_at_once()
                 return

@@ -139,10 +139,10 @@ def _is_of_the_file(objectives: Sequence[str], constants: Mapping[str, object]) 
     return len(objectives) == 1 and (not metrics or metrics == [read_objective(objectives[0])[0]])
 
 
-def _texts(said: object) -> tuple[str, ...]:
+def _texts(said: Any) -> tuple[str, ...]:
     if said is None:
         return ()
-    return (said,) if isinstance(said, str) else tuple(map(str, said))  # type: ignore[call-overload]
+    return (said,) if isinstance(said, str) else tuple(map(str, said))
 
 
 def _goal(text: str, direction: Direction | None) -> Goal:

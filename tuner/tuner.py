@@ -180,7 +180,8 @@ def _load_data(
     """What the trials' processes get their data from; arrays are written beside the study."""
     directory.path.mkdir(parents=True, exist_ok=True)
     if x is None or (callable(x) and y is None):
-        return x  # type: ignore[no-any-return]
+        load: Callable[[], Any] | None = x
+        return load
     train = (x,) if y is None else (x, y)
     if sample_weight is not None:
         train = (*train, sample_weight)

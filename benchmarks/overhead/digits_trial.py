@@ -71,10 +71,10 @@ def train(config: Config, callbacks: Sequence[Any] = ()) -> float:
     return float(max(history.history["val_accuracy"]))
 
 
-class FirstEpochMarker(keras.callbacks.Callback):  # type: ignore[misc]
+class FirstEpochMarker(keras.callbacks.Callback):
     """Writes down when the first epoch of all ended: the earliest writer keeps the file."""
 
-    def on_epoch_end(self, epoch: int, logs: object = None) -> None:  # noqa: ARG002
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:  # noqa: ARG002 - Keras's
         if epoch > 0:
             return
         # Linux counts monotonic time from the machine's start, the same for every process.

@@ -21,5 +21,11 @@ def load_data() -> tuple[digits_trial.Arrays, digits_trial.Arrays]:
     return digits_trial.data()
 
 
-def fit(hp: Any, model: Any, data: object, callbacks: Sequence[Any], epochs: int) -> Any:  # noqa: ARG001
+def fit(
+    hp: Any,
+    model: Any,
+    data: object,  # noqa: ARG001 - a fit's signature
+    callbacks: Sequence[Any],
+    epochs: int,  # noqa: ARG001 - a fit's signature
+) -> Any:
     return digits_trial.fit(model, cases.config(hp.get("case")), callbacks)

@@ -11,7 +11,7 @@ from .cases import config
 from .protocol import hand_back, scratch, trials
 
 
-class Digits(keras_tuner.HyperModel):  # type: ignore[misc]
+class Digits(keras_tuner.HyperModel):
     def build(self, hp: Any) -> Any:
         return digits_trial.build(config(hp.Choice("case", list(range(trials())))))
 

@@ -19,9 +19,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 
-from tuner.core.trial import TrialState  # noqa: E402
-from tuner.ledger.reader import LedgerReader  # noqa: E402
-from tuner.study_directory import StudyDirectory  # noqa: E402
+from tuner.core.trial import TrialState
+from tuner.ledger.reader import LedgerReader
+from tuner.study_directory import StudyDirectory
 
 METRIC = "val_accuracy"
 

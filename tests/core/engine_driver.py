@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tuner.core.aims import Aims
 from tuner.core.engine import Engine
@@ -184,10 +185,10 @@ class EngineDriver:
         *,
         cores: int = 1,
         pruner: PrunerSettings | None = None,
-        **options: int,
+        **options: Any,
     ) -> list[Command]:
         """Open a study with one worker, and answer its first question."""
-        self.open(trials, pruner=pruner, **options)  # type: ignore[arg-type]
+        self.open(trials, pruner=pruner, **options)
         self.join(cores=cores)
         return self.suggest()
 

@@ -30,8 +30,8 @@ SPACE = SearchSpace(
 
 
 def test_defaults_that_somebody_gave_and_the_middle_of_all_else() -> None:
-    found = completed(SPACE, {})
-    assert found.pop("lr") == pytest.approx(0.01)  # type: ignore[attr-defined]
+    found = dict(completed(SPACE, {}))
+    assert found.pop("lr") == pytest.approx(0.01)
     assert found == {
         "given": 0.003, "units": 256 + 16, "word": "tanh", "number": 1.0, "flag": False, "epochs": 3
     }  # fmt: skip

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ NAN, INF = math.nan, math.inf
         (lambda: FloatParameter("rate", 1, 2, step=1e-17), "the step 1e-17 is too fine"),
         (lambda: FloatParameter("rate", 0, 1, default=2), "rate: the default 2.0 lies outside"),
         (lambda: IntParameter("units", 1, 4, default=9), "units: the default 9 lies outside"),
-        (lambda: IntParameter("units", 1.5, 4), "the lower bound is 1.5; give a whole"),  # type: ignore[arg-type]
+        (lambda: IntParameter("units", cast(Any, 1.5), 4), "the lower bound is 1.5; give a whole"),
         (lambda: IntParameter("seed", 0, 2**60), r"allowed are whole numbers between -2\*\*53"),
         (lambda: ChoiceParameter("act", ()), "act: there are no choices; give at least one"),
         (lambda: ChoiceParameter("act", (1, "a")), "act: the choices .* mix int and str"),
@@ -122,7 +123,7 @@ NAN, INF = math.nan, math.inf
         (lambda: ChoiceParameter("act", (None,)), "act: None is no value"),
         (lambda: ChoiceParameter("act", ("a",), default="b"), "default 'b' is none of the choices"),
         (lambda: ChoiceParameter("act", ("a",), ordered=True), "are words and cannot be ordered"),
-        (lambda: BooleanParameter("flag", default="no"), "flag: the default is 'no'"),  # type: ignore[arg-type]
+        (lambda: BooleanParameter("flag", default=cast(Any, "no")), "flag: the default is 'no'"),
         (lambda: FixedParameter("epochs", INF), "epochs: inf is no value"),
         (lambda: Condition("a", ()), "a condition on a names no values"),
         (
@@ -230,7 +231,7 @@ def test_an_explanation_names_every_fault() -> None:
         ({"f": 4}, "it is fixed to 3"),
     ],
 )
-def test_a_wrong_value_is_explained(params: dict[str, object], fault: str) -> None:
+def test_a_wrong_value_is_explained(params: dict[str, Any], fault: str) -> None:
     space = SearchSpace(
         (
             IntParameter("n", 1, 5, step=2),
@@ -240,7 +241,7 @@ def test_a_wrong_value_is_explained(params: dict[str, object], fault: str) -> No
         )
     )
     given = {"n": 1, "x": 0.5, "c": "a", "f": 3, **params}
-    assert fault in space.explain(given)  # type: ignore[arg-type]
+    assert fault in space.explain(given)
 
 
 # --- identity ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -93,13 +94,13 @@ def by_hand(space: SearchSpace, resolution: int) -> list[dict[str, ParamValue]]:
             for value in parameter.grid_values(resolution)
             if not any(type(value) is type(v) and value == v for v in values[parameter.name])
         ]
-    missing = object()
+    missing: Any = object()
     found = []
     for combination in itertools.product(*([missing, *values[name]] for name in names)):
         params = {k: v for k, v in zip(names, combination, strict=True) if v is not missing}
-        if space.contains(params):  # type: ignore[arg-type]
+        if space.contains(params):
             found.append(params)
-    return found  # type: ignore[return-value]
+    return found
 
 
 @no_deadline

@@ -87,7 +87,7 @@ class TestJoblibExecutor(ExecutorSuite):
     def test_a_backend_of_the_users_own_is_used(self, stage: Stage) -> None:
         used: list[str] = []
 
-        class Own(ThreadingBackend):  # type: ignore[misc]
+        class Own(ThreadingBackend):
             def submit(self, func: Any, callback: Any = None) -> Any:
                 used.append("here")
                 return super().submit(func, callback)

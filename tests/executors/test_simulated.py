@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def played(
     faults: Faults | None = None,
     seed: int = 0,
     backwards: bool = False,
-    **changes: float,
+    **changes: Any,
 ) -> dict[int, tuple[Cause, float]]:
     """Ten epochs of one second, on a worker each: how every attempt ends, and after what time."""
     executor = SimulatedExecutor(
@@ -83,7 +84,7 @@ def played(
     for number in sorted(range(count), reverse=backwards):
         executor.start(
             AttemptOrder(
-                brief=replace(stage.brief, **changes),  # type: ignore[arg-type]
+                brief=replace(stage.brief, **changes),
                 attempt=AttemptId(number, 0),
                 params={},
                 space=(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from tuner.pruners.median import MedianPruner
 from tuner.testing.pruners import EPOCHS, PrunerSuite
 
 
-def made(name: str, direction: Direction = Direction.MAX, **settings: object) -> Pruner:
-    asked = PrunerSettings(name=name, **{"epochs": EPOCHS, **settings})  # type: ignore[arg-type]
+def made(name: str, direction: Direction = Direction.MAX, **settings: Any) -> Pruner:
+    asked = PrunerSettings(name=name, **{"epochs": EPOCHS, **settings})
     return make_pruner(asked, Goal("score", direction))
 
 
@@ -208,6 +209,6 @@ def test_every_name_makes_a_pruner() -> None:
         ({"name": "hyperband", "epochs": None}, "say --epochs"),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings: dict[str, object], words: str) -> None:
+def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        made(**settings)  # type: ignore[arg-type]
+        made(**settings)

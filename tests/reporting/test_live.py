@@ -176,7 +176,7 @@ def test_notes_and_other_output_stand_above_the_display(
     screen.progress.update(picture(runs=(running(0),)), (), 1000.0)
     screen.new_lines()
     screen.progress.note("letting go: [Ctrl-C] again stops at once")
-    print("a library speaks")  # noqa: T201
+    print("a library speaks")  # noqa: T201 - that is the test
     lines = screen.new_lines()
     assert lines[0] == "letting go: [Ctrl-C] again stops at once"
     assert any(line.endswith("a library speaks") for line in lines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -234,9 +235,10 @@ def test_the_sound_sampler_passes(test: str) -> None:
 def test_a_fault_that_comes_with_a_model_shows_in_a_later_phase_only() -> None:
     suite = suite_of(GoesAstrayOnceItHasAModel)()
     phases = set()
+    case: Any
     for (case,) in cases_of("test_suggestions_lie_in_the_space"):
         try:
-            suite.test_suggestions_lie_in_the_space(case)  # type: ignore[arg-type]
+            suite.test_suggestions_lie_in_the_space(case)
         except AssertionError:
-            phases.add(case.phase)  # type: ignore[attr-defined]
+            phases.add(case.phase)
     assert phases == {Phase.TOLD, Phase.NEARLY_EXHAUSTED}

@@ -12,6 +12,7 @@ import pytest
 
 from tuner.core.beliefs import Belief, believing
 from tuner.core.sampler import Sampler
+from tuner.core.space import SearchSpace
 from tuner.core.trial import Direction, Trial, TrialState
 from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.axes import Axes
@@ -35,7 +36,7 @@ BELIEFS: dict[str, Belief] = {
 class TestTpeWithPriors(SamplerSuite):
     branin_tolerance = -0.6
 
-    def make(self, space, seed: int) -> Sampler:  # type: ignore[no-untyped-def]
+    def make(self, space: SearchSpace, seed: int) -> Sampler:
         known = {parameter.name for parameter in space}
         for name, belief in BELIEFS.items() if known >= set(BELIEFS) else ():
             space = believing(space, {name: belief})

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attempts import Attempts
@@ -343,7 +344,8 @@ def test_a_parameter_that_only_a_trial_finds(attempts: Attempts) -> None:
     result = attempts.run(text + DATA, x=2.7)
     assert result.used is not None
     assert result.used.values["late"] == 1
-    assert [str(each["config"]["name"]) for each in result.used.declared] == ["late"]  # type: ignore[index]
+    declared: Any = result.used.declared
+    assert [each["config"]["name"] for each in declared] == ["late"]
     assert attempts.run(text + DATA, x=1.0).used is None
 
 

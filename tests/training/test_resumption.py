@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -123,7 +124,7 @@ class Put:
         self.trial += 1
         self.reports = {}
 
-    def attempt(self, number: int = 0, **how: object) -> Result:
+    def attempt(self, number: int = 0, **how: Any) -> Result:
         result = self.attempts.run(
             self.text,
             epochs=EPOCHS,
@@ -131,7 +132,7 @@ class Put:
             trial=self.trial,
             number=number,
             resume_from=max(self.reports, default=None),
-            **{"checkpoint_every": 1, **how, **self.params},  # type: ignore[arg-type]
+            **{"checkpoint_every": 1, **how, **self.params},
         )
         for step, metrics in result.reports:
             if self.reports.setdefault(step, dict(metrics)) != metrics:

@@ -10,7 +10,7 @@ from ..core.trial import Direction, Goal
 from ..errors import UsageError
 
 
-def _none(settings: PrunerSettings, direction: Direction) -> Pruner:  # noqa: ARG001
+def _none(settings: PrunerSettings, direction: Direction) -> Pruner:  # noqa: ARG001 - as all makers
     return NeverPrune()
 
 

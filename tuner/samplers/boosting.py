@@ -18,7 +18,7 @@ _QUANTILES = (0.16, 0.5, 0.84)
 """Those of the normal distribution at its mean, and a standard deviation to both sides of it."""
 
 
-class QuantileBoosting(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class QuantileBoosting(RegressorMixin, BaseEstimator):
     """Gradient boosting of three quantiles: the median, and two that tell the spread.
 
     Args:
@@ -28,7 +28,7 @@ class QuantileBoosting(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
 
-    def fit(self, X: Floats, y: Floats) -> Self:  # noqa: N803
+    def fit(self, X: Floats, y: Floats) -> Self:
         """Fit to these points (n x columns) and their values (n)."""
         self.models_ = [
             GradientBoostingRegressor(
@@ -40,8 +40,8 @@ class QuantileBoosting(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(
         self,
-        X: Floats,  # noqa: N803
-        return_std: bool = False,  # noqa: FBT001, FBT002
+        X: Floats,
+        return_std: bool = False,
     ) -> Floats | tuple[Floats, Floats]:
         """The medians at these points; with `return_std`, the standard deviations as well."""
         low, median, high = (np.asarray(model.predict(X)) for model in self.models_)

@@ -93,7 +93,7 @@ class Race:
 
     def run(self, turns: int | None = None) -> Race:
         """Go on to the end, or for so many turns."""
-        rng = random.Random(self.seed)  # noqa: S311 - no secret hangs on it
+        rng = random.Random(self.seed)
         while turns is None or turns > 0:
             running = self.fill()
             if not running:
@@ -196,9 +196,9 @@ def curves(seed: int) -> Value:
     """Learning curves that rise to a height of their own, with noise, and cross now and then."""
 
     def value(trial: int, step: int) -> float:
-        own = random.Random(f"{seed} {trial}")  # noqa: S311 - no secret hangs on it
+        own = random.Random(f"{seed} {trial}")
         height, speed = own.random(), 0.05 + own.random()
-        noise = random.Random(f"{seed} {trial} {step}").gauss(0.0, 0.02)  # noqa: S311
+        noise = random.Random(f"{seed} {trial} {step}").gauss(0.0, 0.02)
         return height * (1.0 - 1.0 / (1.0 + speed * step)) + noise
 
     return value
@@ -381,7 +381,7 @@ def shuffled(facts: Sequence[Reported | Moved], seed: int) -> list[Reported | Mo
     Trials are mixed at random, and so are the reports of a trial between two of its moves. A move
     stays after the reports that came before it: it is about these.
     """
-    rng = random.Random(seed)  # noqa: S311 - no secret hangs on it
+    rng = random.Random(seed)
     parts: dict[int, list[list[Reported | Moved]]] = {}
     for fact in facts:
         own = parts.setdefault(fact.trial, [[]])
@@ -400,7 +400,7 @@ def shuffled(facts: Sequence[Reported | Moved], seed: int) -> list[Reported | Mo
     return told
 
 
-def _all_equal(trial: int, step: int) -> float:  # noqa: ARG001
+def _all_equal(trial: int, step: int) -> float:  # noqa: ARG001 - a curve's
     return 0.5
 
 

@@ -228,7 +228,7 @@ class SamplerSuite(abc.ABC):
     def test_the_order_of_tells_does_not_matter(self, case: Case) -> None:
         history = case.history()
         shuffled = history.copy()
-        random.Random(3).shuffle(shuffled)  # noqa: S311
+        random.Random(3).shuffle(shuffled)
         in_order, out_of_order = self.make(case.space, 1), self.make(case.space, 1)
         tell_all(in_order, history)
         for trial in shuffled:  # all of them run at once, and end in another order

@@ -80,22 +80,24 @@ def find_space(code: UserCode, nothing: Found, *, tell: Callable[[Found], None])
     """
     findings = _Findings(nothing, tell)
 
-    class Watched(import_keras_tuner().HyperParameters):  # type: ignore[misc]
+    own: Any = import_keras_tuner().HyperParameters
+
+    class Watched(own):
         """KerasTuner's own, telling of each new declaration, and more of what is wrong in one."""
 
-        def Int(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:  # noqa: N802
+        def Int(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:
             _check_bounds(name, min_value, max_value, *more, **named)
             return super().Int(name, min_value, max_value, *more, **named)
 
-        def Float(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:  # noqa: N802
+        def Float(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:
             _check_bounds(name, min_value, max_value, *more, **named)
             return super().Float(name, min_value, max_value, *more, **named)
 
-        def Choice(self, name: str, values: Any, *more: Any, **named: Any) -> Any:  # noqa: N802
+        def Choice(self, name: str, values: Any, *more: Any, **named: Any) -> Any:
             _check_choices(name, values)
             return super().Choice(name, values, *more, **named)
 
-        def _register(self, hyperparameter: Any, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002
+        def _register(self, hyperparameter: Any, overwrite: bool = False) -> Any:
             value = super()._register(hyperparameter, overwrite)
             findings.add(space=tuple(space_json(self)))
             return value
@@ -253,7 +255,7 @@ def _probe_fit(code: UserCode, hp: Any, model: Any, data: Any) -> None:
     def no_training(*_arguments: Any, **_keywords: Any) -> None:
         raise _Enough
 
-    class NoTraining(keras.callbacks.Callback):  # type: ignore[misc]
+    class NoTraining(keras.callbacks.Callback):
         """For training loops of the user's own, which call the callbacks by themselves."""
 
         on_train_begin = on_epoch_begin = on_epoch_end = no_training

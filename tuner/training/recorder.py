@@ -27,7 +27,7 @@ def make_recorder(trial: TrialContext) -> Any:
     aims = trial.aims.of_epochs
     wanted = [name for name in trial.aims.metrics if name not in MEASURED]
 
-    class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
+    class Recorder(keras.callbacks.Callback):
         step = 0
         best_step: int | None = None
         best_metrics: dict[str, float]

@@ -194,11 +194,11 @@ class Resumption:
 
     def _find_the_place(self, model: Any) -> None:
         state = self._begin_with
-        model._initial_epoch = None  # noqa: SLF001 - Keras's own door for this, see above
+        model._initial_epoch = None  # Keras's own door for this, see above
         if state is None:
             return
         if self._phase < state.phase:
-            model._initial_epoch = self._epochs  # noqa: SLF001 - this phase is over
+            model._initial_epoch = self._epochs  # this phase is over
             for each in self._callbacks:
                 if type(each).__name__ == "History":
                     callback_state.give_back(each, state.histories[self._phase])
@@ -212,7 +212,7 @@ class Resumption:
             return
         self._give_callbacks_back(state)
         self._recorder.recall(state.memory, self._models)
-        model._initial_epoch = state.epoch  # noqa: SLF001
+        model._initial_epoch = state.epoch
         print(f"The trial goes on after {self._recorder.step} epochs.")  # noqa: T201 - its log
 
     def _give_callbacks_back(self, state: TrainingState) -> None:
@@ -306,7 +306,7 @@ def watch_callback_lists() -> None:
 
     kind = keras.callbacks.CallbackList
     if not hasattr(kind, "_hptune"):
-        kind._hptune = None  # noqa: SLF001 - of a list that has no callback of ours
+        kind._hptune = None  # of a list that has no callback of ours
         _tell(kind)
 
 

@@ -47,7 +47,7 @@ def main(order: AttemptOrder | ProbeOrder, channel: Connection[Any, Any]) -> NoR
     finally:
         with contextlib.suppress(BaseException):
             # Run what the user's code registered, then leave without the interpreter's tear-down.
-            atexit._run_exitfuncs()  # noqa: SLF001
+            atexit._run_exitfuncs()  # noqa: SLF001 - there is no public way
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
@@ -170,7 +170,9 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
 def _hyperparameters(order: AttemptOrder) -> Any:
     from ..training.hyperparameters import import_keras_tuner
 
-    class HyperParameters(import_keras_tuner().HyperParameters):  # type: ignore[misc]
+    own: Any = import_keras_tuner().HyperParameters
+
+    class HyperParameters(own):
         """KerasTuner's own, which knows a value for what joined the space after the suggestion."""
 
         def _retrieve(self, parameter: Any) -> Any:
@@ -205,7 +207,7 @@ def _write_output_to(path: Path) -> None:
         os.dup2(log, target)
     os.close(log)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # os files, no test's
     faulthandler.enable(file=2)
 
 

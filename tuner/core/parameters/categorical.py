@@ -71,7 +71,7 @@ class ChoiceParameter:
         """Kind and choices in words."""
         return f"Choice of {', '.join(map(repr, self.values))}"
 
-    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002
+    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it is a finite set
         """Every choice."""
         return self.values
 
@@ -143,7 +143,7 @@ class BooleanParameter:
         """The kind in words."""
         return "Boolean"
 
-    def grid_values(self, resolution: int) -> Sequence[bool]:  # noqa: ARG002
+    def grid_values(self, resolution: int) -> Sequence[bool]:  # noqa: ARG002 - it is a finite set
         """Both values."""
         return self.values
 
@@ -204,15 +204,15 @@ class FixedParameter:
         """Kind and value in words."""
         return f"Fixed {self.value!r}"
 
-    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002
+    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it has one value
         """The only value."""
         return self.values
 
-    def from_unit(self, u: float) -> ParamValue:  # noqa: ARG002
+    def from_unit(self, u: float) -> ParamValue:  # noqa: ARG002 - it has one value
         """The only value."""
         return self.value
 
-    def to_unit(self, value: ParamValue) -> float:  # noqa: ARG002
+    def to_unit(self, value: ParamValue) -> float:  # noqa: ARG002 - it has one value
         """The middle of [0, 1]."""
         return 0.5
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Whether this is a finite int or float; True and False are not numbers here."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
@@ -47,7 +48,7 @@ def finite_float(name: str, what: str, value: object) -> float:
     number = plain(value)
     if not is_number(number):
         raise SpaceError(f"{name}: {what} is {number!r}; give a finite number")
-    return float(number)  # type: ignore[arg-type]
+    return float(number)
 
 
 def whole_number(name: str, what: str, value: object) -> int:
@@ -57,9 +58,9 @@ def whole_number(name: str, what: str, value: object) -> int:
         SpaceError: It is no whole number, or beyond `LARGEST_INTEGER`.
     """
     number = plain(value)
-    if not is_number(number) or number != int(number):  # type: ignore[call-overload]
+    if not is_number(number) or number != int(number):
         raise SpaceError(f"{name}: {what} is {value!r}; give a whole number")
-    whole = int(number)  # type: ignore[call-overload]
+    whole = int(number)
     if abs(whole) > LARGEST_INTEGER:
         raise SpaceError(
             f"{name}: {what} is {whole}; allowed are whole numbers between -2**53 and 2**53. "
@@ -130,7 +131,7 @@ def scalar(name: str, value: object) -> ParamValue:
     """
     value = plain(value)
     if isinstance(value, bool | str) or is_number(value):
-        return value  # type: ignore[return-value]
+        return value
     raise SpaceError(
         f"{name}: {value!r} is no value for a hyperparameter; give finite numbers, words, "
         "True or False"
