@@ -29,6 +29,7 @@ from tuner.core.trial import (
     Report,
     Trial,
     TrialState,
+    Usage,
 )
 from tuner.errors import NoStudyError, StorageFullError, StudyError, StudyExistsError
 from tuner.ledger import Ledger, LedgerReader, ReportRow
@@ -113,7 +114,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
         assert list(ledger.events()) == [first, second]
         assert ledger.facts == {
             "hptune_version": "0.1",
-            "schema_version": 1,
+            "schema_version": 2,
             "settings": {"seed": 1, "trials": 9},
         }
     reader = LedgerReader(directory)
@@ -143,8 +144,12 @@ def test_trials_and_attempts_are_as_they_were_last(
         detail="Traceback …",
     )
     running = Attempt(AttemptId(0, 1), Placement("w1", (0, 1), ("GPU-a",), 4), "n1", 10.0)
-    lost = dataclasses.replace(running, started_at=11.0, ended_at=12.5, outcome=Outcome.LOST)
-    other = Attempt(AttemptId(1, 0), Placement("w2", (3,)), "n2", 11.0, reason="why not")
+    usage = Usage(peak_memory_bytes=10**10, cpu_seconds=1.5, seconds=2.0, seconds_per_step=0.5)
+    lost = dataclasses.replace(
+        running, started_at=11.0, ended_at=12.5, outcome=Outcome.LOST, usage=usage
+    )
+    shared = Placement("w2", (3,), ("0",), gpu_share=0.25, gpu_memory_bytes=7)
+    other = Attempt(AttemptId(1, 0), shared, "n2", 11.0, reason="why not")
     ledger.append([], trials=[waiting, complete(1, 0.5)], attempts=[running, other])
     ledger.append([], trials=[ended], attempts=[lost])
 
@@ -370,6 +375,30 @@ def test_readers_see_whole_batches_while_the_master_writes(directory: StudyDirec
     writer.join()
     assert failures == []
     assert whole_batches(directory) == 40
+
+
+def test_an_older_schema_is_read_and_then_brought_up_to_date(directory: StudyDirectory) -> None:
+    held = Placement("w", (0,), gpus=("GPU-a",), memory_bytes=4)
+    old = Attempt(AttemptId(0, 0), held, "n", 10.0, outcome=Outcome.LOST)
+    with Ledger.create(directory, {}) as ledger:
+        ledger.append([], attempts=[old])
+    with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
+        for name in ("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds",
+                     "seconds_per_step"):  # fmt: skip
+            connection.execute(f"ALTER TABLE attempts DROP COLUMN {name}")
+        devices = '{"cpus":[0],"gpus":["GPU-a"],"memory_bytes":4}'
+        connection.execute("UPDATE attempts SET devices = ?", (devices,))
+        connection.execute("UPDATE study SET value = '1' WHERE key = 'schema_version'")
+
+    reader = LedgerReader(directory)
+    assert reader.attempts() == reader.attempts(0) == [old]
+    usage = Usage(peak_memory_bytes=1, cpu_seconds=1.0, seconds=1.0)
+    measured = dataclasses.replace(old, usage=usage)
+    for _ in range(2):
+        with Ledger.open(directory) as ledger:
+            assert ledger.facts["schema_version"] == 2
+            ledger.append([], attempts=[measured])
+    assert reader.attempts() == [measured]
 
 
 def test_a_newer_schema(directory: StudyDirectory, ledger: Ledger) -> None:

@@ -17,6 +17,7 @@ from tuner.core.messages import (
     Event,
     Finish,
     KeepBest,
+    Measured,
     ParametersUsed,
     Reported,
     Start,
@@ -45,6 +46,7 @@ from tuner.core.trial import (
     Suggestion,
     Trial,
     TrialState,
+    Usage,
 )
 from tuner.ledger.codec import decode_event, encode_event
 from tuner.pruners import make_pruner
@@ -165,6 +167,9 @@ class EngineDriver:
         if name in self.running and math.isfinite(metrics.get(GOAL.metric, math.nan)):
             self._furthest[name.trial] = max(step, self._furthest.get(name.trial, 0))
         return self.feed(Reported(self.at, name, Report(step, metrics)))
+
+    def measure(self, name: AttemptId, usage: Usage) -> list[Command]:
+        return self.feed(Measured(self.at, name, usage))
 
     def end(self, name: AttemptId, ending: Ending) -> list[Command]:
         if self.running.pop(name, None) is not None:

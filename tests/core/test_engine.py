@@ -37,6 +37,7 @@ from tuner.core.trial import (
     Outcome,
     Score,
     TrialState,
+    Usage,
 )
 from tuner.errors import InvalidTransition
 
@@ -230,7 +231,7 @@ def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> Non
     )
 
 
-@pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
+@pytest.mark.parametrize("cause", [*MAX_LOSSES])
 def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) -> None:
     driver.go(1)
     for number in range(MAX_LOSSES[cause] - 1):
@@ -249,6 +250,25 @@ def test_each_kind_of_loss_has_its_own_count(driver: EngineDriver) -> None:
     for number, cause in enumerate(causes):
         driver.end(AttemptId(0, number), Ending(cause))
     assert states(driver) == [TrialState.RUNNING]
+
+
+def test_an_attempt_whose_worker_had_to_go_is_never_charged(driver: EngineDriver) -> None:
+    driver.go(1)
+    for number in range(2 * max(MAX_LOSSES.values())):
+        (start,) = driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
+        assert isinstance(start, Start)
+        assert driver.attempt(AttemptId(0, number)).outcome is Outcome.RELEASED
+
+
+def test_what_an_attempt_used_is_known_as_last_measured(driver: EngineDriver) -> None:
+    driver.go(1)
+    first = Usage(peak_memory_bytes=100, cpu_seconds=1.0, seconds=2.0)
+    last = Usage(peak_memory_bytes=150, cpu_seconds=3.0, seconds=4.0, seconds_per_step=0.5)
+    for usage in (first, last):
+        assert driver.measure(FIRST, usage) == []
+    driver.end(FIRST, returned(0.5))
+    assert driver.measure(FIRST, first) == []  # it comes too late
+    assert driver.attempt(FIRST).usage == last
 
 
 def test_the_sampler_hears_nothing_of_a_loss(driver: EngineDriver) -> None:

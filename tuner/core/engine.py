@@ -48,6 +48,7 @@ from .messages import (
     Finish,
     GrowSpace,
     KeepBest,
+    Measured,
     ParametersUsed,
     Reported,
     Start,
@@ -173,6 +174,9 @@ class Engine:
                 if record := self._running.get(name):
                     record.latest = report
                     self._compare(record, report, commands)
+            case Measured(attempt=name, usage=usage):
+                if record := self._running.get(name):
+                    self._put_attempt(record, replace(record.attempt, usage=usage))
             case ParametersUsed():
                 self._parameters_used(event, commands)
             case AttemptEnded(at=at, attempt=name, ending=ending):

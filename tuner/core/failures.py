@@ -10,7 +10,13 @@ from .aims import Aims
 from .messages import Finish, Verdict
 from .trial import Cause, Ending, Outcome
 
-MAX_LOSSES = {Cause.KILLED: 3, Cause.WORKER_LOST: 5}
+MAX_LOSSES = {
+    Cause.KILLED: 3,
+    Cause.WORKER_LOST: 5,
+    Cause.OUT_OF_MEMORY: 2,
+    Cause.DEVICE_OUT_OF_MEMORY: 2,
+    Cause.HUNG: 2,
+}
 """So often may a trial end this way before it is held to be the trial's own fault."""
 
 
@@ -44,11 +50,17 @@ def outcome_of(cause: Cause, losses: int) -> Outcome:
             return Outcome.FINISHED
         case Cause.PRUNED:
             return Outcome.PRUNED
-        case Cause.STOPPED | Cause.PAUSED | Cause.NO_ROOM:
+        case Cause.STOPPED | Cause.PAUSED | Cause.NO_ROOM | Cause.RELEASED:
             return Outcome.RELEASED
         case Cause.MASTER_LOST:
             return Outcome.LOST
-        case Cause.KILLED | Cause.WORKER_LOST:
+        case (
+            Cause.KILLED
+            | Cause.WORKER_LOST
+            | Cause.OUT_OF_MEMORY
+            | Cause.DEVICE_OUT_OF_MEMORY
+            | Cause.HUNG
+        ):
             return Outcome.LOST if losses + 1 < MAX_LOSSES[cause] else Outcome.ERRORED
         case (
             Cause.EXCEPTION

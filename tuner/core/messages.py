@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .aims import Aims
 from .pruner import PrunerSettings
 from .resources import Capacity, Placement, Resources
-from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial
+from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -114,6 +114,19 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What an attempt has used so far.
+
+    Comes after the attempt's first report, when a peak has grown by more than a tenth, and once
+    right before `AttemptEnded`.
+    """
+
+    at: float
+    attempt: AttemptId
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptEnded:
     """An attempt's process is gone."""
 
@@ -153,6 +166,7 @@ Event = (
     | AttemptStarted
     | ParametersUsed
     | Reported
+    | Measured
     | AttemptEnded
     | StopRequested
 )

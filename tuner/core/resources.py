@@ -46,9 +46,20 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which cores and devices of which worker an attempt holds."""
+    """Which cores and devices of which worker an attempt holds.
+
+    Attributes:
+        worker: Its name.
+        cpus: Core ids.
+        gpus: The names of the GPUs, as CUDA_VISIBLE_DEVICES takes them.
+        memory_bytes: Host memory granted; 0 means that memory is not counted.
+        gpu_share: What part of each of its GPUs the attempt may use; below 1 where it shares one.
+        gpu_memory_bytes: Memory granted on each of its GPUs; 0 means its share of what there is.
+    """
 
     worker: str
     cpus: tuple[int, ...]
     gpus: tuple[str, ...] = ()
     memory_bytes: int = 0
+    gpu_share: float = 1.0
+    gpu_memory_bytes: int = 0

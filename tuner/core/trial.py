@@ -61,8 +61,16 @@ class Cause(enum.StrEnum):
     EXITED = "process exited"
     """`os._exit` or a crash such as a segmentation fault: the process ended by its own doing."""
     KILLED = "process killed"
-    """SIGKILL or SIGTERM from outside, such as the kernel's out-of-memory killer."""
+    """SIGKILL or SIGTERM from outside."""
+    OUT_OF_MEMORY = "out of memory"
+    """Of the host: the attempt took more than it was granted, or the kernel ended it for that."""
+    DEVICE_OUT_OF_MEMORY = "out of device memory"
+    """The framework says that its device has no memory left."""
     TIMED_OUT = "timed out"
+    HUNG = "hung"
+    """It reported nothing and computed nothing for longer than is allowed."""
+    RELEASED = "released"
+    """Its worker had to go: the end of its walltime, a preemption, SIGTERM."""
     WORKER_LOST = "worker lost"
     MASTER_LOST = "master lost"
     NO_ROOM = "no room"
@@ -126,6 +134,27 @@ class Report:
 
     step: int
     metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What an attempt has used so far, measured by its runner from outside.
+
+    Attributes:
+        peak_memory_bytes: The most host memory that its processes held at a time; what they
+            share with the process that they were forked from is not theirs.
+        peak_gpu_memory_bytes: The most memory that they held on their GPUs at a time; None where
+            that cannot be seen.
+        cpu_seconds: Processor time of all its processes.
+        seconds: Since its process was asked for.
+        seconds_per_step: Between one report and the next, per step; None before the second.
+    """
+
+    peak_memory_bytes: int
+    peak_gpu_memory_bytes: int | None = None
+    cpu_seconds: float
+    seconds: float
+    seconds_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +314,7 @@ class Attempt:
         ended_at: When it was seen to have ended; None while it runs.
         outcome: How it ended; None while it runs.
         reason: One line saying why it ended.
+        usage: What it used, as last measured; None before that.
     """
 
     id: AttemptId
@@ -295,3 +325,4 @@ class Attempt:
     ended_at: float | None = None
     outcome: Outcome | None = None
     reason: str = ""
+    usage: Usage | None = None

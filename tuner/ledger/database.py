@@ -16,12 +16,12 @@ from typing import Any
 
 from ..core.messages import Event
 from ..core.resources import Placement
-from ..core.trial import Attempt, AttemptId, Outcome, Trial, TrialState
+from ..core.trial import Attempt, AttemptId, Outcome, Trial, TrialState, Usage
 from ..errors import StudyError
 from ..study_directory import StudyDirectory, storage_full
 from .codec import decode_event, dumps, loads
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process that reads or writes at this moment."""
@@ -40,7 +40,9 @@ CREATE TABLE trials (
 CREATE TABLE attempts (
     trial INTEGER NOT NULL, number INTEGER NOT NULL, outcome TEXT, worker TEXT NOT NULL,
     node TEXT NOT NULL, devices TEXT NOT NULL, placed REAL NOT NULL, started REAL, ended REAL,
-    reason TEXT NOT NULL, PRIMARY KEY (trial, number)) WITHOUT ROWID;
+    reason TEXT NOT NULL, peak_memory_bytes INTEGER, peak_gpu_memory_bytes INTEGER,
+    cpu_seconds REAL, seconds REAL, seconds_per_step REAL,
+    PRIMARY KEY (trial, number)) WITHOUT ROWID;
 CREATE TABLE reports (
     trial INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, metric TEXT NOT NULL,
     value REAL, time REAL NOT NULL);
@@ -51,8 +53,16 @@ CREATE TABLE events (
 
 SELECT_TRIALS = """SELECT number, state, params, value, step, metrics, origin, attempts, reason,
     detail FROM trials"""
-SELECT_ATTEMPTS = """SELECT trial, number, outcome, worker, node, devices, placed, started, ended,
-    reason FROM attempts"""
+_ATTEMPTS = """trial, number, outcome, worker, node, devices, placed, started, ended,
+    reason"""
+_USAGE = {
+    "peak_memory_bytes": "INTEGER",
+    "peak_gpu_memory_bytes": "INTEGER",
+    "cpu_seconds": "REAL",
+    "seconds": "REAL",
+    "seconds_per_step": "REAL",
+}
+"""The columns of `attempts` that version 2 added."""
 SELECT_REPORTS = "SELECT trial, attempt, step, metric, value, time FROM reports"
 
 
@@ -106,6 +116,24 @@ def check_schema(connection: sqlite3.Connection, directory: StudyDirectory) -> N
             f"of version {version}, and this hptune knows versions up to {SCHEMA_VERSION}. Use "
             "that version of hptune"
         )
+
+
+def bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Add what an older version's tables lack. Only for the master, within a transaction."""
+    if read_facts(connection)["schema_version"] >= SCHEMA_VERSION:
+        return
+    for name, kind in _USAGE.items():
+        connection.execute(f"ALTER TABLE attempts ADD COLUMN {name} {kind}")
+    connection.execute(
+        "UPDATE study SET value = ? WHERE key = 'schema_version'", (dumps(SCHEMA_VERSION),)
+    )
+
+
+def select_attempts(connection: sqlite3.Connection) -> str:
+    """The query for rows of `attempt_of`; what an older version did not write is NULL."""
+    there = {row[1] for row in connection.execute("PRAGMA table_info(attempts)")}
+    usage = ", ".join(name if name in there else "NULL" for name in _USAGE)
+    return f"SELECT {_ATTEMPTS}, {usage} FROM attempts"  # noqa: S608 - names of our own
 
 
 def remove_dead_dot_lock(database: Path) -> None:
@@ -234,12 +262,14 @@ def trial_of(row: tuple[Any, ...]) -> Trial:
 
 
 def attempt_row(attempt: Attempt) -> tuple[object, ...]:
-    """An attempt as a row of `SELECT_ATTEMPTS`."""
+    """An attempt as a row of `select_attempts`."""
     placement = attempt.placement
     devices = {
         "cpus": list(placement.cpus),
         "gpus": list(placement.gpus),
         "memory_bytes": placement.memory_bytes,
+        "gpu_share": placement.gpu_share,
+        "gpu_memory_bytes": placement.gpu_memory_bytes,
     }
     return (
         attempt.id.trial,
@@ -252,12 +282,13 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
         attempt.started_at,
         attempt.ended_at,
         text(attempt.reason),
+        *(None if attempt.usage is None else getattr(attempt.usage, name) for name in _USAGE),
     )
 
 
 def attempt_of(row: tuple[Any, ...]) -> Attempt:
-    """The attempt of a row of `SELECT_ATTEMPTS`."""
-    trial, number, outcome, worker, node, devices, placed, started, ended, reason = row
+    """The attempt of a row of `select_attempts`."""
+    trial, number, outcome, worker, node, devices, placed, started, ended, reason, *used = row
     held = loads(devices)
     return Attempt(
         id=AttemptId(trial, number),
@@ -266,6 +297,8 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
             cpus=tuple(held["cpus"]),
             gpus=tuple(held["gpus"]),
             memory_bytes=held["memory_bytes"],
+            gpu_share=held.get("gpu_share", 1.0),
+            gpu_memory_bytes=held.get("gpu_memory_bytes", 0),
         ),
         node=node,
         placed_at=placed,
@@ -273,4 +306,10 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         ended_at=ended,
         outcome=None if outcome is None else Outcome(outcome),
         reason=reason,
+        usage=_usage_of(used),
     )
+
+
+def _usage_of(used: list[Any]) -> Usage | None:
+    known = dict(zip(_USAGE, used, strict=True))
+    return None if known["peak_memory_bytes"] is None else Usage(**known)

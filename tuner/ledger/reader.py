@@ -13,7 +13,6 @@ from ..core.messages import Event
 from ..core.trial import Attempt, Trial
 from ..study_directory import StudyDirectory
 from .database import (
-    SELECT_ATTEMPTS,
     SELECT_REPORTS,
     SELECT_TRIALS,
     attempt_of,
@@ -21,6 +20,7 @@ from .database import (
     connect,
     read_events,
     read_facts,
+    select_attempts,
     sqlite_errors,
     trial_of,
 )
@@ -86,16 +86,17 @@ class LedgerReader:
 
     def attempts(self, trial: int | None = None) -> list[Attempt]:
         """Every attempt, or those of one trial, by trial and number."""
-        rows = self._rows_of(SELECT_ATTEMPTS, trial, "ORDER BY trial, number")
+        with self._reading() as connection:
+            query, values = _of(select_attempts(connection), trial, "ORDER BY trial, number")
+            rows = connection.execute(query, values).fetchall()
         return [attempt_of(row) for row in rows]
 
     def reports(self, trial: int | None = None) -> list[ReportRow]:
         """Every report, or those of one trial, in the order in which they came."""
+        query, values = _of(SELECT_REPORTS, trial, "ORDER BY rowid")
         return [
             ReportRow(of, attempt, step, metric, math.nan if value is None else value, time)
-            for of, attempt, step, metric, value, time in self._rows_of(
-                SELECT_REPORTS, trial, "ORDER BY rowid"
-            )
+            for of, attempt, step, metric, value, time in self._rows(query, *values)
         ]
 
     def events(self) -> Iterator[Event]:
@@ -105,11 +106,6 @@ class LedgerReader:
 
     def _trial_rows(self, condition: str, *values: object) -> list[tuple[Any, ...]]:
         return self._rows(f"{SELECT_TRIALS} {condition}", *values)
-
-    def _rows_of(self, select: str, trial: int | None, order: str) -> list[tuple[Any, ...]]:
-        if trial is None:
-            return self._rows(f"{select} {order}")
-        return self._rows(f"{select} WHERE trial = ? {order}", trial)
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._reading() as connection:
@@ -125,3 +121,10 @@ class LedgerReader:
         ):
             connection.execute("PRAGMA query_only=ON")
             yield connection
+
+
+def _of(select: str, trial: int | None, order: str) -> tuple[str, tuple[int, ...]]:
+    """The query for all rows, or for those of one trial, and its values."""
+    if trial is None:
+        return f"{select} {order}", ()
+    return f"{select} WHERE trial = ? {order}", (trial,)

@@ -15,6 +15,7 @@ from .codec import dumps, encode_event
 from .database import (
     SCHEMA_VERSION,
     attempt_row,
+    bring_up_to_date,
     check_schema,
     connect,
     create_tables,
@@ -29,7 +30,8 @@ from .database import (
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?)"
 _INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?)"
 _UPSERT_TRIAL = "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_UPSERT_ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPSERT_ATTEMPT = """INSERT OR REPLACE INTO attempts
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _UPSERT_FACT = "INSERT OR REPLACE INTO study VALUES (?, ?)"
 
 
@@ -102,7 +104,8 @@ class Ledger:
             # If it may not write here, it had better fail now than after the first epoch.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("UPDATE study SET value = value")
-            connection.execute("ROLLBACK")
+            bring_up_to_date(connection)
+            connection.execute("COMMIT")
             stack.pop_all()
         return cls(directory, connection)
 
