@@ -23,7 +23,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the project installed
 
-from stopping import runs, tasks
+from stopping import peers, runs, tasks
 
 FIRST_SEED = 500
 BUDGET_TRAININGS = 40
@@ -33,11 +33,13 @@ MOST_IDLE = 0.02
 OWN = (
     "random+none", "random+median", "random+asha", "random+asha-promote", "random+hyperband",
     "tpe+none", "tpe+median", "tpe+asha", "tpe+asha-promote", "tpe+hyperband",
+    "bayesian+median", "bayesian+asha", "bayesian+asha-promote", "bayesian+hyperband",
 )  # fmt: skip
 PEERS = (
     "optuna:random+none", "optuna:random+median", "optuna:random+halving",
     "optuna:random+halving-3", "optuna:random+hyperband",
     "optuna:tpe+none", "optuna:tpe+median", "optuna:tpe+halving", "optuna:tpe+hyperband",
+    "syne:random+none", "syne:random+asha", "syne:bore+asha", "syne:cqr+asha", "syne:bohb+asha",
 )  # fmt: skip
 
 
@@ -58,12 +60,15 @@ class Row:
 def run(task: tasks.Task, way: str, *, workers: int, seed: int) -> runs.Track:
     """One study."""
     budget = BUDGET_TRAININGS * task.epochs
-    peer, _, rest = way.rpartition(":")
-    search, _, pruner = rest.partition("+")
-    if peer:
-        return runs.optuna(
-            task, sampler=search, pruner=pruner, workers=workers, budget_epochs=budget, seed=seed
+    whose, _, rest = way.rpartition(":")
+    if whose:
+        peer: peers.Peer = (
+            peers.Optuna(task, rest, workers=workers, seed=seed)
+            if whose == "optuna"
+            else peers.SyneTune(task, rest, seed=seed)
         )
+        return peers.study(peer, task, workers=workers, budget_epochs=budget)
+    search, _, pruner = rest.partition("+")
     settings = dataclasses.replace(runs.OWN[pruner], epochs=task.epochs)
     return runs.own(
         task, search=search, pruner=settings, workers=workers, budget_epochs=budget, seed=seed
@@ -99,7 +104,7 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         idle = "" if ":" in row.way else f"{row.idle:.1%}"
         lines.append(
-            f"| {row.task} | {row.workers} | {row.way} | {row.epochs:.0f} | {row.seconds:.0f} s "
+            f"| {row.task} | {row.workers} | {row.way} | {row.epochs:.0f} | {row.seconds:.1f} s "
             f"| {row.found:.0%} | {row.trials:.0f} | {idle} |"
         )
     return "\n".join(lines)
@@ -136,13 +141,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
     rows = []
-    for task in tasks.load(options.data, options.tasks).values():
+    chosen = tasks.load(options.data, options.tasks)
+    for task in chosen.values():
         for workers in options.workers:
             for way in options.ways:
                 rows.append(measured(task, way, workers=workers, seeds=options.seeds))
                 print(f"{task.name} {workers} {way}: {rows[-1].epochs:.0f}", file=sys.stderr)
     print(table(rows))
     print()
+    for task in chosen.values():
+        if soonest := task.soonest_seconds:
+            print(f"- {task.name}: no configuration gets there in less than {soonest:.1f} s")
     print("\n".join(verdicts(rows)))
     if options.json is not None:
         figures = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]

@@ -1,13 +1,10 @@
-"""One study of one task: what was found after how many epochs, and how idle the workers were."""
+"""One study of one task by hptune: what was found after how many epochs, how idle workers were."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tuner.core.aims import Aims
 from tuner.core.engine import Engine
@@ -16,11 +13,12 @@ from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
 from tuner.core.space import SearchSpace
-from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Params, Trial
+from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Trial
 from tuner.executors.simulated import SimulatedExecutor, SimulatedWorker
 from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.pruners import make_pruner
+from tuner.samplers.bayesian import BayesianSampler
 from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.tpe import TpeSampler
 from tuner.suggesting import SimulatedSuggester
@@ -76,9 +74,6 @@ class Track:
         """Whether the aim is reached, or so many epochs are spent."""
         reached = bool(self.improvements) and self.improvements[-1][2] <= aim
         return reached or self.epochs >= budget_epochs
-
-
-# --- hptune -----------------------------------------------------------------------------------
 
 
 class _Recorder:
@@ -193,93 +188,8 @@ def own(
 
 def _sampler(search: str, space: SearchSpace, seed: int) -> Sampler:
     # Without the model's defaults, which a study would try first: they are good enough here.
+    if search == "bayesian":
+        return BayesianSampler(space, seed, direction=GOAL.direction)
     if search == "tpe":
         return TpeSampler(space, seed, direction=GOAL.direction)
     return RandomSampler(space, seed)
-
-
-# --- Optuna -----------------------------------------------------------------------------------
-
-
-def optuna(
-    task: Task,
-    *,
-    sampler: str,
-    pruner: str,
-    workers: int,
-    budget_epochs: int,
-    seed: int,
-) -> Track:
-    """A study by Optuna, its ask, report and tell called as on so many workers."""
-    import optuna as peer
-
-    peer.logging.set_verbosity(peer.logging.ERROR)
-    samplers: dict[str, Any] = {
-        "random": lambda: peer.samplers.RandomSampler(seed=seed),
-        "tpe": lambda: peer.samplers.TPESampler(
-            seed=seed, multivariate=True, constant_liar=workers > 1
-        ),
-        "tpe-default": lambda: peer.samplers.TPESampler(seed=seed),
-    }
-    pruners: dict[str, Any] = {
-        "none": peer.pruners.NopPruner,
-        "median": peer.pruners.MedianPruner,
-        "halving": peer.pruners.SuccessiveHalvingPruner,
-        "halving-3": lambda: peer.pruners.SuccessiveHalvingPruner(
-            min_resource=1, reduction_factor=3
-        ),
-        "hyperband": lambda: peer.pruners.HyperbandPruner(
-            min_resource=1, max_resource=task.epochs, reduction_factor=3
-        ),
-    }
-    study = peer.create_study(sampler=samplers[sampler](), pruner=pruners[pruner]())
-    track, order = Track(), itertools.count()
-    running: list[tuple[float, int, Any, Params, int]] = []
-
-    def begin(at: float) -> None:
-        trial = study.ask()
-        params = _filled(trial, task)
-        track.trials += 1
-        heapq.heappush(running, (at + task.seconds(params), next(order), trial, params, 1))
-
-    for _ in range(workers):
-        begin(0.0)
-    while not track.is_over(task.aim, budget_epochs):
-        now, _, trial, params, step = heapq.heappop(running)
-        curve = task.curve(params)
-        loss = curve[step - 1]
-        track.note(loss, now)
-        track.seconds = now
-        trial.report(loss, step)
-        if step == len(curve):
-            study.tell(trial, loss)
-            begin(now)
-        elif trial.should_prune():
-            study.tell(trial, state=peer.trial.TrialState.PRUNED)
-            begin(now)
-        else:
-            entry = (now + task.seconds(params), next(order), trial, params, step + 1)
-            heapq.heappush(running, entry)
-    return track
-
-
-def _filled(trial: Any, task: Task) -> Params:
-    from tuner.core.space import ChoiceParameter, FloatParameter, IntParameter, Scale
-
-    chosen: dict[str, Any] = {}
-    for p in task.space:
-        if not all(chosen.get(each.name) in each.values for each in p.conditions):
-            continue
-        match p:
-            case FloatParameter():
-                is_log = p.scale is Scale.LOG
-                chosen[p.name] = trial.suggest_float(p.name, p.low, p.high, log=is_log, step=p.step)
-            case IntParameter() if p.scale is Scale.LOG:
-                chosen[p.name] = trial.suggest_int(p.name, p.low, p.high, log=True)
-            case IntParameter():
-                chosen[p.name] = trial.suggest_int(p.name, p.low, p.high, step=p.step or 1)
-            case ChoiceParameter():
-                chosen[p.name] = trial.suggest_categorical(p.name, list(p.values))
-            case _:
-                chosen[p.name] = trial.suggest_categorical(p.name, [False, True])
-    return chosen

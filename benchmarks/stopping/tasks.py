@@ -47,6 +47,11 @@ class Task:
         """The loss after each epoch."""
         raise NotImplementedError
 
+    @property
+    def soonest_seconds(self) -> float:
+        """No study is at the aim before, as no configuration that is known is; 0 if unknown."""
+        return 0.0
+
     def seconds(self, params: Params) -> float:
         """How long an epoch takes: between a half and two, by the configuration."""
         text = repr(sorted(params.items())).encode()
@@ -112,6 +117,16 @@ class Digits(Task):
     def seconds(self, params: Params) -> float:
         """The nearest one's, too."""
         return self._nearest(self._row(params)).seconds
+
+    @property
+    def soonest_seconds(self) -> float:
+        """What the recorded configuration takes that is there first."""
+        return min(
+            each.seconds * step
+            for each in self._recorded
+            for step, loss in enumerate(each.losses, start=1)
+            if loss <= self.aim
+        )
 
     def _row(self, params: Params) -> tuple[float, ...]:
         row = self._axes.encode(params)

@@ -1,0 +1,226 @@
+"""One study of one task by a peer: its ask, report and tell called as on so many workers."""
+
+from __future__ import annotations
+
+import datetime
+import heapq
+import itertools
+import logging
+from typing import Any, Protocol
+
+from tuner.core.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    FloatParameter,
+    IntParameter,
+    Parameter,
+    Scale,
+)
+from tuner.core.trial import Params
+
+from .runs import Track
+from .tasks import Task
+
+
+class Peer(Protocol):
+    """What a study needs of a peer; a trial is whatever the peer calls one."""
+
+    def ask(self) -> tuple[Any, Params]:
+        """A new trial."""
+        ...
+
+    def goes_on(self, trial: Any, step: int, loss: float) -> bool:
+        """Report a loss; whether the trial is to train on."""
+        ...
+
+    def over(self, trial: Any, step: int, loss: float) -> None:
+        """The trial was trained in full."""
+        ...
+
+
+def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int) -> Track:
+    """A study on a virtual clock; a new trial begins as soon as a worker is free."""
+    track, order = Track(), itertools.count()
+    running: list[tuple[float, int, Any, Params, int]] = []
+
+    def begin(at: float) -> None:
+        trial, params = peer.ask()
+        track.trials += 1
+        heapq.heappush(running, (at + task.seconds(params), next(order), trial, params, 1))
+
+    for _ in range(workers):
+        begin(0.0)
+    while not track.is_over(task.aim, budget_epochs):
+        now, _, trial, params, step = heapq.heappop(running)
+        curve = task.curve(params)
+        loss = curve[step - 1]
+        track.note(loss, now)
+        track.seconds = now
+        goes_on = peer.goes_on(trial, step, loss)
+        if step == len(curve):
+            peer.over(trial, step, loss)
+            begin(now)
+        elif not goes_on:
+            begin(now)
+        else:
+            entry = (now + task.seconds(params), next(order), trial, params, step + 1)
+            heapq.heappush(running, entry)
+    return track
+
+
+class Optuna:
+    """Optuna's samplers and pruners.
+
+    Args:
+        task: What is tuned.
+        way: A sampler and a pruner, such as `tpe+halving`.
+        workers: How many trials run at once.
+        seed: For the sampler.
+    """
+
+    def __init__(self, task: Task, way: str, *, workers: int, seed: int) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._task = task
+        self._pruned = optuna.trial.TrialState.PRUNED
+        sampler, _, pruner = way.partition("+")
+        samplers: dict[str, Any] = {
+            "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+            "tpe": lambda: optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, constant_liar=workers > 1
+            ),
+            "tpe-default": lambda: optuna.samplers.TPESampler(seed=seed),
+        }
+        pruners: dict[str, Any] = {
+            "none": optuna.pruners.NopPruner,
+            "median": optuna.pruners.MedianPruner,
+            "halving": optuna.pruners.SuccessiveHalvingPruner,
+            "halving-3": lambda: optuna.pruners.SuccessiveHalvingPruner(
+                min_resource=1, reduction_factor=3
+            ),
+            "hyperband": lambda: optuna.pruners.HyperbandPruner(
+                min_resource=1, max_resource=task.epochs, reduction_factor=3
+            ),
+        }
+        self._study = optuna.create_study(sampler=samplers[sampler](), pruner=pruners[pruner]())
+
+    def ask(self) -> tuple[Any, Params]:
+        """A new trial."""
+        trial = self._study.ask()
+        chosen: dict[str, Any] = {}
+        for p in self._task.space:
+            if is_active(p, chosen):
+                chosen[p.name] = _suggested(trial, p)
+        return trial, chosen
+
+    def goes_on(self, trial: Any, step: int, loss: float) -> bool:
+        """Report a loss; whether the trial is to train on."""
+        trial.report(loss, step)
+        if step < self._task.epochs and trial.should_prune():
+            self._study.tell(trial, state=self._pruned)
+            return False
+        return True
+
+    def over(self, trial: Any, step: int, loss: float) -> None:  # noqa: ARG002 - a Peer's
+        """The trial was trained in full."""
+        self._study.tell(trial, loss)
+
+
+class SyneTune:
+    """Syne Tune's schedulers, in its own minimization. It knows no conditions: none are told.
+
+    Args:
+        task: What is tuned.
+        way: `random+asha`, `bore+asha`, `cqr+asha`, `bohb+asha`, or `random+none`.
+        seed: For the scheduler.
+    """
+
+    def __init__(self, task: Task, way: str, *, seed: int) -> None:
+        logging.getLogger("syne_tune").setLevel(logging.ERROR)
+        from syne_tune import config_space
+        from syne_tune.backend.trial_status import Trial
+        from syne_tune.optimizer import baselines
+
+        self._task, self._trial = task, Trial
+        space = {p.name: _syne_domain(config_space, p) for p in task.space}
+        named: dict[str, Any] = {
+            "random+asha": baselines.ASHA,
+            "bore+asha": baselines.ASHABORE,
+            "cqr+asha": baselines.ASHACQR,
+            "bohb+asha": baselines.BOHB,
+        }
+        self._numbers = itertools.count()
+        self._scheduler = (
+            baselines.RandomSearch(space, metrics=["loss"], random_seed=seed)
+            if way == "random+none"
+            else named[way](
+                space, metric="loss", time_attr="epoch", max_t=task.epochs, random_seed=seed
+            )
+        )
+
+    def ask(self) -> tuple[Any, Params]:
+        """A new trial."""
+        suggestion = self._scheduler.suggest()
+        trial = self._trial(next(self._numbers), suggestion.config, datetime.datetime.now())
+        self._scheduler.on_trial_add(trial)
+        chosen: dict[str, Any] = {}
+        for p in self._task.space:
+            if is_active(p, chosen):
+                chosen[p.name] = suggestion.config[p.name]
+        return trial, chosen
+
+    def goes_on(self, trial: Any, step: int, loss: float) -> bool:
+        """Report a loss; whether the trial is to train on."""
+        if step == self._task.epochs:
+            return True
+        result = {"loss": loss, "epoch": step}
+        if self._scheduler.on_trial_result(trial, result) == "CONTINUE":
+            return True
+        self._scheduler.on_trial_remove(trial)
+        return False
+
+    def over(self, trial: Any, step: int, loss: float) -> None:
+        """The trial was trained in full."""
+        self._scheduler.on_trial_complete(trial, {"loss": loss, "epoch": step})
+
+
+def is_active(parameter: Parameter, chosen: Params) -> bool:
+    """Whether what was chosen so far calls for this parameter."""
+    return all(chosen.get(each.name) in each.values for each in parameter.conditions)
+
+
+def _suggested(trial: Any, p: Parameter) -> Any:
+    match p:
+        case FloatParameter():
+            is_log = p.scale is Scale.LOG
+            return trial.suggest_float(p.name, p.low, p.high, log=is_log, step=p.step)
+        case IntParameter() if p.scale is Scale.LOG:
+            return trial.suggest_int(p.name, p.low, p.high, log=True)
+        case IntParameter():
+            return trial.suggest_int(p.name, p.low, p.high, step=p.step or 1)
+        case ChoiceParameter():
+            return trial.suggest_categorical(p.name, list(p.values))
+        case _:
+            return trial.suggest_categorical(p.name, [False, True])
+
+
+def _syne_domain(spaces: Any, p: Parameter) -> Any:
+    match p:
+        case BooleanParameter():
+            return spaces.choice([False, True])
+        case ChoiceParameter() if p.ordered:
+            return spaces.ordinal(list(p.values), kind="equal")
+        case ChoiceParameter():
+            return spaces.choice(list(p.values))
+        case IntParameter() if p.step and p.step > 1:
+            return spaces.finrange(p.low, p.high, (p.high - p.low) // p.step + 1, cast_int=True)
+        case FloatParameter() if p.step:
+            return spaces.finrange(p.low, p.high, round((p.high - p.low) / p.step) + 1)
+        case FloatParameter():
+            is_log = p.scale is Scale.LOG
+            return (spaces.loguniform if is_log else spaces.uniform)(p.low, p.high)
+        case IntParameter():
+            is_log = p.scale is Scale.LOG
+            return (spaces.lograndint if is_log else spaces.randint)(p.low, p.high)
+    raise ValueError(f"{p.name}: there is no such domain in Syne Tune")
