@@ -61,6 +61,11 @@ def returned(score: float, **others: float) -> Ending:
     return Ending(Cause.RETURNED, {"score": score, **others}, step=1)
 
 
+def states(driver: EngineDriver) -> list[TrialState]:
+    """Where each trial stands."""
+    return [trial.state for trial in driver.engine.trials]
+
+
 class EngineDriver:
     """An engine, its story so far, and what is known from its commands alone.
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from engine_driver import AIMS, EngineDriver, returned
+from engine_driver import AIMS, EngineDriver, returned, states
 
 from tuner.core.aims import Comparison, Constraint
 from tuner.core.messages import (
@@ -35,10 +35,6 @@ def driver() -> EngineDriver:
 
 def name(trial: int, attempt: int = 0) -> AttemptId:
     return AttemptId(trial, attempt)
-
-
-def states(driver: EngineDriver) -> list[TrialState]:
-    return [trial.state for trial in driver.engine.trials]
 
 
 def kinds(commands: list[Command]) -> list[type[Command]]:

@@ -47,7 +47,7 @@ class Places:
         >>> places = Places(Resources(cpus=2))
         >>> places.add("a", "n1", Capacity(cpus=(0, 1, 2)))
         >>> places.add("b", "n2", Capacity(cpus=(0, 1)))
-        >>> places.rooms(at_most=10)
+        >>> places.rooms(10)
         2
         >>> first = places.take()
         >>> first
@@ -102,7 +102,7 @@ class Places:
         self.cpus_held -= len(record.capacity.cpus) - len(record.cpus)
         self.gpus_held -= len(record.capacity.gpus) - len(record.gpus)
 
-    def rooms(self, *, at_most: int) -> int:
+    def rooms(self, at_most: int) -> int:
         """How many more attempts fit now; counting stops at `at_most`."""
         found = 0
         for number, name in self._with_room:

@@ -1,0 +1,274 @@
+"""The course of the trials: what becomes of each by what is reported of it and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .aims import Aims
+from .early_stopping import EarlyStopping
+from .failures import FailureTally, judged, outcome_of
+from .keeping import Keeping
+from .messages import Command, Finish, KeepBest, Stop, StudyOpened, Tell, Verdict
+from .pruner import Decision, PrunerMaker, never_prune
+from .records import AttemptRecord, Records, TrialRecord
+from .trial import (
+    CONFIRMS,
+    NO_BETTER,
+    AttemptId,
+    Cause,
+    Ending,
+    Halt,
+    Outcome,
+    Params,
+    Report,
+    Suggestion,
+    TrialState,
+)
+
+
+class Course:
+    """Moves trials on: from waiting, through rests and retries, to their ends.
+
+    It knows nothing of workers. What is to be done for a trial is added to `commands`.
+
+    Args:
+        opened: How the study was taken up first.
+        make_pruner: Makes the pruner that a study's settings name.
+
+    Attributes:
+        records: Where every trial stands.
+        keeping: Whose models are kept.
+        opened: How the study was taken up last.
+    """
+
+    def __init__(self, opened: StudyOpened, make_pruner: PrunerMaker = never_prune) -> None:
+        self.records = Records()
+        self.keeping = Keeping(opened.aims)
+        self._early_stopping = EarlyStopping(make_pruner)
+        self.opened = opened
+        self._failures = FailureTally(max_failures=None, same_failure_limit=0)
+
+    @property
+    def _aims(self) -> Aims:
+        return self.opened.aims
+
+    def open(self, opened: StudyOpened, commands: list[Command]) -> None:
+        """A master takes the study up; what ran for the one before is lost."""
+        for name in list(self.records.running):
+            ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
+            self.end(opened.at, name, ending, commands)
+        self.opened = opened
+        front = self.keeping.front
+        self._failures = FailureTally(
+            max_failures=opened.max_failures,
+            same_failure_limit=opened.same_failure_limit,
+            any_success=bool(front),
+        )
+        if front:
+            commands.append(KeepBest(front))
+        for record, decision in self._early_stopping.renew(
+            opened.pruner, opened.goal, self.records
+        ):
+            if decision is Decision.STOP:
+                self._prune(record, commands)
+            else:
+                self._go_on(record, commands)
+        for number in opened.go_on:
+            # Whatever comes of it, the trial is no worse for that.
+            self.records.reopen(self.records[number])
+            self._go_on(self.records[number], commands)
+        commands.extend(self.keeping.set_limit(opened.keep_checkpoints, opened.go_on))
+
+    # --- a trial begins ---------------------------------------------------------------------
+
+    def add(self, suggestion: Suggestion, commands: list[Command]) -> None:
+        """There is a new trial."""
+        trial = self.records.add(suggestion)
+        self.keeping.expect(trial)
+        commands.append(Tell(trial))
+
+    def confirm(self, commands: list[Command]) -> bool:
+        """The search is over: train the best configurations again, as often as is missing."""
+        wanting = self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
+        for trial in wanting:
+            self.add(Suggestion(trial.params, f"{CONFIRMS}{trial.number}"), commands)
+        return bool(wanting)
+
+    def drew(self, name: AttemptId, params: Params, commands: list[Command]) -> None:
+        """A trial drew other hyperparameters than were suggested."""
+        record = self.records[name.trial]
+        self.records.put(record, replace(record.trial, params=dict(params)))
+        commands.append(Tell(record.trial))
+
+    # --- a trial runs -----------------------------------------------------------------------
+
+    def report(self, name: AttemptId, report: Report, commands: list[Command]) -> None:
+        """A running attempt measured something."""
+        run, record = self.records.running[name], self.records[name.trial]
+        run.latest = report
+        since = record.last_step
+        if not record.take_note(report, self.opened.goal) or record.trial.confirms is not None:
+            return
+        if self._aims.broken(report.metrics):
+            return  # it is no measure for those that keep the constraints
+        if new := self._early_stopping.report(record, since=since):
+            self.records.put(record, replace(record.trial, rungs={**record.trial.rungs, **new}))
+            commands.append(Tell(record.trial))
+        if run.told is None:
+            match self._early_stopping.decide(record.trial):
+                case Decision.CONTINUE:
+                    pass
+                case Decision.PAUSE:
+                    self._stop(run, Halt.PAUSE, commands)
+                case Decision.STOP:
+                    self._stop(run, Halt.PRUNE, commands)
+
+    def let_go(self, commands: list[Command]) -> None:
+        """Let everything stop that runs."""
+        for run in self.records.running.values():
+            self._stop(run, Halt.LET_GO, commands)
+
+    def _stop(self, run: AttemptRecord, halt: Halt, commands: list[Command]) -> None:
+        if run.told is None:
+            run.told = halt
+            commands.append(Stop(run.attempt.id, halt))
+
+    # --- a trial rests ----------------------------------------------------------------------
+
+    def promote(self, commands: list[Command], *, is_last: bool) -> bool:
+        """Let the paused trial wait that deserves a place most; False if there is none."""
+        number = self.promotion(is_last=is_last)
+        if number is None:
+            return False
+        self._go_on(self.records[number], commands)
+        return True
+
+    def promotion(self, *, is_last: bool) -> int | None:
+        """The paused trial that deserves a place most, if one does."""
+        if not self.records.count(TrialState.PAUSED):
+            return None
+        return self._early_stopping.promotion(is_last=is_last)
+
+    def give_up_paused(self, commands: list[Command]) -> None:
+        """Nothing that is to come will let them go on."""
+        if self.records.count(TrialState.PAUSED):
+            for record in self.records:
+                if record.trial.state is TrialState.PAUSED:
+                    self._prune(record, commands)
+
+    def _go_on(self, record: TrialRecord, commands: list[Command]) -> None:
+        self.records.wait(record)
+        self._early_stopping.moved(record.trial)
+        commands.append(Tell(record.trial))
+
+    def _measure(self, record: TrialRecord) -> None:
+        """A trial stops short of its end; its last report says how far it came."""
+        if record.last is not None:
+            last, trial = record.last, record.trial
+            value = last.metrics[self.opened.goal.metric]
+            measured = replace(trial, value=value, step=last.step, metrics=dict(last.metrics))
+            self.records.put(record, self._aims.judged(measured))
+
+    # --- a trial ends -----------------------------------------------------------------------
+
+    def end(
+        self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
+    ) -> Finish | None:
+        """An attempt is over; returns how the study is to finish, if it is to."""
+        record = self.records[name.trial]
+        ending = judged(ending, self._aims)
+        losses = record.losses.get(ending.cause, 0)
+        record.losses[ending.cause] = losses + 1
+        outcome = outcome_of(ending.cause, losses)
+        run = self.records.end(name, at, outcome, ending.reason or str(ending.cause))
+        match outcome:
+            case Outcome.FINISHED:
+                self._complete(record, run, ending, commands)
+            case Outcome.ERRORED:
+                return self._fail(record, ending, commands)
+            case Outcome.PRUNED:
+                self._prune(record, commands)
+            case Outcome.RELEASED | Outcome.LOST:
+                # What was decided stays decided, however the attempt ended.
+                if run.told is Halt.PRUNE:
+                    self._prune(record, commands)
+                elif run.told is Halt.PAUSE:
+                    self._measure(record)
+                    self._move(record, TrialState.PAUSED)
+                    commands.append(Tell(record.trial))
+                else:
+                    self.records.wait(record)
+        if ending.cause is Cause.NO_ROOM:
+            # The next one would find none either, and each loses the work since its checkpoint.
+            return Finish(Verdict.NO_ROOM, ending.reason)
+        return None
+
+    def _complete(
+        self, record: TrialRecord, run: AttemptRecord, ending: Ending, commands: list[Command]
+    ) -> None:
+        self._failures.count_success()
+        metrics = dict(ending.metrics)
+        value = metrics[self._aims.goal.metric]
+        measured = replace(record.trial, value=value, step=ending.step, metrics=metrics)
+        measured = self._aims.judged(measured)
+        if record.before is not None:
+            before, after = record.before.score, measured.score
+            if self._aims.covers(before, after) or not self._aims.covers(after, before):
+                self.records.put_attempt(run, replace(run.attempt, reason=NO_BETTER))
+                self._close_again(record, commands)
+                return
+            record.before = None
+        self.records.put(record, measured)
+        self._is_over(record, TrialState.COMPLETE, commands)
+
+    def _fail(self, record: TrialRecord, ending: Ending, commands: list[Command]) -> Finish | None:
+        if record.before is not None:
+            self._close_again(record, commands)
+            return None
+        reason = ending.reason or str(ending.cause)
+        self.records.put(record, replace(record.trial, reason=reason, detail=ending.detail))
+        self._is_over(record, TrialState.FAILED, commands)
+        return self._failures.count_failure(replace(ending, reason=reason))
+
+    def _prune(self, record: TrialRecord, commands: list[Command]) -> None:
+        self._failures.count_success()
+        if record.before is not None:
+            self._close_again(record, commands)
+            return
+        self._measure(record)
+        self._is_over(record, TrialState.PRUNED, commands)
+
+    def _close_again(self, record: TrialRecord, commands: list[Command]) -> None:
+        """A trial that trained on is what it was before."""
+        self.records.restore(record)
+        self._early_stopping.moved(record.trial)
+        commands.append(Tell(record.trial))
+        commands.extend(self.keeping.no_better(record.trial))
+
+    def _is_over(self, record: TrialRecord, state: TrialState, commands: list[Command]) -> None:
+        self._move(record, state)
+        commands.append(Tell(record.trial))
+        commands.extend(self.keeping.over(record.trial))
+
+    def _move(self, record: TrialRecord, state: TrialState) -> None:
+        self.records.move(record, state)
+        self._early_stopping.moved(record.trial)
+
+    # --- for the doubtful -------------------------------------------------------------------
+
+    def validate(self, *, is_done: bool) -> None:
+        """Check that the books add up.
+
+        Args:
+            is_done: Whether nothing is left to do.
+
+        Raises:
+            AssertionError: They do not.
+        """
+        self.records.validate()
+        self.keeping.validate(record.result for record in self.records)
+        if is_done and self.records.count(TrialState.PAUSED):
+            raise AssertionError("all is done, and trials are paused")
+        wanting = self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
+        if is_done and wanting:
+            raise AssertionError(f"all is done, and {wanting} are not confirmed")
