@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from attempts import Attempts
+from private_slurm import PrivateSlurm, missing
 from real_runs import Hptune
 
 from tuner.model_file import check_path
@@ -39,3 +43,35 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmParent]:
 def attempts(warm: WarmParent, tmp_path: Path) -> Attempts:
     """Runs single attempts."""
     return Attempts(warm, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def one_slurm() -> Iterator[PrivateSlurm]:
+    """A private Slurm, or a skipped test.
+
+    One at a time on this machine: where tests run side by side, the next module waits.
+    """
+    if why := missing():
+        if os.environ.get("HPTUNE_TEST_EVERYTHING") == "1":
+            pytest.fail(f"the Slurm tests cannot run: {why}")
+        pytest.skip(why)
+    with Path(tempfile.gettempdir(), f"hptune-test-slurm-{os.getuid()}").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        slurm = PrivateSlurm()
+        try:
+            slurm.start()
+            yield slurm
+        finally:
+            slurm.stop()
+
+
+@pytest.fixture
+def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateSlurm]:
+    """A Slurm with an empty queue; after the test, its queue must be empty."""
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    for name, value in one_slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    yield one_slurm
+    left = one_slurm.clear()
+    assert left == [], "the test left jobs behind"

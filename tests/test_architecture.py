@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import jobqueue
 import tuner
 
 PACKAGE = Path(tuner.__file__).parent
+JOBQUEUE = Path(jobqueue.__file__).parent
 ROOMS = (
     "errors",
     "core",
@@ -73,10 +75,14 @@ class Import:
         return self.imported.partition(".")[0]
 
 
-def imports() -> list[Import]:
+JOBQUEUE_ROOMS = ("errors", "config", "nodes", "sizing", "script", "queue", "plan", "jobs")
+"""The same of `jobqueue`, which stands beside `tuner`."""
+
+
+def imports(root: Path = PACKAGE) -> list[Import]:
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(("tuner", *path.relative_to(PACKAGE).with_suffix("").parts))
+    for path in sorted(root.rglob("*.py")):
+        module = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
         module = module.removesuffix(".__init__")
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         found += [*_imports_in(ast.parse(path.read_text()), module, package)]
@@ -223,6 +229,29 @@ def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
     rule = [each for each in ALL if each.top in FRAMEWORKS and not each.for_types_only]
     assert rule, "nothing imports a framework: the rule checks nothing"
     assert named([each for each in rule if breaks(each)]) == []
+
+
+def test_the_job_queue_knows_nothing_of_the_tuner() -> None:
+    found = imports(JOBQUEUE)
+    assert ("jobqueue.sizing", "jobqueue.nodes") in {(e.importer, e.imported) for e in found}
+    assert named([each for each in found if each.top == "tuner"]) == []
+
+
+def test_each_room_of_the_job_queue_imports_only_those_above_it() -> None:
+    names = {path.stem for path in JOBQUEUE.glob("*.py")} - {"__init__"}
+    assert names <= set(JOBQUEUE_ROOMS)
+    found = [each for each in imports(JOBQUEUE) if each.top == "jobqueue" and room(each.imported)]
+
+    def breaks(each: Import) -> bool:
+        above, below = room(each.imported), room(each.importer)
+        return JOBQUEUE_ROOMS.index(above) > JOBQUEUE_ROOMS.index(below)
+
+    assert named([each for each in found if breaks(each)]) == []
+
+
+def test_only_the_job_script_knows_dask_jobqueue() -> None:
+    users = {e.importer for e in ALL + imports(JOBQUEUE) if e.top in ("dask_jobqueue",)}
+    assert users <= {"jobqueue.script"}
 
 
 # --- what is loaded -------------------------------------------------------------------------

@@ -1,0 +1,286 @@
+"""Reads a slurm.toml: the kinds of jobs to submit, and all that is particular to a site.
+
+The keys stand at the top for all kinds of jobs, or in a `[[shape]]` for one kind::
+
+    account = "project"
+    walltime = "04:00:00"
+
+    [[shape]]
+    name = "big"
+    partition = "gpu"
+
+    [[shape]]
+    name = "small"
+    partition = "cpu"
+    walltime = "1-00:00:00"
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One kind of job.
+
+    Attributes:
+        name: What it is called; part of its jobs' names.
+        partition: The partition to submit to.
+        walltime: Slurm's words for how long a job may run, such as `04:00:00` or `1-12:00:00`.
+        account: The account to charge; None for the user's default one.
+        qos: The quality of service; None for the default one.
+        trials_per_job: How many trials one job holds at once; None for as many as fit on a node.
+        cpus: Cores of a job; None for what its trials need.
+        gpus: GPUs of a job; None for what its trials need.
+        gpu_type: Which GPUs, by Slurm's name for them; None for any.
+        memory: Memory of a job in bytes; None for what its trials need or, where nobody says what
+            that is, the node's memory in proportion; 0 asks for nothing and leaves it to Slurm.
+        exclusive: Whether to ask for the node alone.
+        max_jobs: How many jobs of this kind there may be at once; None for any number.
+        directives: Further lines for `#SBATCH`.
+        modules: Loaded by `module load` before anything else.
+        environment: Variables to export.
+        prologue: Lines of shell that run before the worker.
+        python: The Python of the jobs; None for the one that submits them.
+        launcher: Put before Python, such as `apptainer exec --nv image.sif`.
+        container: An Apptainer image: short for that launcher (with `--nv` if there are GPUs) and
+            the image's own `python3`.
+        interface: The network interface of workers and scheduler, such as `ib0`.
+        scratch: A directory on the node's own disk for Dask's files.
+        log_directory: Where the jobs' output goes; None for the study's directory.
+        notice_seconds: How long before its end a job tells its worker to leave.
+    """
+
+    name: str
+    partition: str
+    walltime: str
+    account: str | None = None
+    qos: str | None = None
+    trials_per_job: int | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    gpu_type: str | None = None
+    memory: int | None = None
+    exclusive: bool = False
+    max_jobs: int | None = None
+    directives: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    prologue: tuple[str, ...] = ()
+    python: str | None = None
+    launcher: str | None = None
+    container: str | None = None
+    interface: str | None = None
+    scratch: str | None = None
+    log_directory: str | None = None
+    notice_seconds: int = 120
+
+    @property
+    def walltime_seconds(self) -> int:
+        """The walltime as a number."""
+        return duration_seconds(self.walltime)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmConfig:
+    """What a slurm.toml says: at least one kind of job, each with a name of its own."""
+
+    shapes: tuple[Shape, ...]
+
+    @property
+    def interface(self) -> str | None:
+        """The network interface for the scheduler: the first that a shape names."""
+        return next((shape.interface for shape in self.shapes if shape.interface), None)
+
+
+def read_config(path: Path) -> SlurmConfig:
+    """Read a slurm.toml.
+
+    Raises:
+        ConfigError: It cannot be read, or asks for something that does not exist.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ConfigError(
+            f"{path} cannot be read: {reason}. `hptune slurm init` writes a slurm.toml"
+        ) from error
+    try:
+        return parse_config(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def parse_config(text: str) -> SlurmConfig:
+    r"""Understand the text of a slurm.toml.
+
+    >>> parse_config('partition = "gpu"\nwalltime = "04:00:00"').shapes[0].walltime_seconds
+    14400
+
+    Raises:
+        ConfigError: Something in it is unknown, missing or of the wrong kind.
+    """
+    try:
+        plain = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"this is no TOML: {error}") from error
+    entries = plain.pop("shape", [{}])
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise ConfigError("`shape` holds something else than tables; begin each with [[shape]]")
+    if not entries:
+        raise ConfigError("`shape` is empty; leave it out, or give at least one [[shape]]")
+    if "name" in plain and len(entries) > 1:
+        raise ConfigError("`name` stands at the top; give each [[shape]] a name of its own")
+    shapes = tuple(
+        _shape({**plain, **entry}, default_name=f"shape{i}" if len(entries) > 1 else "workers")
+        for i, entry in enumerate(entries, start=1)
+    )
+    names = [shape.name for shape in shapes]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two shapes are called {name!r}; each needs a name of its own")
+    return SlurmConfig(shapes)
+
+
+_KEYS = tuple(field.name for field in fields(Shape))
+
+
+def _shape(plain: Mapping[str, Any], *, default_name: str) -> Shape:
+    for key in plain:
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ConfigError(f"unknown key {key!r}{meant}; allowed are {', '.join(_KEYS)}")
+    for key in ("partition", "walltime"):
+        if key not in plain:
+            raise ConfigError(f"{key!r} is missing; partition and walltime must be said")
+    values = {key: _READERS[key](key, value) for key, value in plain.items()}
+    name = values.setdefault("name", default_name)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise ConfigError(f"name is {name!r}; allowed are letters, digits, '_', '-' and '.'")
+    shape = Shape(**values)
+    if shape.container and (shape.launcher or shape.python):
+        raise ConfigError(
+            "`container` stands beside `launcher` or `python`, which it is short for; for another "
+            'Python in an image say launcher = "apptainer exec …" and python'
+        )
+    duration = shape.walltime_seconds
+    if shape.notice_seconds >= duration:
+        raise ConfigError(
+            f"notice_seconds is {shape.notice_seconds}, but a job ends after {duration} s already; "
+            "allowed are shorter times than the walltime"
+        )
+    return shape
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\n" in value:
+        raise ConfigError(f"{key} is {value!r}; allowed is a line of text in quotes")
+    return value.strip()
+
+
+def _lines(key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f'{key} is {value!r}; allowed is a list of texts, as in ["…", "…"]')
+    return tuple(line for each in value for line in each.splitlines() if line.strip())
+
+
+def _directives(key: str, value: object) -> tuple[str, ...]:
+    return tuple(line.strip().removeprefix("#SBATCH").strip() for line in _lines(key, value))
+
+
+def _table(key: str, value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise ConfigError(f'{key} is {value!r}; allowed is a table, as in {{ NAME = "value" }}')
+    for name, text in value.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ConfigError(f"{key} has {name!r}, which is no name of a variable")
+        if not isinstance(text, str | int | float) or isinstance(text, bool):
+            raise ConfigError(f"{key}.{name} is {text!r}; allowed are texts and numbers")
+    return tuple((name, str(text)) for name, text in value.items())
+
+
+def _whole(least: int) -> Any:
+    def read(key: str, value: object) -> int:
+        if type(value) is not int or value < least:
+            raise ConfigError(f"{key} is {value!r}; allowed are whole numbers from {least} on")
+        return value
+
+    return read
+
+
+def _yes_or_no(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} is {value!r}; allowed are true and false")
+    return value
+
+
+def _walltime(key: str, value: object) -> str:
+    text = _text(key, value) if isinstance(value, str) else str(value)
+    duration_seconds(text)
+    return text
+
+
+def _size(key: str, value: object) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", str(value).strip().lower())
+    if isinstance(value, bool) or found is None:
+        raise ConfigError(f'{key} is {value!r}; allowed are sizes such as "64GB" or "512MiB"')
+    number, prefix, binary = found.groups()
+    power = ["", "k", "m", "g", "t"].index(prefix)
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+_READERS: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("name", "partition", "account", "qos", "gpu_type", "python", "launcher", "container",
+         "interface", "scratch", "log_directory"),
+        _text,
+    ),
+    **dict.fromkeys(("trials_per_job", "cpus", "max_jobs"), _whole(1)),
+    **dict.fromkeys(("gpus", "notice_seconds"), _whole(0)),
+    **dict.fromkeys(("modules", "prologue"), _lines),
+    "directives": _directives,
+    "environment": _table,
+    "exclusive": _yes_or_no,
+    "walltime": _walltime,
+    "memory": _size,
+}  # fmt: skip
+
+
+def duration_seconds(text: str) -> int:
+    """Slurm's forms of a length of time: minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
+
+    >>> [duration_seconds(each) for each in ("30", "04:00:00", "1-12", "2-00:30")]
+    [1800, 14400, 129600, 174600]
+
+    Raises:
+        ConfigError: It is none of these, or no time at all.
+    """
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if found is None:
+        raise ConfigError(
+            f'walltime is {text!r}; allowed are Slurm\'s forms, such as "04:00:00" (four hours), '
+            '"90" (minutes) or "1-12:00:00" (a day and a half)'
+        )
+    days, *rest = (None if part is None else int(part) for part in found.groups())
+    numbers = [part for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:
+        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
+    total = (days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    if not total:
+        raise ConfigError(f"walltime is {text!r}; allowed are times above 0")
+    return total

@@ -1,0 +1,107 @@
+"""What a cluster has: the text of `sinfo` in, partitions and their nodes out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .config import duration_seconds
+from .errors import ConfigError
+
+SINFO_FORMAT = "%P|%a|%l|%c|%m|%G|%D|%t"
+"""Partition, up or down, time limit; of equal nodes: cores, MB, GRES, how many, state."""
+
+_UNUSABLE = ("down", "drain", "drng", "fail", "boot", "maint", "unk", "inval", "pow_dn")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShape:
+    """What one node has.
+
+    Attributes:
+        cpus: Cores, as Slurm counts them.
+        memory_bytes: Memory that Slurm hands out.
+        gpus: How many GPUs of each type; the type is empty where Slurm knows none.
+    """
+
+    cpus: int
+    memory_bytes: int
+    gpus: tuple[tuple[str, int], ...] = ()
+
+    def gpu_count(self, gpu_type: str | None = None) -> int:
+        """How many GPUs there are of a type, or in all."""
+        return sum(count for name, count in self.gpus if gpu_type in (None, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition.
+
+    Attributes:
+        name: What it is called.
+        is_default: Whether Slurm takes it where none is said.
+        is_up: Whether jobs start in it.
+        limit_seconds: The longest walltime; None for no limit.
+        nodes: The kinds of nodes, and how many of each can take jobs.
+    """
+
+    name: str
+    is_default: bool
+    is_up: bool
+    limit_seconds: int | None
+    nodes: tuple[tuple[NodeShape, int], ...]
+
+    def gpu_types(self) -> tuple[str, ...]:
+        """The types of GPUs that it has, sorted."""
+        return tuple(sorted({name for shape, _ in self.nodes for name, _ in shape.gpus}))
+
+
+def parse_sinfo(text: str) -> tuple[Partition, ...]:
+    """Understand what `sinfo --noheader --exact -o SINFO_FORMAT` prints.
+
+    >>> parse_sinfo("gpu*|up|1-00:00:00|8|64000|gpu:a100:2|3|idle")[0].limit_seconds
+    86400
+    """
+    facts: dict[str, tuple[bool, bool, int | None]] = {}
+    nodes: dict[str, dict[NodeShape, int]] = {}
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split("|")]
+        if len(parts) != SINFO_FORMAT.count("|") + 1:
+            continue
+        partition, available, limit, cpus, memory, gres, count, state = parts
+        name = partition.removesuffix("*")
+        facts[name] = (partition.endswith("*"), available == "up", _limit(limit))
+        shape = NodeShape(_number(cpus), _number(memory) * 1024**2, parse_gpus(gres))
+        usable = 0 if state.startswith(_UNUSABLE) or state.endswith("*") else _number(count)
+        known = nodes.setdefault(name, {})
+        known[shape] = known.get(shape, 0) + usable
+    return tuple(
+        Partition(name, *facts[name], tuple(shapes.items())) for name, shapes in nodes.items()
+    )
+
+
+def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
+    """The GPUs among a node's generic resources, as (type, count).
+
+    >>> parse_gpus("gpu:a100:4(S:0-1),gpu:2,mps:200,nvme:1")
+    (('a100', 4), ('', 2))
+    """
+    bare = re.sub(r"\([^)]*\)", "", gres)
+    found = []
+    for part in bare.split(","):
+        words = part.strip().split(":")
+        if words[0] == "gpu" and words[-1].isdigit():
+            found.append((":".join(words[1:-1]), int(words[-1])))
+    return tuple(found)
+
+
+def _limit(text: str) -> int | None:
+    try:
+        return duration_seconds(text)
+    except ConfigError:
+        return None  # infinite, or n/a
+
+
+def _number(text: str) -> int:
+    found = re.match(r"\d+", text)
+    return int(found.group()) if found else 0

@@ -1,0 +1,190 @@
+"""Pure: what a node has and what a trial needs -> what a worker gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .config import Shape
+from .errors import ConfigError
+from .nodes import NodeShape, Partition
+
+MEBIBYTE = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one trial holds while it runs.
+
+    Attributes:
+        cpus: Cores.
+        gpus: GPUs: a whole number, or a share below 1 of one GPU; None for one where there are any.
+        memory_bytes: Memory; 0 where nobody said.
+    """
+
+    cpus: int = 1
+    gpus: float | None = 0.0
+    memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        gpus = self.gpus or 0.0
+        if self.cpus < 1 or gpus < 0 or self.memory_bytes < 0:
+            raise ValueError(f"{self}: a trial needs at least one core, and nothing below 0")
+        if gpus > 1 and gpus != int(gpus):
+            raise ValueError(f"{self}: GPUs are shared below 1, and whole above")
+
+    def gpus_where(self, there: int) -> float:
+        """How many GPUs a trial holds where there are so many."""
+        return min(1, there) if self.gpus is None else self.gpus
+
+
+def trials_per_gpu(share: float) -> int:
+    """How many trials share a GPU of which each holds a share below 1.
+
+    >>> trials_per_gpu(0.1), trials_per_gpu(0.3)
+    (10, 3)
+    """
+    return int(1 / share + 1e-9)
+
+
+def gpus_of(trials: int, each: float) -> int:
+    """How many GPUs so many trials hold; no trial's share spans two of them."""
+    if 0 < each < 1:
+        return math.ceil(trials / trials_per_gpu(each))
+    return int(each) * trials
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShape:
+    """What one worker, which is one job, asks Slurm for.
+
+    Attributes:
+        cpus: Cores.
+        gpus: GPUs.
+        memory_bytes: Memory; 0 to ask for nothing and take what Slurm gives.
+        trials: How many trials it holds at once.
+    """
+
+    cpus: int
+    gpus: int
+    memory_bytes: int
+    trials: int
+
+
+def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) -> int:
+    """How many such trials a node holds at once.
+
+    >>> how_many_fit(NodeShape(8, 64 * 2**30, (("a100", 2),)), Need(cpus=3, gpus=1))
+    2
+    """
+    fit = node.cpus // need.cpus
+    gpus = node.gpu_count(gpu_type)
+    each = need.gpus_where(gpus)
+    if 0 < each < 1:
+        fit = min(fit, gpus * trials_per_gpu(each))
+    elif each:
+        fit = min(fit, gpus // int(each))
+    if need.memory_bytes:
+        fit = min(fit, node.memory_bytes // need.memory_bytes)
+    return fit
+
+
+def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
+    """The worker for a node: as many trials as fit, or as the shape says.
+
+    It asks for what its trials hold and no more; a node's further cores are left to others. Memory
+    that nobody named is the node's in proportion to the cores or GPUs, whichever is more.
+
+    Raises:
+        ConfigError: No trial fits, or the shape asks for more than the node has.
+    """
+    limit = NodeShape(
+        cpus=_said(shape.cpus, node.cpus, "cpus"),
+        memory_bytes=_said(shape.memory or None, node.memory_bytes, "memory"),
+        gpus=((shape.gpu_type or "", _said(shape.gpus, node.gpu_count(shape.gpu_type), "gpus")),),
+    )
+    fit = how_many_fit(limit, need)
+    each = need.gpus_where(limit.gpu_count())
+    if not fit:
+        raise ConfigError(
+            f"a trial needs {_words(need.cpus, each, need.memory_bytes)}, but a job in "
+            f"partition {shape.partition} can have "
+            f"{_words(limit.cpus, limit.gpu_count(), limit.memory_bytes)} at most"
+        )
+    if shape.trials_per_job is not None and shape.trials_per_job > fit:
+        raise ConfigError(
+            f"trials_per_job is {shape.trials_per_job}, but of trials that need "
+            f"{_words(need.cpus, each, need.memory_bytes)} each, {fit} fit into a job in "
+            f"partition {shape.partition}"
+        )
+    trials = shape.trials_per_job or fit
+    cpus = shape.cpus or need.cpus * trials
+    gpus = gpus_of(trials, each) if shape.gpus is None else shape.gpus
+    if shape.memory is not None:
+        memory = shape.memory
+    elif need.memory_bytes:
+        memory = need.memory_bytes * trials
+    else:
+        owned = node.gpu_count(shape.gpu_type)
+        share = max(cpus / node.cpus, gpus / owned if owned else 0.0)
+        memory = int(node.memory_bytes * share)
+    return WorkerShape(cpus, gpus, math.ceil(memory / MEBIBYTE) * MEBIBYTE, trials)
+
+
+def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> WorkerShape:
+    """The worker for a shape: sized for the nodes in its partition that hold most trials.
+
+    Where a partition has several kinds of nodes, the kind with the most places in all is taken;
+    one that is wanted for itself is chosen by `gpu_type`, or by a constraint in `directives` and
+    `cpus`, `gpus` and `memory`.
+
+    Raises:
+        ConfigError: There is no such partition, it is too short of time, or no trial fits.
+    """
+    names = shape.partition.split(",")
+    known = {partition.name: partition for partition in partitions}
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"there is no partition {name!r}; Slurm has {', '.join(sorted(known)) or 'none'}"
+            )
+        limit = known[name].limit_seconds
+        if limit is not None and shape.walltime_seconds > limit:
+            raise ConfigError(
+                f"walltime is {shape.walltime}, but partition {name} allows {limit} s "
+                f"({limit / 3600:.3g} h) at most"
+            )
+    nodes = [each for name in names for each in known[name].nodes]
+    if not nodes:
+        raise ConfigError(f"partition {shape.partition} has no nodes")
+    sized: list[tuple[tuple[bool, int], WorkerShape]] = []
+    problem: ConfigError | None = None
+    for node, count in nodes:
+        try:
+            worker = size_worker(node, need, shape)
+        except ConfigError as error:
+            problem = error
+        else:
+            is_wanted = need.gpus is None and worker.gpus > 0
+            sized.append(((is_wanted, worker.trials * max(count, 1)), worker))
+    if not sized:
+        assert problem is not None
+        raise problem
+    return max(sized, key=lambda each: each[0])[1]
+
+
+def _said(asked: int | None, there: int, name: str) -> int:
+    if asked is None:
+        return there
+    if asked > there:
+        raise ConfigError(f"{name} is {asked}, but a node of the partition has {there}")
+    return asked
+
+
+def _words(cpus: int, gpus: float, memory_bytes: int) -> str:
+    words = ["1 core" if cpus == 1 else f"{cpus} cores"]
+    words += [f"{gpus:g} GPU" if gpus == 1 else f"{gpus:g} GPUs"]
+    if memory_bytes:
+        words.append(f"{memory_bytes / 1e9:.3g} GB")
+    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,106 @@
+"""What a slurm.toml may say, and what is said of one that says something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobqueue.config import Shape, duration_seconds, parse_config, read_config
+from jobqueue.errors import ConfigError
+
+THREE_LINES = 'partition = "gpu"\nwalltime = "04:00:00"\naccount = "project"\n'
+
+
+def test_three_lines_are_enough() -> None:
+    (shape,) = parse_config(THREE_LINES).shapes
+    assert shape == Shape(name="workers", partition="gpu", walltime="04:00:00", account="project")
+    assert shape.walltime_seconds == 4 * 3600
+
+
+def test_what_stands_at_the_top_holds_for_every_shape() -> None:
+    config = parse_config(
+        """
+        account = "project"
+        walltime = "01:00:00"
+        interface = "ib0"
+        modules = ["cuda/12"]
+        environment = { DATA = "/data", COUNT = 3 }
+
+        [[shape]]
+        name = "big"
+        partition = "gpu"
+        gpu_type = "a100"
+        memory = "64GB"
+
+        [[shape]]
+        name = "small"
+        partition = "cpu"
+        walltime = "1-00:00:00"
+        exclusive = true
+        directives = ["#SBATCH --constraint=skylake", "--nice=10"]
+        """
+    )
+    big, small = config.shapes
+    assert (big.account, small.account) == ("project", "project")
+    assert (big.walltime_seconds, small.walltime_seconds) == (3600, 86400)
+    assert big.memory == 64 * 10**9
+    assert big.environment == (("DATA", "/data"), ("COUNT", "3"))
+    assert big.modules == ("cuda/12",)
+    assert small.directives == ("--constraint=skylake", "--nice=10")
+    assert small.exclusive
+    assert config.interface == "ib0"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('partitoin = "gpu"\nwalltime = "1:00:00"', "did you mean 'partition'?"),
+        ('zzz = 1\npartition = "gpu"\nwalltime = "1:00:00"', "allowed are name, partition,"),
+        ('walltime = "1:00:00"', "'partition' is missing"),
+        ('partition = "gpu"', "'walltime' is missing"),
+        ('partition = "gpu"\nwalltime = "four hours"', "walltime is 'four hours'"),
+        ('partition = "gpu"\nwalltime = "00:00:00"', "allowed are times above 0"),
+        ('partition = "gpu"\nwalltime = "00:01:00"', "notice_seconds is 120"),
+        ('partition = 3\nwalltime = "1:00:00"', "partition is 3"),
+        (THREE_LINES + 'memory = "lots"', "memory is 'lots'"),
+        (THREE_LINES + "max_jobs = 0", "max_jobs is 0; allowed are whole numbers from 1"),
+        (THREE_LINES + "gpus = true", "gpus is True"),
+        (THREE_LINES + 'modules = "cuda"', "allowed is a list of texts"),
+        (THREE_LINES + 'environment = ["A=1"]', "allowed is a table"),
+        (THREE_LINES + 'environment = { "a b" = "1" }', "no name of a variable"),
+        (THREE_LINES + 'exclusive = "yes"', "allowed are true and false"),
+        (THREE_LINES + 'container = "a.sif"\npython = "python3"', "which it is short for"),
+        (THREE_LINES + 'name = "a b"', "name is 'a b'"),
+        (THREE_LINES + "shape = []", "`shape` is empty"),
+        (THREE_LINES + "shape = [3]", "begin each with [[shape]]"),
+        (THREE_LINES + '[[shape]]\nname="a"\n[[shape]]\nname="a"', "two shapes are called 'a'"),
+        ("partition =", "this is no TOML"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_config(text)
+    assert said in str(error.value)
+
+
+def test_the_file_is_named_in_every_complaint(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.toml"
+    with pytest.raises(ConfigError, match=r"slurm\.toml cannot be read: No such file"):
+        read_config(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="no text in UTF-8"):
+        read_config(path)
+    path.write_text('walltime = "1"')
+    with pytest.raises(ConfigError, match=r"slurm\.toml: 'partition' is missing"):
+        read_config(path)
+    path.write_text(THREE_LINES)
+    assert read_config(path).shapes[0].partition == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1", 60), ("90:30", 5430), ("01:02:03", 3723), ("2-0", 172800), ("1-1:1:1", 90061)],
+)
+def test_walltimes_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
+    assert duration_seconds(text) == seconds

@@ -1,0 +1,194 @@
+"""What sinfo says is understood, and a worker never gets what the node has not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobqueue.config import Shape
+from jobqueue.errors import ConfigError
+from jobqueue.nodes import NodeShape, parse_gpus, parse_sinfo
+from jobqueue.sizing import Need, WorkerShape, choose_worker, gpus_of, how_many_fit, size_worker
+
+GIBIBYTE = 2**30
+SINFO = """\
+main*|up|infinite|4|8000|(null)|1|idle
+main*|up|infinite|4|8000|gpu:small:2|2|mix
+main*|up|infinite|4|8000|gpu:small:2|1|down*
+gpu|up|1-00:00:00|64|512000+|gpu:a100:4(S:0-1),gpu:h100:1|3|idle
+closed|down|n/a|16|64000|(null)|7|drain
+"""
+SHAPE = Shape(name="s", partition="main", walltime="01:00:00")
+NODE = NodeShape(16, 64 * GIBIBYTE, (("a100", 4),))
+
+
+def test_sinfo_is_understood() -> None:
+    main, gpu, closed = parse_sinfo(SINFO)
+    assert main.is_default
+    assert main.limit_seconds is None
+    assert [count for _, count in main.nodes] == [1, 2]
+    assert main.gpu_types() == ("small",)
+    assert gpu.limit_seconds == 86400
+    assert gpu.nodes == ((NodeShape(64, 512000 * 2**20, (("a100", 4), ("h100", 1))), 3),)
+    assert (closed.is_up, closed.nodes[0][1]) == (False, 0)
+    assert parse_sinfo("slurm_load_partitions: error\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("(null)", ()),
+        ("gpu:2", (("", 2),)),
+        ("gpu:nvidia_a100_3g.20gb:2", (("nvidia_a100_3g.20gb", 2),)),
+        ("craynetwork:4,gpu:tesla:1(IDX:0)", (("tesla", 1),)),
+        ("mps:400", ()),
+    ],
+)
+def test_gpus_are_found_among_the_generic_resources(
+    text: str, gpus: tuple[tuple[str, int], ...]
+) -> None:
+    assert parse_gpus(text) == gpus
+
+
+def test_a_whole_node_and_a_slice() -> None:
+    need = Need(cpus=2, gpus=1)
+    assert size_worker(NODE, need, SHAPE) == WorkerShape(8, 4, 64 * GIBIBYTE, 4)
+    slice_of_it = dataclasses.replace(SHAPE, trials_per_job=1)
+    assert size_worker(NODE, need, slice_of_it) == WorkerShape(2, 1, 16 * GIBIBYTE, 1)
+
+
+def test_a_share_of_a_gpu() -> None:
+    worker = size_worker(NODE, Need(cpus=1, gpus=0.5), SHAPE)
+    assert (worker.trials, worker.gpus) == (8, 4)
+    worker = size_worker(NODE, Need(cpus=4, gpus=0.3), SHAPE)
+    assert (worker.trials, worker.gpus) == (4, 2)
+
+
+def test_memory_that_is_named_counts_and_memory_that_is_not_is_shared() -> None:
+    assert size_worker(NODE, Need(memory_bytes=20 * GIBIBYTE), SHAPE).trials == 3
+    assert size_worker(NODE, Need(cpus=4), dataclasses.replace(SHAPE, trials_per_job=1)) == (
+        WorkerShape(4, 0, 16 * GIBIBYTE, 1)
+    )
+    assert size_worker(NODE, Need(), dataclasses.replace(SHAPE, memory=0)).memory_bytes == 0
+
+
+def test_what_the_shape_says_is_what_is_asked_for() -> None:
+    said = dataclasses.replace(SHAPE, cpus=12, gpus=3, memory=8 * GIBIBYTE)
+    assert size_worker(NODE, Need(cpus=4, gpus=1), said) == WorkerShape(12, 3, 8 * GIBIBYTE, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "need", "said"),
+    [
+        ({}, Need(cpus=17), "a trial needs 17 cores and 0 GPUs, but a job in partition main"),
+        ({}, Need(gpus=5), "1 core and 5 GPUs"),
+        ({}, Need(memory_bytes=10**12), "1e+03 GB"),
+        ({"gpu_type": "h100"}, Need(gpus=1), "16 cores, 0 GPUs"),
+        ({"cpus": 17}, Need(), "cpus is 17, but a node of the partition has 16"),
+        ({"gpus": 1}, Need(gpus=2), "1 GPU"),
+        ({"trials_per_job": 5}, Need(gpus=1), "trials_per_job is 5, but"),
+    ],
+)
+def test_what_cannot_be_had_is_said(change: dict[str, int], need: Need, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        size_worker(NODE, need, dataclasses.replace(SHAPE, **change))  # type: ignore[arg-type]
+    assert said in str(error.value)
+
+
+def test_the_nodes_with_most_places_are_chosen() -> None:
+    partitions = parse_sinfo(SINFO)
+    assert choose_worker(partitions, SHAPE, Need(gpus=1)).gpus == 2
+    assert choose_worker(partitions, SHAPE, Need(gpus=0)).trials == 4
+    # Where nobody said how many GPUs a trial wants, it wants one if there are any.
+    assert choose_worker(partitions, SHAPE, Need(gpus=None)).gpus == 2
+    both = dataclasses.replace(SHAPE, partition="main,gpu")
+    assert choose_worker(partitions, both, Need(cpus=4, gpus=1)).trials == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"partition": "gup"}, "there is no partition 'gup'; Slurm has closed, gpu, main"),
+        ({"partition": "gpu", "walltime": "2-0"}, "walltime is 2-0, but partition gpu allows"),
+    ],
+)
+def test_partitions_and_time_limits_are_checked(change: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        choose_worker(
+            parse_sinfo(SINFO),
+            dataclasses.replace(SHAPE, **change),  # type: ignore[arg-type]
+            Need(),
+        )
+    assert said in str(error.value)
+
+
+def test_a_need_must_make_sense() -> None:
+    wrongs: list[dict[str, Any]] = [
+        {"cpus": 0},
+        {"gpus": -1.0},
+        {"gpus": 1.5},
+        {"memory_bytes": -1},
+    ]
+    for wrong in wrongs:
+        with pytest.raises(ValueError, match=r"a trial needs|GPUs are shared"):
+            Need(**wrong)
+
+
+nodes = st.builds(
+    NodeShape,
+    cpus=st.integers(1, 256),
+    memory_bytes=st.integers(1, 4096).map(lambda gigabytes: gigabytes * GIBIBYTE),
+    gpus=st.lists(
+        st.tuples(st.sampled_from(["", "a100", "h100"]), st.integers(1, 16)),
+        max_size=2,
+        unique_by=lambda each: each[0],
+    ).map(tuple),
+)
+needs = st.builds(
+    Need,
+    cpus=st.integers(1, 64),
+    gpus=st.one_of(
+        st.none(), st.integers(0, 9).map(float), st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.9])
+    ),
+    memory_bytes=st.one_of(st.just(0), st.integers(1, 512 * GIBIBYTE)),
+)
+slices = st.one_of(st.none(), st.integers(1, 8))
+
+
+@given(nodes, needs, slices)
+def test_never_more_than_the_node_has_and_never_a_trial_without_its_own(
+    node: NodeShape, need: Need, trials_per_job: int | None
+) -> None:
+    shape = dataclasses.replace(SHAPE, trials_per_job=trials_per_job)
+    try:
+        worker = size_worker(node, need, shape)
+    except ConfigError:
+        assert how_many_fit(node, need) < (trials_per_job or 1)
+        return
+    each = need.gpus_where(node.gpu_count())
+    assert worker.trials >= 1
+    assert need.cpus * worker.trials <= worker.cpus <= node.cpus
+    assert gpus_of(worker.trials, each) <= worker.gpus <= node.gpu_count()
+    assert worker.memory_bytes <= node.memory_bytes
+    assert need.memory_bytes * worker.trials <= worker.memory_bytes
+
+
+@given(nodes, needs)
+def test_a_whole_node_leaves_nothing_idle_that_one_more_trial_could_use(
+    node: NodeShape, need: Need
+) -> None:
+    try:
+        worker = size_worker(node, need, SHAPE)
+    except ConfigError:
+        return
+    each = need.gpus_where(node.gpu_count())
+    more = worker.trials + 1
+    assert (
+        need.cpus * more > node.cpus
+        or gpus_of(more, each) > node.gpu_count()
+        or (need.memory_bytes and need.memory_bytes * more > node.memory_bytes)
+    )
