@@ -39,6 +39,7 @@ ROOMS = (
     "loop",
     "interrupts",
     "workforce",
+    "plan",
     "run",
     "replay",
     "study",

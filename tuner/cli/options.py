@@ -1,0 +1,131 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from .values import Duration, Size
+
+as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
+study_directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+
+
+def settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that `run` takes, and that `resume` may change."""
+    options = [
+        click.option(
+            "--trials",
+            type=int,
+            metavar="N",
+            help="Total number of trials.  [default: 50; for a grid, all of it]",
+        ),
+        click.option(
+            "--epochs",
+            type=int,
+            metavar="N",
+            help="Epochs of a trial, at most.  [default: EPOCHS of the file, or 10]",
+        ),
+        click.option(
+            "--pruner",
+            metavar="NAME",
+            help="Stop poor trials early: asha, hyperband, median, or none.  [default: none]",
+        ),
+        click.option(
+            "--reduction-factor",
+            type=int,
+            metavar="N",
+            help="For asha and hyperband: one trial in N goes on at each rung.  [default: 3]",
+        ),
+        click.option(
+            "--min-epochs",
+            type=int,
+            metavar="N",
+            help="No trial is stopped before this epoch.  [default: a twentieth of the epochs]",
+        ),
+        click.option(
+            "--brackets",
+            type=int,
+            metavar="N",
+            help="For hyperband: how many brackets.  [default: as many as there can be]",
+        ),
+        click.option(
+            "--pruner-mode",
+            type=click.Choice(["stop", "promote"]),
+            help="For asha and hyperband: poor trials stop for good, or pause and may go on later "
+            "from their checkpoints.  [default: stop]",
+        ),
+        click.option(
+            "--timeout",
+            "timeout_seconds",
+            type=Duration(),
+            help="How long the study may work in all, such as 2h.",
+        ),
+        click.option(
+            "--trial-timeout",
+            "trial_timeout_seconds",
+            type=Duration(),
+            help="How long one trial may run, such as 30m.",
+        ),
+        click.option(
+            "--workers",
+            type=int,
+            metavar="N",
+            help="Workers on this machine, sharing its cores; each then runs one trial at a time "
+            "unless --cpus-per-trial is given.  [default: one, with a trial on each core]",
+        ),
+        click.option("--cpus-per-trial", type=int, metavar="N", help="CPU cores of a trial."),
+        click.option(
+            "--gpus-per-trial",
+            type=int,
+            metavar="N",
+            help="GPUs of a trial.  [default: one where there are any]",
+        ),
+        click.option(
+            "--memory-per-trial",
+            "memory_per_trial_bytes",
+            type=Size(),
+            help="Host memory of a trial, such as 4GB.",
+        ),
+        click.option(
+            "--checkpoint-every",
+            type=int,
+            metavar="N",
+            help="Epochs between two checkpoints of a Keras trial; 0 for none.  [default: as few "
+            "as take under 3 % of the time]",
+        ),
+        click.option(
+            "--keep-checkpoints",
+            type=int,
+            metavar="N",
+            help="So many of the best trials can be given more epochs later.  [default: 3]",
+        ),
+        click.option(
+            "--confirm",
+            type=int,
+            metavar="K",
+            help="In the end, train the best K configurations again; the best mean wins.",
+        ),
+        click.option(
+            "--confirm-repeats",
+            type=int,
+            metavar="N",
+            help="How often to train each of them again.  [default: 2]",
+        ),
+        click.option(
+            "--max-failures", type=int, metavar="N", help="Stop when more trials than this fail."
+        ),
+        click.option(
+            "--same-failures",
+            "same_failure_limit",
+            type=int,
+            metavar="N",
+            help="Stop when the first N trials all fail the same way; 0 for never.  [default: 3]",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="Show no progress."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command

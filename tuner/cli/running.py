@@ -1,0 +1,249 @@
+"""Commands that run a study: run, resume, stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import StudyError
+from ..samplers import AUTO, SEARCH_WORDS
+from .options import settings_options, study_directory
+from .output import INTERRUPTED, echo
+from .values import Duration
+
+if TYPE_CHECKING:
+    from ..reporting.progress import Progress
+    from ..run import RunResult
+
+
+def _searches() -> str:
+    width = max(map(len, SEARCH_WORDS))
+    lines = [f"  {name:{width}}  {words}" for name, words in SEARCH_WORDS.items()]
+    return "\n".join(("\b", "Searches:", *lines))
+
+
+@click.command(epilog=_searches())
+@click.argument("model_file", type=click.Path(path_type=Path))
+@click.option(
+    "--search",
+    default=AUTO,
+    show_default=True,
+    metavar="NAME",
+    help="How to search; see below.",
+)
+@click.option(
+    "--surrogate",
+    metavar="MODEL",
+    help="For --search skopt: gp, forest, extra-trees, or gbrt.  [default: gp]",
+)
+@click.option(
+    "--grid-points",
+    "grid_resolution",
+    type=int,
+    metavar="N",
+    help="For --search grid: values taken of each continuous parameter.  [default: 10]",
+)
+@click.option(
+    "--try",
+    "start_points",
+    multiple=True,
+    metavar="POINT",
+    help='Try this first: "lr=0.001,units=64", or @FILE.json or @FILE.csv with several. What is '
+    "not named takes its default. May be repeated.",
+)
+@click.option(
+    "--warm-start",
+    multiple=True,
+    metavar="DIR",
+    help="Learn from the earlier study in DIR, and try its best configuration first. The spaces "
+    "may differ in part. May be repeated.",
+)
+@click.option(
+    "--prior",
+    "priors",
+    multiple=True,
+    metavar="NAME~PRIOR",
+    help='Where good values are expected: "lr~lognormal(0.001,0.5)", "units~normal(128,64)", or '
+    'weights of choices: "act~{relu:3,tanh:1}". May be repeated.',
+)
+@click.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    metavar="METRIC[:min|:max]",
+    help="Metric to optimise; again for several objectives at once.",
+)
+@click.option("--direction", type=click.Choice(["max", "min"]), help="Which way is better.")
+@click.option(
+    "--constraint",
+    "constraints",
+    multiple=True,
+    metavar="METRIC<NUMBER",
+    help="What to keep to, such as 'params<2e6'; with <, <=, > or >=; may be repeated.",
+)
+@click.option(
+    "--study",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where to keep the study.  [default: studies/MODEL_FILE-N]",
+)
+@click.option("--seed", type=int, metavar="S", help="Makes a run repeat itself.")
+@click.option(
+    "--executor",
+    type=click.Choice(["dask", "joblib"]),
+    default="dask",
+    show_default=True,
+    help="Who carries the trials to the cores.",
+)
+@settings_options
+def run(
+    model_file: Path,
+    study: Path | None,
+    direction: str | None,
+    start_points: tuple[str, ...],
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Start a study of MODEL_FILE and run it to its end."""
+    from ..core.beliefs import read_belief
+    from ..core.trial import Direction
+    from ..model_file import check_path
+    from ..points import read_points
+    from ..run import Watch, start
+    from ..settings import StudySettings
+    from ..study_directory import StudyDirectory
+
+    priors = dict(map(read_belief, options.pop("priors")))
+    said = {name: value for name, value in options.items() if value is not None}
+    settings = StudySettings(
+        source=check_path(model_file),
+        working_directory=str(Path.cwd()),
+        direction=None if direction is None else Direction(direction),
+        start_points=[point for each in start_points for point in read_points(each)],
+        priors=priors,
+        **said,
+    )
+    directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)
+    _run_and_close(
+        directory,
+        lambda progress: start(
+            settings, directory, watch=Watch(progress, _leaving(directory), is_quiet=quiet)
+        ),
+        quiet=quiet,
+    )
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--accept-space",
+    is_flag=True,
+    help="Go on although the model file now declares another search space.",
+)
+@click.option(
+    "--model-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the model file is now, if it was moved.",
+)
+@settings_options
+def resume(
+    directory: Path, accept_space: bool, model_file: Path | None, quiet: bool, **options: Any
+) -> None:
+    """Go on with the study in DIR, after a stop, a crash, or for more trials.
+
+    --trials is the total: a study of 50 trials resumed with --trials 80 runs 30 more.
+    """
+    from ..model_file import check_path
+    from ..run import Watch
+    from ..run import resume as resume_study
+    from ..study_directory import StudyDirectory
+
+    changes = {name: value for name, value in options.items() if value is not None}
+    if model_file is not None:
+        changes["source"] = check_path(model_file)
+    where = StudyDirectory(directory)
+    _run_and_close(
+        where,
+        lambda progress: resume_study(
+            where,
+            changes,
+            watch=Watch(progress, _leaving(where), is_quiet=quiet),
+            accept_space=accept_space,
+        ),
+        quiet=quiet,
+    )
+
+
+def _leaving(directory: Any) -> Callable[[], None]:
+    """What a second Ctrl-C does."""
+
+    def leave() -> None:
+        from ..interrupts import end_process
+
+        click.echo(f"Left at once. Go on with: hptune resume {directory}", err=True)
+        end_process()
+
+    return leave
+
+
+def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
+    from ..core.messages import Verdict
+    from ..reporting.display import make_progress
+    from ..study import Study
+
+    # Until the study runs, which knows better, a SIGTERM is a Ctrl-C: it leaves nothing behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Python's clean-up behind a process that was left at once is no news to its user.
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")
+    # Dask tells of every worker that leaves as if it were a misfortune; ours are told by us.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+    result = go(make_progress(sys.stderr, quiet=quiet))
+    study = Study(directory)
+    echo(study.closing_text(result.finish, seconds=result.seconds))
+    if result.finish.verdict is Verdict.INTERRUPTED:
+        raise SystemExit(INTERRUPTED)
+    if study.view().best is None:
+        raise StudyError(
+            f"No trial is complete. `hptune status {directory}` says what became of each."
+        )
+
+
+@click.command()
+@study_directory
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=Duration(),
+    default=60.0,
+    show_default="60s",
+    help="How long to wait for it.",
+)
+def stop(directory: Path, wait_seconds: float) -> None:
+    """Ask the master of the study in DIR to let go; nothing is lost.
+
+    Waits until it has. `hptune resume DIR` goes on later.
+    """
+    from ..study_directory import StudyDirectory
+
+    where = StudyDirectory(directory).open()
+    owner = where.owner()
+    if owner is None:
+        raise StudyError(f"Nobody runs the study in {where}: there is nothing to stop.")
+    where.request_stop("asked by `hptune stop`")
+    deadline = time.monotonic() + wait_seconds
+    while where.owner() is not None:
+        if time.monotonic() > deadline:
+            raise StudyError(
+                f"The master (process {owner.pid} on {owner.host}) was asked to stop, but has not "
+                f"let go within {wait_seconds:g} seconds. See `hptune status {where}`."
+            )
+        time.sleep(0.2)
+    click.echo(f"The study is let go. Go on with: hptune resume {where}")

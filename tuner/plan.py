@@ -1,0 +1,326 @@
+"""What is settled before the first trial of a run, of a new study or of one taken up again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .core.aims import Aims
+from .core.beliefs import believing
+from .core.completion import completed
+from .core.earlier import EarlierStudy
+from .core.engine import Engine
+from .core.pruner import PrunerSettings
+from .core.space import SearchSpace
+from .core.trial import Direction, Goal, TrialState
+from .earlier_studies import read_earlier, words
+from .errors import SpaceChangedError, SpaceError, UsageError
+from .model_file import Found
+from .objectives import aims_of, resolve_aims
+from .pruners import make_pruner
+from .samplers import AUTO
+from .samplers.auto import choose
+from .settings import LocalShape, StudySettings, pruner_settings, resolve_epochs
+from .study_directory import StudyDirectory
+from .study_files import StudyFiles
+from .suggesting import sampler_maker
+from .workforce import Workforce
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is settled before the first trial.
+
+    Attributes:
+        settings: What the user asked for, with a search chosen.
+        aims: What to optimise, and what to keep to.
+        epochs: The full training of a trial; None where nobody said.
+        pruner: How trials are pruned.
+        go_on: Complete trials that are given more epochs.
+        seed: The study's seed.
+        declared: The search space as the user's code declares it now.
+        space: The search space, with what trials came upon beyond that.
+        studies: Earlier studies to learn from.
+        shape: How cores are shared out, and what a trial holds.
+        notes: What the user should know before it begins.
+    """
+
+    settings: StudySettings
+    aims: Aims
+    epochs: int | None
+    pruner: PrunerSettings
+    go_on: tuple[int, ...]
+    seed: int
+    declared: SearchSpace
+    space: SearchSpace
+    studies: tuple[EarlierStudy, ...]
+    shape: LocalShape
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a study's ledger says when it is taken up again.
+
+    Attributes:
+        directory: Where the study is.
+        facts: What is known of it as a whole.
+        engine: As its last master left it.
+        found_later: What trials declared beyond the space that was known first.
+    """
+
+    directory: StudyDirectory
+    facts: Mapping[str, Any]
+    engine: Engine
+    found_later: list[Sequence[Mapping[str, object]]]
+
+
+def check_request(settings: StudySettings) -> None:
+    """Find what can be seen to be wrong before seconds are spent on reading the model.
+
+    Raises:
+        UsageError: Something is.
+    """
+    anything = Aims((Goal("", Direction.MAX),))
+    sampler_maker(settings, aims=anything, seed=0)(SearchSpace())
+    if settings.search == "grid" and settings.priors:
+        raise UsageError("a grid goes through all values alike and heeds no prior; leave it out")
+    _checked_pruner(settings, settings.epochs or _PLENTY, anything)
+    for name in settings.warm_start:
+        StudyDirectory(Path(name)).open()
+
+
+def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Plan:
+    """Plan a new study.
+
+    Raises:
+        UsageError: What was asked for does not go with what the user's code declares.
+    """
+    aims, notes = resolve_aims(found, settings.objectives, settings.constraints, settings.direction)
+    space = SearchSpace.from_json(found.space)
+    epochs = resolve_epochs(settings, found)
+    _check_start_points(settings, space)
+    believing(space, settings.priors)
+    studies = tuple(read_earlier(name, aims.goal, space) for name in settings.warm_start)
+    shape = workers.shape(found.constants)
+    settings, why = _settled(settings, space, at_once=workers.at_once(shape))
+    return Plan(
+        settings=settings,
+        aims=aims,
+        epochs=epochs,
+        pruner=_checked_pruner(settings, epochs, aims),
+        go_on=(),
+        seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
+        declared=space,
+        space=space,
+        studies=studies,
+        shape=shape,
+        notes=(
+            *found.warnings,
+            *notes,
+            *why,
+            *_space_notes(settings, space),
+            *(words(study, space) for study in studies),
+        ),
+    )
+
+
+def check_changes(settings: StudySettings, past: Past) -> None:
+    """Find what a study that has come so far cannot be given any more.
+
+    Raises:
+        UsageError: It was.
+    """
+    _check_budget(settings, past.engine, past.directory)
+    _check_repeats(settings, past.engine, past.facts["settings"].get("confirm_repeats"))
+
+
+def plan_resume(
+    settings: StudySettings,
+    past: Past,
+    found: Found,
+    workers: Workforce,
+    *,
+    epochs: int | None,
+    accept_space: bool,
+) -> Plan:
+    """Plan how a study goes on.
+
+    Args:
+        settings: What the user asks for now.
+        past: What was done so far.
+        found: What the user's code declares now.
+        workers: The workers of the run.
+        epochs: The full training of a trial, where it is changed.
+        accept_space: Go on in another search space than before.
+
+    Raises:
+        SpaceChangedError: The user's code declares another search space than before.
+        UsageError: What was asked for does not go with that.
+    """
+    facts, engine = past.facts, past.engine
+    declared, space = _spaces(settings, past, found, accept_space=accept_space)
+    aims = aims_of(facts)
+    epochs = epochs or facts["epochs"]
+    go_on = _that_train_on(engine, StudyFiles(past.directory, aims), epochs)
+    return Plan(
+        settings=settings,
+        aims=aims,
+        epochs=epochs,
+        pruner=_checked_pruner(settings, epochs, aims),
+        go_on=go_on,
+        seed=facts["seed"],
+        declared=declared,
+        space=space,
+        studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
+        shape=workers.shape(found.constants),
+        notes=(
+            *found.warnings,
+            *_resume_notes(engine),
+            *_epoch_notes(engine, go_on, epochs),
+        ),
+    )
+
+
+def _spaces(
+    settings: StudySettings, past: Past, found: Found, *, accept_space: bool
+) -> tuple[SearchSpace, SearchSpace]:
+    """The search space as it is declared now, and as it is known."""
+    # The fact "space" is written after the event that grew it: a master may die between.
+    known = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
+    before = SearchSpace.from_json(past.facts["declared_space"])
+    declared = SearchSpace.from_json(found.space)
+    if not found.is_complete:
+        # It was not followed to its end, so what is missing need not be gone.
+        declared = _grown(declared, [before.to_json()])
+    # Trials came upon what is known beyond that, and may do so again.
+    space = _grown(declared, [known.beyond(before)])
+    differences = known.differences(space)
+    if not differences:
+        return declared, known  # in its old order, by which samplers draw
+    if accept_space:
+        return declared, space
+    raise SpaceChangedError(
+        f"The search space of {settings.source.path} has changed since the study "
+        f"began: {'; '.join(differences)}. Undo that, or go on in the new space with "
+        f"`hptune resume {past.directory} --accept-space` (trials that are over stay), or "
+        "start a new study with `hptune run … --study OTHER`."
+    )
+
+
+def _settled(
+    settings: StudySettings, space: SearchSpace, *, at_once: int
+) -> tuple[StudySettings, list[str]]:
+    """The settings with a search chosen, once for all of the study's runs, and a line on it."""
+    if settings.search != AUTO:
+        return settings, []
+    choice = choose(space, trials=settings.budget_trials, at_once=at_once)
+    settled = replace(
+        settings,
+        search=choice.search,
+        grid_resolution=choice.grid_resolution,
+        trials=settings.budget_trials,
+    )
+    return settled, [f"--search auto takes {choice.search}: {choice.why}"]
+
+
+def _that_train_on(engine: Engine, files: StudyFiles, epochs: int | None) -> tuple[int, ...]:
+    """The complete trials that are given more epochs: the best ones, from their checkpoints."""
+    if engine.epochs is None or epochs is None or epochs <= engine.epochs:
+        return ()
+    return tuple(number for number in engine.able_to_go_on if files.has_checkpoint(number))
+
+
+def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> list[str]:
+    before = engine.epochs
+    complete = sum(trial.state is TrialState.COMPLETE for trial in engine.trials)
+    if before == epochs or not complete:
+        return []
+    some = f"{len(go_on)} best trials train on from epoch {before}, the" if go_on else "the"
+    note = (
+        f"{epochs} epochs instead of {before}: {some} other {complete - len(go_on)} complete ones "
+        f"stay as they are; mind, when you compare them, that they trained {before} at most"
+    )
+    return [note]
+
+
+_PLENTY = 1_000_000
+"""More epochs than anybody trains, where it is not known yet how many there are."""
+
+
+def _checked_pruner(settings: StudySettings, epochs: int | None, aims: Aims) -> PrunerSettings:
+    """How the study prunes.
+
+    Raises:
+        UsageError: It cannot prune like this.
+    """
+    asked = pruner_settings(settings, epochs)
+    make_pruner(asked, aims.goal)
+    if asked.name != "none" and len(aims.goals) > 1:
+        raise UsageError(
+            f"the pruner {asked.name!r} stops trials that are poor by one objective, and there are "
+            f"{len(aims.goals)}; say one objective (and --constraint for the others), or no pruner"
+        )
+    return asked
+
+
+def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]]]) -> SearchSpace:
+    """The space with what can be added; what depends on a parameter that is gone cannot."""
+    for entry in itertools.chain.from_iterable(additions):
+        with contextlib.suppress(SpaceError):
+            space = space.grown([entry])
+    return space
+
+
+def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
+    if not len(space):
+        return ["the model declares no hyperparameters: it is trained once"]
+    if settings.search == "grid":
+        from .samplers.grid import DEFAULT_RESOLUTION
+
+        resolution = settings.grid_resolution or DEFAULT_RESOLUTION
+        size = space.grid_size(resolution)
+        points = f", {resolution} values of each continuous parameter"
+        return [f"the grid has {size:,} configurations{points if space.size() is None else ''}"]
+    return []
+
+
+def _check_start_points(settings: StudySettings, space: SearchSpace) -> None:
+    for number, point in enumerate(settings.start_points, start=1):
+        try:
+            completed(space, point)
+        except UsageError as error:
+            words = ", ".join(f"{name}={value}" for name, value in point.items())
+            raise UsageError(f"start point {number} ({words}): {error.message}") from error
+
+
+def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirectory) -> None:
+    have = sum(trial.confirms is None for trial in engine.trials)
+    if settings.trials is not None and settings.trials < have:
+        raise UsageError(
+            f"{directory} has {have} trials already, and --trials is the total: allowed are "
+            f"{have} and more, {settings.trials} was given"
+        )
+
+
+def _check_repeats(settings: StudySettings, engine: Engine, before: int | None) -> None:
+    if settings.confirm_repeats == before:
+        return
+    if any(trial.confirms is not None for trial in engine.trials):
+        raise UsageError(
+            f"configurations of this study were confirmed with {before} repeats each, and means of "
+            f"more or fewer cannot be compared with theirs; allowed is --confirm-repeats {before}"
+        )
+
+
+def _resume_notes(engine: Engine) -> list[str]:
+    trials = list(engine.trials)
+    over = sum(trial.state.is_final for trial in trials)
+    waiting = len(trials) - over
+    again = f", {waiting} go on" if waiting else ""
+    return [f"resumed: {over} trials are over{again}"]
