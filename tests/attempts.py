@@ -67,6 +67,7 @@ class Attempts:
         resume_from: int | None = None,
         checkpoint_every: int | None = None,
         halt: tuple[int, Halt] | None = None,
+        placement: Placement | None = None,
         **params: Any,
     ) -> Result:
         """Run the file's training once: with its defaults, but for `params`.
@@ -93,7 +94,7 @@ class Attempts:
             attempt=AttemptId(self._number if trial is None else trial, number),
             params={**SearchSpace.from_json(found.space).defaults(), **params},
             space=found.space,
-            placement=Placement("worker", (0,)),
+            placement=placement or Placement("worker", (0,)),
             seed=seed,
             incumbents=tuple(incumbents),
             resume_from=resume_from,

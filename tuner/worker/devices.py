@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,9 +38,11 @@ def cpus() -> tuple[int, ...]:
     else:
         allowed = list(range(os.cpu_count() or 1))
     quota = _cpu_quota()
-    if quota is not None:
-        allowed = allowed[: max(1, int(quota))]
-    return tuple(allowed)
+    if quota is None:
+        return tuple(allowed)
+    # Containers that share a machine and see all of its cores must not all take the first ones.
+    first = zlib.crc32(node().encode()) % len(allowed)
+    return tuple(sorted([*allowed[first:], *allowed[:first]][: max(1, int(quota))]))
 
 
 def gpus() -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from ..core.resources import Resources
 from ..core.trial import Cause, Ending
 from ..errors import HptuneError, ModelFileError
 from ..model_file import Found, UserCode, load, user_traceback, without_colours
+from . import isolation
 from .orders import AttemptOrder, NotFound, ProbeOrder
 
 _PR_SET_PDEATHSIG = 1
@@ -90,6 +91,8 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
     try:
         order.directory.mkdir(parents=True, exist_ok=True)
         _write_output_to(order.directory / "log.txt")
+        isolation.be_the_first_to_go()
+        isolation.confine(order.placement)
         send(AttemptStarted(0.0, order.attempt, os.getpid()))
         ending = _train(order, channel, send)
     except AttemptStopped as stopped:
@@ -131,8 +134,6 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
 
     brief = order.brief
     _settle(brief.working_directory)
-    _limit_threads(len(order.placement.cpus))
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order.placement.gpus)
     trial = context.TrialContext(
         attempt=order.attempt,
         params=order.params,
@@ -148,6 +149,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
     context.enter(trial)
     threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
     code = load(brief.source)
+    isolation.cap_gpu_memory(order.placement)
     seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
     hp = _hyperparameters(order)
     declared = len(hp.space)
@@ -211,22 +213,6 @@ def _write_output_to(path: Path) -> None:
     faulthandler.enable(file=2)
 
 
-def _limit_threads(cpus: int) -> None:
-    """Let every numerical library use as many threads as the attempt holds cores."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(cpus)
-    os.environ["TF_NUM_INTRAOP_THREADS"] = str(cpus)
-    os.environ["TF_NUM_INTEROP_THREADS"] = str(cpus)
-    if cpus > 1:
-        # The warm parent loaded these libraries with one thread, which is what makes it safe to
-        # fork; their environment variables are read no more.
-        from threadpoolctl import threadpool_limits
-
-        threadpool_limits(cpus)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(cpus)
-
-
 def _one_line(error: BaseException) -> str:
     if isinstance(error, HptuneError):
         return " ".join(error.message.split())
@@ -241,7 +227,7 @@ def _one_line(error: BaseException) -> str:
 def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
     _settle(order.working_directory)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    _limit_threads(1)
+    isolation.limit_threads(1)
     try:
         from ..training.probe import find_space
 
