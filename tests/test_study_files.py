@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,19 @@ def test_each_trial_of_the_front_has_a_shelf(directory: StudyDirectory, kind: st
     files.keep_best([one])
     assert kept(directory) == {kind: "of trial 1", f"1/{kind}": "of trial 1"}
     assert files.model_path(2) is None
+
+
+def test_what_an_attempt_leaves_that_trains_on_is_not_taken_for_the_old_result(
+    directory: StudyDirectory,
+) -> None:
+    files = StudyFiles(directory, TWO)
+    one = trial(directory, 1, "model.keras")
+    files.keep_best([one])
+    (directory.trial(1) / "model.keras").write_text("of one that trained on")
+    two = trial(directory, 2, "model.keras")
+    files.keep_best([two, one])
+    assert kept(directory)["1/model.keras"] == "of trial 1"
+    better = replace(one, value=0.4, metrics={"val_loss": 0.4, "other": 1.0})
+    files.keep_best([better, two])
+    assert kept(directory)["1/model.keras"] == "of one that trained on"
+    assert not (directory.trial(1) / "model.keras").exists()

@@ -37,6 +37,9 @@ class StudyFiles:
     def keep_best(self, trials: Sequence[Trial]) -> None:
         """Make these trials' models the study's best, the first one above all. May be repeated.
 
+        What `best/` has of a trial with the same result stays: whatever lies in the trial's own
+        directory is then of an attempt that trains on, and nobody knows yet what it is worth.
+
         Raises:
             StorageFullError: There is no room, or writing is forbidden.
         """
@@ -44,22 +47,26 @@ class StudyFiles:
         with storage_errors(best):
             homes = {trial.number: self._directory.trial(trial.number) for trial in trials}
             if len(self._aims.goals) == 1:
-                self._keep(trials[0], homes[trials[0].number], best)
+                taken = [trials[0]] if self._keep(trials[0], homes[trials[0].number], best) else []
             else:
                 shelves = {number: best / str(number) for number in homes}
-                for trial in trials:
-                    self._keep(trial, homes[trial.number], shelves[trial.number])
+                taken = [t for t in trials if self._keep(t, homes[t.number], shelves[t.number])]
                 self._keep(trials[0], shelves[trials[0].number], best)
                 for path in best.iterdir():
                     if path.name.isdecimal() and int(path.name) not in shelves:
                         shutil.rmtree(path)
-            for home in homes.values():
+            for trial in taken:
+                home = homes[trial.number]
                 for name in MODEL_FILES:
                     (home / name).unlink(missing_ok=True)
                 if not self._keep_checkpoints:
                     shutil.rmtree(home / RESUME, ignore_errors=True)
 
-    def _keep(self, trial: Trial, source: Path, target: Path) -> None:
+    def _keep(self, trial: Trial, source: Path, target: Path) -> bool:
+        """Put a trial's model on a shelf; False if it is there."""
+        text = json.dumps(self._summary(trial), indent=2, ensure_ascii=False, allow_nan=False)
+        if _text_of(target / SUMMARY) == f"{text}\n":
+            return False
         target.mkdir(parents=True, exist_ok=True)
         new = [name for name in MODEL_FILES if (source / name).exists()]
         for name in new:
@@ -72,8 +79,8 @@ class StudyFiles:
             # What else lies there is of the best trial before.
             for name in {*MODEL_FILES, "checkpoint"}.difference(new):
                 _remove(target / name)
-        text = json.dumps(self._summary(trial), indent=2, ensure_ascii=False, allow_nan=False)
         atomic_write(target / SUMMARY, f"{text}\n".encode())
+        return True
 
     def _summary(self, trial: Trial) -> dict[str, object]:
         goal = self._aims.goal
@@ -153,6 +160,13 @@ def _number_in(shelf: Path) -> int | None:
     try:
         return int(json.loads((shelf / SUMMARY).read_text())["trial"])
     except (OSError, ValueError, KeyError):
+        return None
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
         return None
 
 

@@ -256,8 +256,11 @@ class EngineDriver:
                 assert all(trial.state is TrialState.COMPLETE for trial in trials)
                 assert not self.discarded & {trial.number for trial in trials}, "is thrown away"
             case Discard(trial=number):
-                assert number not in self.engine.kept
-                self.discarded.add(number)
+                if number in self.engine.kept:
+                    # Its model was put away before it trained on, in vain.
+                    assert self.trial(number).attempts > 1
+                else:
+                    self.discarded.add(number)
             case Finish():
                 assert not self.running, f"{command} while {self.running} run"
                 self.finish = command

@@ -162,7 +162,8 @@ def test_a_trial_is_no_worse_for_training_on(driver: EngineDriver, ending: Endin
     driver.open(4, keep_checkpoints=1, go_on=(1,), same_failure_limit=1)
     driver.join()
     commands = driver.end(AttemptId(1, 1), ending)
-    assert not [each for each in commands if isinstance(each, Discard)]
+    thrown_away = [each for each in commands if isinstance(each, Discard)]
+    assert thrown_away == [Discard(1, keep_checkpoint=True)], "what the attempt left"
     assert driver.trial(1) == replace(before, attempts=2)
     assert [best.number for best in driver.engine.front] == [1]
     assert driver.finish == Finish(Verdict.DONE, "4 trials are over")

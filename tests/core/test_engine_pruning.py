@@ -136,15 +136,42 @@ def test_a_trial_that_begins_anew_is_not_judged_again(driver: EngineDriver) -> N
     assert driver.trial(0).rungs == {1: 0.5}
 
 
-def test_what_breaks_a_constraint_is_no_measure_and_is_not_stopped(driver: EngineDriver) -> None:
-    small = Constraint("size", Comparison.LESS, 10.0)
-    driver.open(3, pruner=STOPS, aims=replace(AIMS, constraints=(small,)))
+SMALL = replace(AIMS, constraints=(Constraint("size", Comparison.LESS, 10.0),))
+
+
+def test_what_breaks_a_constraint_stops_nobody(driver: EngineDriver) -> None:
+    driver.open(4, pruner=STOPS, aims=SMALL)
+    driver.join(cores=4)
+    driver.suggest()
+    for number in range(3):
+        assert driver.report(name(number), 1, score=0.9, size=99.0) == []
+    (told,) = driver.report(name(3), 1, score=0.5, size=5.0)
+    assert isinstance(told, Tell), "of those that keep the constraint it is the best"
+    assert told.trial.rungs == {1: 0.5}
+
+
+def test_what_breaks_a_constraint_is_worse_than_what_keeps_it(driver: EngineDriver) -> None:
+    driver.open(3, pruner=STOPS, aims=SMALL)
+    driver.join(cores=3)
+    driver.suggest()
+    driver.report(name(0), 1, score=0.5, size=5.0)
+    assert driver.report(name(1), 1, score=0.9, size=99.0) == [Stop(name(1), Halt.PRUNE)]
+    driver.end(name(1), PRUNED)
+    assert driver.trial(1).violation > 0
+
+
+def test_one_that_keeps_the_constraint_late_is_judged_by_what_it_has_then(
+    driver: EngineDriver,
+) -> None:
+    driver.open(3, pruner=STOPS, aims=SMALL)
     driver.join(cores=3)
     driver.suggest()
     assert driver.report(name(0), 1, score=0.9, size=99.0) == []
-    (told,) = driver.report(name(1), 1, score=0.5, size=5.0)
-    assert isinstance(told, Tell), "it goes on: of those that keep the constraint it is the best"
-    assert driver.report(name(0), 3, score=0.1, size=99.0) == []
+    driver.report(name(1), 1, score=0.2, size=5.0)
+    driver.report(name(1), 3, score=0.2, size=5.0)
+    (told,) = driver.report(name(0), 3, score=0.4, size=9.0)
+    assert isinstance(told, Tell)
+    assert told.trial.rungs == {3: 0.4}, "the 0.9 broke the constraint"
 
 
 def test_rungs_follow_from_the_steps_whatever_the_pruner_was_before(driver: EngineDriver) -> None:

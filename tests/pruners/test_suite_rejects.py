@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 
 import pytest
@@ -80,6 +81,19 @@ class StopsAllEquals(Sound):
         decision = super().decide(trial)
         losses = [loss for loss, _ in self._brackets[0][0].losses]
         return Decision.STOP if len(set(losses)) == 1 else decision
+
+
+class TakesNoneForAValue(Sound):
+    """Of those without a value it lets the first go on, as of equal ones."""
+
+    def report(self, trial: int, step: int, value: float) -> None:
+        super().report(trial, step, max(-1e9, min(1e9, value)))
+
+
+class SparesWhatHasNone(Sound):
+    def report(self, trial: int, step: int, value: float) -> None:
+        if math.isfinite(value):
+            super().report(trial, step, value)
 
 
 class ChangesItsMind(Sound):
@@ -188,6 +202,8 @@ CAUGHT_BY: list[tuple[type[Pruner], str]] = [
     (StopsTheFirst, "test_the_best_trial_seen_so_far_is_never_stopped"),
     (TakesTheLastValue, "test_the_best_trial_seen_so_far_is_never_stopped"),
     (StopsAllEquals, "test_equal_trials_leave_one_that_is_trained_in_full"),
+    (TakesNoneForAValue, "test_while_no_trial_has_a_value_none_is_stopped"),
+    (SparesWhatHasNone, "test_trials_without_a_value_are_spared_most"),
     (ChangesItsMind, "test_asking_changes_nothing"),
     (LetsThroughWhenAsked, "test_asking_changes_nothing"),
     (CountsReports, "test_facts_that_are_told_twice_count_once"),

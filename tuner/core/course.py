@@ -107,10 +107,8 @@ class Course:
         run, record = self.records.running[name], self.records[name.trial]
         run.latest = report
         since = record.last_step
-        if not record.take_note(report, self.opened.goal) or record.trial.confirms is not None:
+        if not record.take_note(report, self._aims) or record.trial.confirms is not None:
             return
-        if self._aims.broken(report.metrics):
-            return  # it is no measure for those that keep the constraints
         if new := self._early_stopping.report(record, since=since):
             self.records.put(record, replace(record.trial, rungs={**record.trial.rungs, **new}))
             commands.append(Tell(record.trial))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from .pruner import Decision, NeverPrune, Pruner, PrunerMaker, PrunerSettings, never_prune
 from .records import TrialRecord
-from .trial import Goal, Trial, TrialState
+from .trial import Direction, Goal, Trial, TrialState
 
 
 class EarlyStopping:
@@ -21,7 +21,8 @@ class EarlyStopping:
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
         self._make_pruner = make_pruner
         self._pruner: Pruner = NeverPrune()
-        self._is_set_to: tuple[PrunerSettings, Goal] | None = None
+        self._goal = Goal("", Direction.MAX)
+        self._settings: PrunerSettings | None = None
 
     def renew(
         self, settings: PrunerSettings, goal: Goal, records: Iterable[TrialRecord]
@@ -32,9 +33,9 @@ class EarlyStopping:
             A paused trial, and what becomes of it by the new settings: it is to be carried out
             (and `moved` told of it) before the next is decided on.
         """
-        if self._is_set_to == (settings, goal):
+        if (self._settings, self._goal) == (settings, goal):
             return
-        self._is_set_to = settings, goal
+        self._settings, self._goal = settings, goal
         self._pruner = self._make_pruner(settings, goal)
         records = list(records)
         for record in records:
@@ -42,8 +43,8 @@ class EarlyStopping:
                 continue
             for step, value in record.trial.rungs.items():
                 self._pruner.report(record.trial.number, step, value)
-            if record.best_value is not None:
-                self._pruner.report(record.trial.number, record.last_step, record.best_value)
+            if record.last_step:
+                self._pruner.report(record.trial.number, record.last_step, self._value(record))
             if record.trial.state is not TrialState.PAUSED:
                 self._pruner.moved(record.trial.number, record.trial.state)
         for record in records:
@@ -62,11 +63,16 @@ class EarlyStopping:
             since: The step at which it was before.
 
         Returns:
-            The rungs that it reached by this, with the value that it has there.
+            The rungs that it reached by this, with the value that it has there, if it has one.
         """
-        step, best = record.last_step, record.best_value or 0.0
-        self._pruner.report(record.trial.number, step, best)
+        step, best = record.last_step, record.best_value
+        self._pruner.report(record.trial.number, step, self._value(record))
+        if best is None:
+            return {}
         return {rung: best for rung in self._pruner.rungs if since < rung <= step}
+
+    def _value(self, record: TrialRecord) -> float:
+        return self._goal.direction.worst if record.best_value is None else record.best_value
 
     def decide(self, trial: Trial) -> Decision:
         """What a running trial is to do; one that may go on is let through for good."""

@@ -86,9 +86,12 @@ class Keeping:
         return commands
 
     def no_better(self, trial: Trial) -> list[Command]:
-        """A trial trained on and is what it was before."""
+        """A trial trained on and is what it was before; what the attempt left is worthless.
+
+        If it is one of the best, its model is in a safer place.
+        """
         self._training_on.discard(trial.number)
-        return [] if trial.number in self.models else [self._discard(trial.number)]
+        return [self._discard(trial.number)]
 
     def _discard(self, number: int) -> Discard:
         return Discard(number, any(n == number for *_, n in self._checkpoints))

@@ -234,7 +234,10 @@ class KeepBest:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The trial's model and working files are no longer needed, its last checkpoint perhaps."""
+    """What the trial's attempts left (a model, working files) is not needed.
+
+    Its last checkpoint perhaps is. What `KeepBest` has put away of it stays.
+    """
 
     trial: int
     keep_checkpoint: bool = False

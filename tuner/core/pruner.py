@@ -99,7 +99,9 @@ class Pruner(abc.ABC):
         Args:
             trial: The trial's number.
             step: From 1; steps may be left out.
-            value: Of the metric that is pruned by, finite.
+            value: Of the metric that is pruned by, finite; or `Direction.worst` while the trial has
+                none that counts, since it breaks a constraint. It is then worse than every
+                other, but for those that have none either.
         """
 
     @abc.abstractmethod

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..errors import InvalidTransition
+from .aims import Aims
 from .resources import Placement
 from .trial import (
     Attempt,
     AttemptId,
     Cause,
-    Goal,
     Halt,
     Outcome,
     Report,
@@ -37,7 +37,7 @@ class TrialRecord:
         losses: How often its attempts ended by each cause.
         running: Its attempt that runs.
         last_step: The highest step of its reports with the goal's metric.
-        best_value: The best value of these.
+        best_value: The best value of those of them that break no constraint.
         last: The last of these reports, while the trial is not over.
         before: What the trial was when it was complete, while it trains on.
     """
@@ -55,17 +55,18 @@ class TrialRecord:
         """The trial with the result that it has, though it may be training on."""
         return self.before or self.trial
 
-    def take_note(self, report: Report, goal: Goal) -> bool:
+    def take_note(self, report: Report, aims: Aims) -> bool:
         """Whether a report says anything new.
 
         It does not without the goal's metric; nor does a trial that had to begin anew until it is
         as far as it was.
         """
-        value = report.metrics.get(goal.metric, math.nan)
+        value = report.metrics.get(aims.goal.metric, math.nan)
         if not math.isfinite(value) or report.step <= self.last_step:
             return False
         self.last_step, self.last = report.step, report
-        if goal.direction.better(value, self.best_value):
+        is_better = aims.goal.direction.better(value, self.best_value)
+        if is_better and not aims.broken(report.metrics):
             self.best_value = value
         return True
 

@@ -200,6 +200,15 @@ class Direction(enum.StrEnum):
     MIN = "min"
     MAX = "max"
 
+    @property
+    def worst(self) -> float:
+        """What every number is better than.
+
+        >>> Direction.MAX.worst
+        -inf
+        """
+        return -math.inf if self is Direction.MAX else math.inf
+
     def better(self, value: float, than: float | None) -> bool:
         """Whether `value` beats `than`; nothing beats a value with NaN, any number beats None.
 

@@ -6,6 +6,7 @@ ASHA is one bracket of it, Hyperband several, each of which begins to judge a ru
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -73,8 +74,19 @@ class _Rung:
     losses: list[tuple[float, int]] = field(default_factory=list)
     resting: list[tuple[float, int]] = field(default_factory=list)
 
-    def rank(self, entry: tuple[float, int]) -> int:
-        return bisect_left(self.losses, entry)
+    def add(self, loss: float, trial: int) -> None:
+        insort(self.losses, _entry(loss, trial))
+
+    def remove(self, loss: float, trial: int) -> None:
+        del self.losses[self.rank(loss, trial)]
+
+    def rank(self, loss: float, trial: int) -> int:
+        return bisect_left(self.losses, _entry(loss, trial))
+
+
+def _entry(loss: float, trial: int) -> tuple[float, int]:
+    """Of equal losses the first trial's is the best; but no value is no better than no value."""
+    return loss, trial if loss < math.inf else -1
 
 
 @dataclass(slots=True)
@@ -104,6 +116,8 @@ class HalvingPruner(Pruner):
 
     - A trial is compared by the best value it had by the rung, as the study values it in the end.
       So no trial that has the best value of all is ever stopped.
+    - Trials without a value (see `Pruner.report`) share the place behind all others: they go on
+      until there are as many with a value as go on.
     - Where it promotes, a trial that is among the best when it comes to a rung goes on at once,
       without a pause. When nothing is left to compare with, the best one of every rung is promoted.
       So a study that ends by itself has trained its best trial in full.
@@ -159,17 +173,16 @@ class HalvingPruner(Pruner):
                 break
             if k == len(arrivals):
                 arrivals.append((step, loss))
-                insort(rungs[k].losses, (loss, trial))
+                rungs[k].add(loss, trial)
             elif (step, loss) < arrivals[k]:
                 # A message that was overtaken by a later one.
                 self._amend(racer, k, trial, (step, loss))
 
     def _amend(self, racer: _Racer, k: int, trial: int, arrival: tuple[int, float]) -> None:
         rung = self._brackets[racer.bracket][k]
-        entry = (racer.arrivals[k][1], trial)
-        del rung.losses[rung.rank(entry)]
+        rung.remove(racer.arrivals[k][1], trial)
         racer.arrivals[k] = arrival
-        insort(rung.losses, (arrival[1], trial))
+        rung.add(arrival[1], trial)
         if racer.state is TrialState.PAUSED and k == len(racer.arrivals) - 1:
             heapq.heappush(rung.resting, (arrival[1], trial))
 
@@ -198,7 +211,7 @@ class HalvingPruner(Pruner):
         k = len(racer.arrivals) - 1
         rung = self._brackets[racer.bracket][k]
         going_on = len(rung.losses) // self._factor
-        rank = rung.rank((racer.arrivals[k][1], trial))
+        rank = rung.rank(racer.arrivals[k][1], trial)
         if self._mode is HalvingMode.PROMOTE:
             return Decision.CONTINUE if rank < going_on else Decision.PAUSE
         if rank < max(1, going_on) or (self._best is not None and self._best[1] == trial):
@@ -216,7 +229,7 @@ class HalvingPruner(Pruner):
                 rung = rungs[depth - skipped]
                 best = self._best_resting(rung, depth - skipped)
                 going_on = len(rung.losses) // self._factor
-                if best is not None and rung.rank(best) < max(int(is_last), going_on):
+                if best is not None and rung.rank(*best) < max(int(is_last), going_on):
                     return best[1]
         return None
 

@@ -14,6 +14,7 @@ every fact and every answer is written down.
 from __future__ import annotations
 
 import abc
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -261,6 +262,21 @@ class PrunerSuite(abc.ABC):
         race = Race(self.make(Direction.MAX), _all_equal).run()
         assert race.standing(TrialState.COMPLETE)
 
+    @each_direction
+    def test_while_no_trial_has_a_value_none_is_stopped(self, direction: Direction) -> None:
+        race = Race(self.make(direction), _no_value, direction).run()
+        assert race.standing(TrialState.COMPLETE) == [*range(TRIALS)]
+
+    def test_trials_without_a_value_are_spared_most(self) -> None:
+        half, steps = TRIALS // 2, [0, 0]
+        for seed in SEEDS:
+            race, curve = self.race(seed), curves(seed)
+            race.value = _every_other_one_has_none(curve, after=half)
+            race.run()
+            for number in range(half, TRIALS):
+                steps[number % 2] += race.steps[number]
+        assert (steps[0] < steps[1]) == self.prunes
+
     # --- facts and questions ------------------------------------------------------------------
 
     @each_seed
@@ -398,6 +414,16 @@ def shuffled(facts: Sequence[Reported | Moved], seed: int) -> list[Reported | Mo
         told.append(queue.pop(0))
         queues = [each for each in queues if each]
     return told
+
+
+def _no_value(trial: int, step: int) -> float:  # noqa: ARG001 - it is the same for all
+    return -math.inf
+
+
+def _every_other_one_has_none(curve: Value, *, after: int) -> Value:
+    return lambda trial, step: (
+        -math.inf if trial >= after and trial % 2 == 0 else curve(trial, step)
+    )
 
 
 def _all_equal(trial: int, step: int) -> float:  # noqa: ARG001 - a curve's
