@@ -1,0 +1,132 @@
+"""The job script, which dask-jobqueue writes from what a shape and a worker say."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .config import Shape
+from .sizing import MEBIBYTE, WorkerShape
+
+_PREFIX = "slurm-"
+WORKER_NAME = f"{_PREFIX}${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
+"""The worker's name in Dask has the job's id as squeue shows it, also after a requeue.
+
+(The id alone would not do: Dask reads 1_0 as the number 10.)
+"""
+
+ENDS_AT = "HPTUNE_WORKER_ENDS_AT"
+"""The variable that tells a worker when its job must end, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCommand:
+    """What a job runs: `python -m MODULE ADDRESS --name … --nthreads … --memory-limit … ARGUMENTS`.
+
+    Attributes:
+        address: Of the Dask scheduler, or what else the module takes in its place.
+        module: The Python module, which may be followed by a subcommand.
+        arguments: Further arguments.
+    """
+
+    address: str
+    module: str = "distributed.cli.dask_worker"
+    arguments: tuple[str, ...] = ()
+
+
+def job_of(worker_name: object) -> str | None:
+    """The id of the job whose worker has this name in Dask; None if it is no job's.
+
+    >>> job_of("slurm-12_0"), job_of(3)
+    ('12_0', None)
+    """
+    name = str(worker_name)
+    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+
+
+def job_script(
+    shape: Shape, worker: WorkerShape, command: WorkerCommand, *, job_name: str, logs: Path
+) -> str:
+    """The whole text of the script for one kind of job.
+
+    It is an array of one job, so that `sbatch --array=0-9` submits ten of them. Python takes the
+    shell's place (`exec`), so that the worker hears Slurm's signals.
+
+    Args:
+        shape: What is particular to this kind of job.
+        worker: What the job asks for.
+        command: What it runs.
+        job_name: The name of all such jobs.
+        logs: Where their output goes, unless the shape says otherwise.
+    """
+    # Loads Dask, so not at the top.
+    from dask_jobqueue.slurm import SLURMJob
+
+    logs = Path(shape.log_directory or logs)
+    job: Any = SLURMJob(
+        scheduler=command.address,
+        name=WORKER_NAME,
+        job_name=job_name,
+        queue=shape.partition,
+        account=shape.account,
+        walltime=shape.walltime,
+        cores=worker.cpus,
+        processes=1,
+        memory=f"{worker.memory_bytes or MEBIBYTE}B",
+        job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
+        job_directives_skip=["--mem="] if not worker.memory_bytes else [],
+        job_extra_directives=_directives(shape, worker, logs),
+        job_script_prologue=_prologue(shape, worker),
+        python=f"exec {_python(shape, worker)}",
+        worker_command=command.module,
+        worker_extra_args=list(command.arguments),
+        interface=shape.interface,
+        local_directory=shape.scratch,
+        death_timeout=60,
+        shebang="#!/usr/bin/env bash",
+    )
+    script: str = job.job_script()
+    return script
+
+
+def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
+    lines = [
+        "--nodes=1",
+        "--array=0",
+        f"--output={logs}/%x-%A_%a.log",
+        # A requeued job goes on in the same file.
+        "--open-mode=append",
+        f"--signal=B:TERM@{shape.notice_seconds}",
+    ]
+    if worker.gpus:
+        kind = f"{shape.gpu_type}:" if shape.gpu_type else ""
+        lines.append(f"--gres=gpu:{kind}{worker.gpus}")
+    if shape.qos:
+        lines.append(f"--qos={shape.qos}")
+    if shape.exclusive:
+        lines.append("--exclusive")
+    return [*lines, *shape.directives]
+
+
+def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
+    lines = [f"module load {shlex.quote(each)}" for each in shape.modules]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in shape.environment]
+    lines += shape.prologue
+    if not worker.gpus:
+        # Where Slurm confines nobody, a job without GPUs would see those of its neighbours.
+        lines.append("export CUDA_VISIBLE_DEVICES=")
+    # Slurm tells the end of the job itself from release 23.02 on.
+    ask = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
+    lines.append(f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({ask})}}")
+    return lines
+
+
+def _python(shape: Shape, worker: WorkerShape) -> str:
+    if shape.container:
+        devices = " --nv" if worker.gpus else ""
+        return f"apptainer exec{devices} {shlex.quote(shape.container)} python3"
+    python = shlex.quote(shape.python or sys.executable)
+    return f"{shape.launcher} {python}" if shape.launcher else python

@@ -1,0 +1,151 @@
+"""Job scripts as whole texts, and what squeue's answers mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobqueue.config import parse_config
+from jobqueue.queue import JobState, parse_squeue
+from jobqueue.script import WorkerCommand, job_script
+from jobqueue.sizing import WorkerShape
+
+GIBIBYTE = 2**30
+
+THREE_LINES = """\
+#!/usr/bin/env bash
+
+#SBATCH -J hptune-1a2b-workers
+#SBATCH -p gpu
+#SBATCH -A project
+#SBATCH -n 1
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=65536M
+#SBATCH -t 04:00:00
+#SBATCH --nodes=1
+#SBATCH --array=0
+#SBATCH --output=/study/jobs/%x-%A_%a.log
+#SBATCH --open-mode=append
+#SBATCH --signal=B:TERM@120
+#SBATCH --gres=gpu:2
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+exec /opt/python/bin/python -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64.00GiB --nanny --death-timeout 60
+"""  # noqa: E501 - a golden file has the lines that it has
+
+EVERYTHING = """\
+#!/usr/bin/env bash
+
+#SBATCH -J hptune-1a2b-small
+#SBATCH -p cpu,long
+#SBATCH -n 1
+#SBATCH --cpus-per-task=2
+#SBATCH -t 1-00:00:00
+#SBATCH --nodes=1
+#SBATCH --array=0
+#SBATCH --output=/logs/%x-%A_%a.log
+#SBATCH --open-mode=append
+#SBATCH --signal=B:TERM@300
+#SBATCH --qos=low
+#SBATCH --exclusive
+#SBATCH --constraint=skylake
+#SBATCH --nice=10
+module load gcc/12
+module load python/3.11
+export DATA='/data/my set'
+ulimit -n 65536
+export CUDA_VISIBLE_DEVICES=
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+exec apptainer exec '/images/my tf.sif' python3 -m tuner worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 1.00MiB --death-timeout 60 --local-directory /scratch --grace 600 --interface ib0
+"""  # noqa: E501 - a golden file has the lines that it has
+
+
+def test_the_script_of_three_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/opt/python/bin/python")
+    text = 'partition = "gpu"\nwalltime = "04:00:00"\naccount = "project"\n'
+    script = job_script(
+        parse_config(text).shapes[0],
+        WorkerShape(cpus=8, gpus=2, memory_bytes=64 * GIBIBYTE, trials=2),
+        WorkerCommand(address="tcp://login:8786"),
+        job_name="hptune-1a2b-workers",
+        logs=Path("/study/jobs"),
+    )
+    assert script == THREE_LINES
+
+
+def test_the_script_of_all_that_can_be_said() -> None:
+    config = parse_config(
+        """
+        name = "small"
+        partition = "cpu,long"
+        walltime = "1-00:00:00"
+        qos = "low"
+        exclusive = true
+        memory = 0
+        directives = ["#SBATCH --constraint=skylake", "--nice=10"]
+        modules = ["gcc/12", "python/3.11"]
+        environment = { DATA = "/data/my set" }
+        prologue = ["ulimit -n 65536"]
+        container = "/images/my tf.sif"
+        interface = "ib0"
+        scratch = "/scratch"
+        log_directory = "/logs"
+        notice_seconds = 300
+        """
+    )
+    script = job_script(
+        config.shapes[0],
+        WorkerShape(cpus=2, gpus=0, memory_bytes=0, trials=2),
+        WorkerCommand(
+            address="tcp://login:8786", module="tuner worker", arguments=("--grace", "600")
+        ),
+        job_name="hptune-1a2b-small",
+        logs=Path("/study/jobs"),
+    )
+    assert script == EVERYTHING
+
+
+def test_gpus_of_a_type_a_launcher_and_another_python() -> None:
+    config = parse_config(
+        """
+        partition = "gpu"
+        walltime = "30"
+        gpu_type = "a100"
+        launcher = "srun --ntasks=1 nice"
+        python = "/env/bin/python"
+        """
+    )
+    script = job_script(
+        config.shapes[0],
+        WorkerShape(cpus=2, gpus=1, memory_bytes=GIBIBYTE, trials=1),
+        WorkerCommand(address="tcp://login:8786"),
+        job_name="j",
+        logs=Path("/logs"),
+    )
+    assert "#SBATCH --gres=gpu:a100:1\n" in script
+    assert "\nexec srun --ntasks=1 nice /env/bin/python -m distributed" in script
+
+
+SQUEUE = """\
+5_0|hptune-x|PENDING|Resources|gpu||1795275307
+5_1|hptune-x|RUNNING|None|gpu|n1|1795275307
+5_2|hptune-x|COMPLETING|None|gpu|n1|NONE
+6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009
+7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A
+slurm_load_jobs error: something else
+"""
+
+
+def test_squeue_is_understood() -> None:
+    jobs = {job.id: job for job in parse_squeue(SQUEUE)}
+    assert [job.state for job in jobs.values()] == [
+        JobState.PENDING,
+        JobState.RUNNING,
+        JobState.ENDING,
+        JobState.OVER,
+        JobState.PENDING,
+    ]
+    assert jobs["5_0"].reason == "Resources"
+    assert (jobs["5_1"].reason, jobs["5_1"].node, jobs["5_1"].ends_at) == ("", "n1", 1795275307.0)
+    assert jobs["6_0"].word == "TIMEOUT"
+    assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0"]

@@ -1,0 +1,195 @@
+"""Dask workers as jobs of a real Slurm: submitted, replaced, taken back, cancelled."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+from private_slurm import PrivateSlurm, wait_until
+
+from jobqueue import jobs as jobs_module
+from jobqueue.config import parse_config
+from jobqueue.errors import JobsFailError, SubmissionError
+from jobqueue.jobs import JobKind, Jobs
+from jobqueue.queue import JobState, Slurm
+from jobqueue.script import WorkerCommand, job_of, job_script
+from jobqueue.sizing import Need, choose_worker
+
+
+@pytest.fixture
+def client() -> Iterator[Any]:
+    """Of a Dask scheduler without workers."""
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+Make = Callable[..., Jobs]
+
+
+@pytest.fixture
+def make(
+    slurm: PrivateSlurm, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Make]:
+    """Makes `Jobs` from the text of a slurm.toml; all are closed in the end."""
+    monkeypatch.setattr(jobs_module, "POLL_SECONDS", 1.0)
+    made: list[Jobs] = []
+
+    def make(
+        text: str, need: Need, *, max_jobs: int = 4, module: str = "distributed.cli.dask_worker"
+    ) -> Jobs:
+        kinds = []
+        for shape in parse_config(text).shapes:
+            worker = choose_worker(Slurm().partitions(), shape, need)
+            name = f"test-{shape.name}"
+            command = WorkerCommand(address=client.scheduler.address, module=module)
+            script = job_script(shape, worker, command, job_name=name, logs=tmp_path)
+            kinds.append(JobKind(shape, worker, name, script, tmp_path))
+        made.append(Jobs(kinds, max_jobs=max_jobs, tell=told.append))
+        return made[-1]
+
+    told.clear()
+    yield make
+    for jobs in made:
+        jobs.close()
+    # A job that is cancelled takes a moment to be gone.
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
+
+
+told: list[str] = []
+
+
+def names(client: Any) -> dict[str, str]:
+    """The addresses of the workers that have joined, by their jobs' ids."""
+    workers = client.run_on_scheduler(
+        lambda dask_scheduler: {str(w.name): w.address for w in dask_scheduler.workers.values()}
+    )
+    return {str(job_of(name)): address for name, address in workers.items()}
+
+
+def wanting_for(jobs: Jobs, *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        jobs.want(1, {})
+        time.sleep(0.1)
+
+
+SLICES = """
+partition = "gpu"
+walltime = "00:10:00"
+trials_per_job = 1
+"""
+
+
+def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
+    slurm: PrivateSlurm, client: Any, make: Make
+) -> None:
+    jobs = make(SLICES + "max_jobs = 3", Need(cpus=2, gpus=1))
+    jobs.open(8)
+    wait_until(lambda: len(names(client)) == 3, "three workers", seconds=40)
+    first = set(names(client))
+    assert {job.id for job in jobs.snapshot()} == first
+    gpus = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
+    places = {(job.node, gpus[names(client)[job.id]]) for job in Slurm().jobs(["test-workers"])}
+    assert len(places) == 3
+    assert {gpu for _, gpu in places} == {"0", "1"}
+    lost = min(first)
+    slurm.run("scancel", lost)
+    wait_until(lambda: len(set(names(client)) - {lost}) == 3, "another worker", seconds=40)
+    wait_until(lambda: any(f"job {lost} on g" in line for line in told), "its end", seconds=10)
+    assert any("ended: CANCELLED" in line for line in told)
+    jobs.want(0, dict.fromkeys(names(client), False))
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
+
+
+def test_a_whole_node_and_two_kinds_of_jobs_at_once(
+    slurm: PrivateSlurm, client: Any, make: Make
+) -> None:
+    jobs = make(
+        """
+        walltime = "00:10:00"
+        [[shape]]
+        name = "gpu"
+        partition = "gpu"
+        max_jobs = 1
+        [[shape]]
+        name = "cpu"
+        partition = "cpu"
+        """,
+        Need(cpus=2, gpus=None),
+    )
+    jobs.open(4)
+    wait_until(lambda: len(names(client)) == 2, "two workers", seconds=40)
+    running = {job.name: job for job in Slurm().jobs(["test-gpu", "test-cpu"])}
+    gpus = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
+    seen = {name: gpus[names(client)[job.id]] for name, job in running.items()}
+    assert seen == {"test-gpu": "0,1", "test-cpu": ""}
+    assert running["test-cpu"].node == "c1"
+    details = slurm.run("scontrol", "show", "job", running["test-gpu"].id)
+    assert "TRES=cpu=4,mem=8000M,node=1" in details.replace("NumCPUs", "")
+
+
+def test_jobs_that_an_earlier_master_left_are_taken_back(
+    slurm: PrivateSlurm, client: Any, make: Make
+) -> None:
+    first = make(SLICES, Need(gpus=1))
+    first.open(2)
+    wait_until(lambda: len(names(client)) == 2, "two workers", seconds=40)
+    first.close(cancel=False)
+    second = make(SLICES, Need(gpus=1))
+    second.open(2)
+    assert {job.id for job in second.snapshot()} == set(names(client))
+    assert len(slurm.jobs()) == 2
+    assert told[-2] == "took back 2 jobs that an earlier run left"
+
+
+def test_the_reason_why_a_job_waits_is_told_and_it_starts_in_the_end(
+    slurm: PrivateSlurm, client: Any, make: Make
+) -> None:
+    occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
+                          "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
+    jobs = make('partition = "cpu"\nwalltime = "00:10:00"', Need())
+    jobs.open(1)
+    reason = "Slurm: 1 job waiting in partition cpu: Resources"
+    wait_until(lambda: reason in told, "the reason", seconds=20)
+    slurm.run("scancel", occupying)
+    wait_until(lambda: len(names(client)) == 1, "the worker", seconds=40)
+    wait_until(lambda: told[-1] == "Slurm: 1 job running on c1", "the good news", seconds=20)
+    assert [job.state for job in jobs.snapshot()] == [JobState.RUNNING]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('account = "me"\npartition = "closed"', "Invalid account or account/partition"),
+        ('directives = ["--partition=nope"]\npartition = "cpu"', "invalid partition specified"),
+        ('directives = ["--time=1-0"]\npartition = "cpu"', "Requested time limit is invalid"),
+        ('directives = ["--mem=90G"]\npartition = "cpu"', "Memory specification can not be"),
+    ],
+)
+def test_what_slurm_refuses_is_said_in_its_words_and_leaves_nothing(
+    slurm: PrivateSlurm, make: Make, text: str, said: str
+) -> None:
+    jobs = make(f'walltime = "00:10:00"\n{text}', Need())
+    with pytest.raises(SubmissionError) as error:
+        jobs.open(1)
+    assert said in str(error.value)
+    assert slurm.jobs() == []
+
+
+def test_jobs_that_never_bring_a_worker_are_given_up_with_what_they_wrote(
+    slurm: PrivateSlurm, make: Make
+) -> None:
+    jobs = make('partition = "cpu"\nwalltime = "00:10:00"', Need(), module="no.such.module")
+    jobs.open(1)
+
+    with pytest.raises(JobsFailError, match=r"3 jobs in a row[^$]*No module named no"):
+        wanting_for(jobs, seconds=60)
+    assert slurm.jobs() == []
