@@ -190,6 +190,6 @@ def test_jobs_that_never_bring_a_worker_are_given_up_with_what_they_wrote(
     jobs = make('partition = "cpu"\nwalltime = "00:10:00"', Need(), module="no.such.module")
     jobs.open(1)
 
-    with pytest.raises(JobsFailError, match=r"3 jobs in a row[^$]*No module named no"):
+    with pytest.raises(JobsFailError, match=r"3 jobs in a row[^$]*No module named 'no'"):
         wanting_for(jobs, seconds=60)
     assert slurm.jobs() == []
