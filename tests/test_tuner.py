@@ -134,6 +134,8 @@ def test_ctrl_c_lets_go_and_resume_goes_on(hptune: Hptune) -> None:
         ("Tuner(objective, trials='ten')", "trials is 'ten'; allowed are whole numbers from 1 on"),
         ("Tuner(objective, cores=2)", "Tuner knows no 'cores'"),
         ("Tuner(objective, objectiv='x')", "did you mean objective?"),
+        ("Tuner(objective, pruner='asha', min_epochs=0)", "UsageError: min_epochs is 0"),
+        ("Tuner(objective, timeout_seconds=0)", "UsageError: timeout_seconds is 0"),
         ("Tuner(objective, max_trials=2)", "did you mean trials?"),
         ("Tuner(objective, search='tree')", "tree"),
         ("Tuner(lambda hp: lock.acquire()).fit()", "must not refer to open files, locks"),

@@ -82,6 +82,8 @@ class Found:
         constants: `OBJECTIVE`, `DIRECTION`, `EPOCHS`, where the file gives them.
         metric: What a Keras model's training can be judged by, as Keras reports it: accuracy
             where the model measures it, else the loss; of the validation data where there is any.
+        metrics: All that a Keras model's training reports, as far as the model names it; empty if
+            that cannot be told (several outputs, an `objective`).
         warnings: What the user should know.
         is_complete: Whether the code was followed to the end of its declarations. If not, there
             may be hyperparameters that only the trials come upon.
@@ -92,6 +94,7 @@ class Found:
     space: tuple[Mapping[str, object], ...]
     constants: Mapping[str, object]
     metric: str = ""
+    metrics: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     is_complete: bool = False
     may_train: bool = False

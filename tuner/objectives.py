@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -129,7 +130,21 @@ def resolve_aims(
         goals = [_suggested(found, direction, notes)]
     else:
         goals = [_goal(each, direction) for each in said]
-    return Aims(tuple(goals), tuple(read_constraint(each) for each in kept)), notes
+    aims = Aims(tuple(goals), tuple(read_constraint(each) for each in kept))
+    return aims, [*notes, *_doubts(aims, found.metrics)]
+
+
+def _doubts(aims: Aims, known: Sequence[str]) -> list[str]:
+    """A line on each metric that the model names nowhere; a callback may report it all the same."""
+    doubts = []
+    for metric in aims.metrics:
+        if known and metric not in known:
+            near = difflib.get_close_matches(metric, known, n=1)
+            meant = f"did you mean {near[0]}? It" if near else "it"
+            doubts.append(
+                f"no metric of the model is called {metric!r}: {meant} reports {', '.join(known)}"
+            )
+    return doubts
 
 
 def _is_of_the_file(objectives: Sequence[str], constants: Mapping[str, object]) -> bool:

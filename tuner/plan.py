@@ -137,7 +137,8 @@ def check_changes(settings: StudySettings, past: Past) -> None:
         UsageError: It was.
     """
     _check_budget(settings, past.engine, past.directory)
-    _check_repeats(settings, past.engine, past.facts["settings"].get("confirm_repeats"))
+    before = StudySettings.from_json(past.facts["settings"]).repeats
+    _check_repeats(settings, past.engine, before)
 
 
 def plan_resume(
@@ -308,8 +309,8 @@ def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirec
         )
 
 
-def _check_repeats(settings: StudySettings, engine: Engine, before: int | None) -> None:
-    if settings.confirm_repeats == before:
+def _check_repeats(settings: StudySettings, engine: Engine, before: int) -> None:
+    if settings.repeats == before:
         return
     if any(trial.confirms is not None for trial in engine.trials):
         raise UsageError(

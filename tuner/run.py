@@ -240,7 +240,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
                     space=tuple(plan.space.to_json()),
                     ask_ahead=ask_ahead(settings),
                     confirm=settings.confirm,
-                    confirm_repeats=settings.confirm_repeats,
+                    confirm_repeats=settings.repeats,
                 )
             )
     finally:
@@ -276,7 +276,15 @@ def _header(
         dashboard=executor.dashboard,
         notes=plan.notes,
         epochs=plan.epochs,
+        again=_again(plan.settings),
     )
+
+
+def _again(settings: StudySettings) -> str:
+    if not settings.confirm:
+        return ""
+    times = "once" if settings.repeats == 1 else f"{settings.repeats} times"
+    return f", then the best {settings.confirm} {times} again"
 
 
 def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:

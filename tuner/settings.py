@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,48 @@ from .samplers import AUTO
 
 DEFAULT_TRIALS = 50
 DEFAULT_EPOCHS = 10
+DEFAULT_REPEATS = 2
 EXECUTORS = ("dask", "joblib")
+
+
+_OPTIONS = {
+    "grid_resolution": "--grid-points",
+    "memory_per_trial_bytes": "--memory-per-trial",
+    "same_failure_limit": "--same-failures",
+    "timeout_seconds": "--timeout",
+    "trial_timeout_seconds": "--trial-timeout",
+    "start_points": "--try",
+    "priors": "--prior",
+    "objective": "--objective",
+    "constraints": "--constraint",
+}
+"""The settings whose options on the command line are called otherwise."""
+
+
+def option(setting: str) -> str:
+    """What a setting is called on the command line, and so in every message.
+
+    >>> option("min_epochs"), option("timeout_seconds")
+    ('--min-epochs', '--timeout')
+    """
+    return _OPTIONS.get(setting) or f"--{setting.replace('_', '-')}"
+
+
+def in_python(message: str) -> str:
+    """The same message for those who called from Python; commands in backticks stay.
+
+    >>> in_python("--min-epochs is 0; or `hptune resume DIR --trials 9`")
+    'min_epochs is 0; or `hptune resume DIR --trials 9`'
+    """
+    names = {said: setting for setting, said in _OPTIONS.items()}
+
+    def named(found: re.Match[str]) -> str:
+        said = found[0]
+        if said.startswith("`"):
+            return said
+        return names.get(said) or said.removeprefix("--").replace("-", "_")
+
+    return re.sub(r"`[^`]*`|--[a-z][a-z-]*[a-z]", named, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +92,7 @@ class StudySettings:
         constraints: What to keep to, each such as `params<2e6`.
         direction: Which values of the only objective are better.
         confirm: How many of the best configurations to train again in the end.
-        confirm_repeats: How often to train each of them again.
+        confirm_repeats: How often to train each of them again; None for `DEFAULT_REPEATS`.
         seed: The study's seed; None for a random one.
         timeout_seconds: How long the study may work; the time while it is down does not count.
         trial_timeout_seconds: How long an attempt may run.
@@ -88,7 +130,7 @@ class StudySettings:
     constraints: tuple[str, ...] = ()
     direction: Direction | None = None
     confirm: int = 0
-    confirm_repeats: int = 2
+    confirm_repeats: int | None = None
     seed: int | None = None
     timeout_seconds: float | None = None
     trial_timeout_seconds: float | None = None
@@ -126,15 +168,20 @@ class StudySettings:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= minimum):
                 raise UsageError(
-                    f"{name} is {value!r}; allowed are whole numbers from {minimum} on"
+                    f"{option(name)} is {value!r}; allowed are whole numbers from {minimum} on"
                 )
+        if self.confirm_repeats is not None and not self.confirm:
+            raise UsageError(
+                f"--confirm-repeats is {self.confirm_repeats}, but nothing is to be confirmed; say "
+                "with --confirm how many of the best configurations are"
+            )
         for name in ("timeout_seconds", "trial_timeout_seconds"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise UsageError(f"{name} is {value:g}; allowed are times above 0")
+                raise UsageError(f"{option(name)} is {value:g}; allowed are times above 0")
         if self.pruner_mode not in (None, *HalvingMode):
             raise UsageError(
-                f"pruner_mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"
+                f"--pruner-mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"
             )
         for point in self.start_points:
             if not isinstance(point, Mapping) or not all(isinstance(name, str) for name in point):
@@ -178,6 +225,8 @@ class StudySettings:
         source = values.pop("source")
         direction = values.pop("direction")
         metric = values.pop("metric", None)  # the only objective, before there were several
+        if not values.get("confirm"):
+            values["confirm_repeats"] = None  # once it was never silent
         objectives = values.pop("objectives", () if metric is None else (metric,))
         return cls(
             source=ObjectiveSource(SourceKind(source["kind"]), source["path"]),
@@ -193,6 +242,11 @@ class StudySettings:
             return self
         beside = directory / Path(self.source.path).name
         return replace(self, source=ObjectiveSource(SourceKind.PICKLE, str(beside)))
+
+    @property
+    def repeats(self) -> int:
+        """How often each of the best configurations is trained again."""
+        return DEFAULT_REPEATS if self.confirm_repeats is None else self.confirm_repeats
 
     @property
     def budget_trials(self) -> int | None:
@@ -239,7 +293,8 @@ def pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettin
             continue
         if name not in heed:
             raise UsageError(
-                f"{setting} means nothing to --pruner {name}; it is for {' and '.join(heed)}"
+                f"{option(setting)} means nothing to --pruner {name}; it is for "
+                f"{' and '.join(heed)}"
             )
         said[setting.removeprefix("pruner_")] = value
     if "mode" in said:

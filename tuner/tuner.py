@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, 
 from .reporting.display import make_progress
 from .run import Watch, resume, start
 from .samplers import AUTO
-from .settings import StudySettings
+from .settings import StudySettings, in_python
 from .study import Study
 from .study_directory import StudyDirectory, study_exists
 
@@ -100,17 +101,18 @@ class Tuner:
         if direction not in (None, "max", "min"):
             raise UsageError(f"direction is {direction!r}; allowed are 'max' and 'min'")
         _check_names(settings)
-        self._settings = StudySettings(
-            source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
-            working_directory=str(Path.cwd()),
-            search=search,
-            trials=trials,
-            objectives=_texts(objective),
-            constraints=_texts(constraints),
-            direction=None if direction is None else Direction(direction),
-            seed=seed,
-            **settings,
-        )
+        with _in_words_of_python():
+            self._settings = StudySettings(
+                source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
+                working_directory=str(Path.cwd()),
+                search=search,
+                trials=trials,
+                objectives=_texts(objective),
+                constraints=_texts(constraints),
+                direction=None if direction is None else Direction(direction),
+                seed=seed,
+                **settings,
+            )
 
     def fit(
         self,
@@ -160,10 +162,11 @@ class Tuner:
                 load_data = _load_data(directory, x, y, validation_data, sample_weight)
                 code = replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
                 save(code, directory.path / OBJECTIVE_FILE)
-            if exists:
-                result = resume(directory, _changes(settings), watch=watch, client=self._client)
-            else:
-                result = start(settings, directory, watch=watch, client=self._client)
+            with _in_words_of_python():
+                if exists:
+                    result = resume(directory, _changes(settings), watch=watch, client=self._client)
+                else:
+                    result = start(settings, directory, watch=watch, client=self._client)
         finally:
             if not directory.database.exists():
                 for name in (OBJECTIVE_FILE, DATA_FILE):
@@ -172,6 +175,16 @@ class Tuner:
         if result.finish.verdict is Verdict.INTERRUPTED:
             raise KeyboardInterrupt(result.finish.reason)
         return Study(directory)
+
+
+@contextlib.contextmanager
+def _in_words_of_python() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        error.message = in_python(error.message)
+        error.args = (error.message, error.detail)
+        raise
 
 
 def _load_data(

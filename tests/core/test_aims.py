@@ -159,7 +159,7 @@ def test_the_best_are_wanted_as_often_as_is_missing() -> None:
     assert [trial.number for trial in ranking.wanting(9, 1)] == [2, 3, 0]
 
 
-def test_the_best_mean_wins_and_the_single_values_count_no_more() -> None:
+def test_the_best_mean_of_the_repeats_wins_and_other_values_count_no_more() -> None:
     ranking = ranked(
         ONE,
         *SEARCHED,
@@ -168,14 +168,16 @@ def test_the_best_mean_wins_and_the_single_values_count_no_more() -> None:
         repeat(6, 2, 0.7),
         repeat(7, 2, 0.75),
     )
-    # Trial 3's value is better than either mean, but it is a single one.
+    # Trial 3's value is better than either mean, but it is a single one; and trial 1's own is
+    # above what its repeats gave.
     assert numbers(ranking) == [7]
     confirmation = ranking.confirmation(ranking.best[0])
     assert confirmation is not None
     assert confirmation == ranking.confirmation(SEARCHED[2])
-    assert math.isclose(confirmation.mean.values[0], 0.75)
-    assert math.isclose(confirmation.deviations[0], 0.05)
+    assert math.isclose(confirmation.mean.values[0], 0.725)
+    assert math.isclose(confirmation.deviations[0], math.sqrt(2 * 0.025**2))
     assert [trial.number for trial in confirmation.trials] == [2, 6, 7]
+    assert [trial.number for trial in confirmation.counted] == [6, 7]
 
 
 def test_nothing_changes_before_all_repeats_of_one_are_over() -> None:
@@ -221,7 +223,7 @@ def test_a_front_is_confirmed_by_its_means() -> None:
     assert [trial.number for trial in ranking.wanting(9, 1)] == [0, 1, 2]
     ranking = ranked(TWO, *searched, repeat(4, 0, 1, 3), repeat(5, 1, 4, 2), repeat(6, 2, 1, 1))
     assert [trial.confirms or trial.number for trial in ranking.best] == [1, 2]
-    assert [score.values for score in ranking.scores] == [(3, 2), (1, 1)]
+    assert [score.values for score in ranking.scores] == [(4, 2), (1, 1)]
 
 
 def test_feasible_ones_alone_are_confirmed_if_there_are_any() -> None:

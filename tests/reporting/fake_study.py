@@ -57,6 +57,7 @@ def attempt(
     number: int = 0,
     *,
     placed_at: float = 1000.0,
+    waited_seconds: float | None = 0.0,
     ended_at: float | None = None,
     outcome: Outcome | None = None,
     gpus: tuple[str, ...] = (),
@@ -66,7 +67,7 @@ def attempt(
         placement=Placement("worker-0", cpus=(0, 1), gpus=gpus),
         node="node01.cluster.example",
         placed_at=placed_at,
-        started_at=placed_at + 0.5,
+        started_at=None if waited_seconds is None else placed_at + waited_seconds,
         ended_at=ended_at,
         outcome=outcome,
     )
@@ -76,13 +77,14 @@ def running(
     number: int,
     *,
     placed_at: float = 1000.0,
+    waited_seconds: float | None = 0.0,
     step: int | None = None,
     value: float = 0.0,
     params: Params = PARAMS,
 ) -> RunningAttempt:
     return RunningAttempt(
         trial=trial(number, TrialState.RUNNING, params=params),
-        attempt=attempt(number, placed_at=placed_at),
+        attempt=attempt(number, placed_at=placed_at, waited_seconds=waited_seconds),
         latest=None if step is None else Report(step, {GOAL.metric: value}),
     )
 

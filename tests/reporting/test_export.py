@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.trial import Attempt, Outcome, ParamValue, Trial, TrialState
-from tuner.reporting.export import export_csv, export_json, seconds_held
+from tuner.reporting.export import export_csv, export_json, seconds_run
 from tuner.reporting.view import StudyView
 
 
@@ -146,10 +146,10 @@ def test_the_tree_keeps_types_attempts_and_reports() -> None:
 
 
 def test_an_attempt_that_runs_has_no_length_yet() -> None:
-    assert seconds_held([]) is None
-    assert seconds_held([attempt(0)]) is None
+    assert seconds_run([]) is None
+    assert seconds_run([attempt(0)]) is None
     ended = attempt(0, ended_at=1010.0, outcome=Outcome.RELEASED)
-    assert seconds_held([ended, attempt(0, 1)]) == 10.0
+    assert seconds_run([ended, attempt(0, 1)]) == 10.0
 
 
 values = st.one_of(st.booleans(), st.integers(), st.floats(), st.text(), st.none())

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from fake_study import PARAMS, picture, running, trial
@@ -65,6 +66,29 @@ def test_a_log_tells_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
         " 1m00s  Ctrl-C",
         " 1m00s  2/10 trials; 5m50s to go; 1 failed; best 0.9123 (trial 0); running 2 (3/5)",
     ]
+
+
+def test_the_wait_for_a_process_is_no_time_of_the_trial() -> None:
+    progress, stream = plain()
+    waits = running(0, placed_at=1000.0, waited_seconds=None)
+    runs = running(0, placed_at=1000.0, waited_seconds=30.0)
+    done = trial(0, value=0.5, params={})
+    pace = Pace()
+    for picture_, ended, now in (
+        (picture(runs=(waits,)), (), 1020.0),
+        (picture(runs=(runs,)), (), 1035.0),
+        (picture(done), (done,), 1042.0),
+    ):
+        pace.update(picture_, ended, now)
+        progress.update(picture_, ended, now)
+        if now == 1020.0:
+            assert pace.seconds_run(0) is None
+    assert "trial 0 complete after 12s" in stream.getvalue()
+
+
+def test_what_follows_the_trials_is_said_before_the_first() -> None:
+    header = replace(HEADER, again=", then the best 2 twice again")
+    assert header.lines()[0].endswith("10 trials, then the best 2 twice again")
 
 
 def test_a_long_configuration_and_many_running_trials_stay_one_short_line() -> None:

@@ -295,6 +295,20 @@ def test_the_goal_that_nobody_named(
     assert metric in notes[0]
 
 
+def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts) -> None:
+    text = BUILD.replace('"mse")', '"mse", metrics=["mae"])') + DATA
+    found = attempts.probe(text)
+    reported = attempts.run(text, epochs=1).reports[0][1]
+    assert {*reported} == {"loss", "mae", "val_loss", "val_mae"}
+    assert {*reported, "params"} <= {*found.metrics}
+    assert resolve_aims(found, ["val_mae"], ["params<2e6"])[1] == []
+    _, notes = resolve_aims(found, ["val_mea"], ["parms<2e6"], Direction.MIN)
+    assert [note.partition("?")[0] for note in notes] == [
+        "no metric of the model is called 'val_mea': did you mean val_mae",
+        "no metric of the model is called 'parms': did you mean params",
+    ]
+
+
 CUSTOM = """
 @keras.saving.register_keras_serializable()
 class Double(keras.layers.Layer):

@@ -52,7 +52,7 @@ def believing(space: SearchSpace, beliefs: Mapping[str, Belief]) -> SearchSpace:
     names = {parameter.name for parameter in space}
     for name in beliefs:
         if name not in names:
-            raise UsageError(f"a prior is given for {unknown_name(name, space)}")
+            raise UsageError(f"a prior makes no sense: {unknown_name(name, space)}")
     return SearchSpace(
         tuple(
             _with_prior(each, beliefs[each.name]) if each.name in beliefs else each

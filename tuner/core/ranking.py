@@ -22,9 +22,11 @@ class Confirmation:
     Attributes:
         trials: All complete trials of it, the first one first.
         failed: How many of the repeats failed.
-        mean: The mean of their scores.
-        deviations: The standard deviation of each goal's values (n - 1 in the denominator); 0
-            where there is but one.
+        mean: The mean of the repeats' scores. The first one's is left out: it was chosen for being
+            high among many, so it is partly luck (the winner's curse), which the repeats are not.
+            Where no repeat is complete, the first one's own.
+        deviations: The standard deviation of the repeats' values for each goal (n - 1 in the
+            denominator); 0 where there is but one.
     """
 
     trials: tuple[Trial, ...]
@@ -32,14 +34,19 @@ class Confirmation:
     mean: Score
     deviations: tuple[float, ...]
 
+    @property
+    def counted(self) -> tuple[Trial, ...]:
+        """The trials whose mean it is."""
+        return self.trials[1:] or self.trials
+
 
 class Ranking:
     """The best trials of a study, kept up to date.
 
     By their values at first: with one goal the best trial, the first to end of equally good ones;
     with several the Pareto front. Once configurations were confirmed (trained again, see
-    `wanting`), by the means of those that were, for a single value may be luck; configurations of
-    which a repeat failed come after the others.
+    `wanting`), by the means of those repeats, for the value that they were chosen by may be luck;
+    configurations of which a repeat failed come after the others.
 
     Args:
         aims: What is better.
@@ -199,14 +206,14 @@ def _with_its_result(trial: Trial) -> Trial:
 
 
 def _confirmation(first: Trial, measured: list[Trial], *, failed: int) -> Confirmation:
-    trials = (first, *measured)
-    columns = list(zip(*(trial.values for trial in trials), strict=True))
+    again = measured or [first]
+    columns = list(zip(*(trial.values for trial in again), strict=True))
     return Confirmation(
-        trials=trials,
+        trials=(first, *measured),
         failed=failed,
         mean=Score(
             tuple(statistics.fmean(column) for column in columns),
-            statistics.fmean(trial.violation for trial in trials),
+            statistics.fmean(trial.violation for trial in again),
         ),
         deviations=tuple(
             statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns

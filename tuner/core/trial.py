@@ -334,4 +334,11 @@ class Attempt:
     ended_at: float | None = None
     outcome: Outcome | None = None
     reason: str = ""
+
+    def seconds(self, now: float) -> float | None:
+        """How long its process has run until now, or did; None if it has not been seen running."""
+        if self.started_at is None:
+            return None
+        return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
+
     usage: Usage | None = None

@@ -34,10 +34,9 @@ def _one_lines(view: StudyView, best: Trial) -> list[str]:
     width = max(map(len, (metric, *params, *measured)))
     step = text.at_step(best.step, view.epochs)
     told = ", ".join(part for part in (str(view.goal.direction), step) if part)
-    progress = text.progress(view.ended, view.all_trials)
     again = "" if best.confirms is None else f" (trial {best.confirms} once more)"
     lines = [
-        f"trial {best.number}{again}, the best of {progress}",
+        f"trial {best.number}{again}, the best of {view.progress}",
         *(f"  infeasible: {each}" for each in view.aims.broken(best.metrics)),
         f"  {metric:<{width}}  {text.measured(best.value)}  ({told})",
     ]
@@ -55,9 +54,9 @@ def _one_lines(view: StudyView, best: Trial) -> list[str]:
 
 def _front_lines(view: StudyView) -> list[str]:
     count = len(view.front)
-    progress = text.progress(view.ended, view.all_trials)
     metrics = ", ".join(text.clean(goal.metric) for goal in view.aims.goals)
-    lines = [f"{text.plural(count, 'best trial')} of {progress}, by {metrics} (a Pareto front)"]
+    trials = text.plural(count, "best trial")
+    lines = [f"{trials} of {view.progress}, by {metrics} (a Pareto front)"]
     for trial in view.front:
         lines += ["", f"trial {trial.number}  {values_words(view, trial)}"]
         lines += [f"  infeasible: {each}" for each in view.aims.broken(trial.metrics)]
@@ -138,7 +137,7 @@ def _means(confirmation: Confirmation) -> list[str]:
 
 
 def _trainings(confirmation: Confirmation) -> str:
-    numbers = ", ".join(str(trial.number) for trial in confirmation.trials)
+    numbers = ", ".join(str(trial.number) for trial in confirmation.counted)
     failed = f", {confirmation.failed} more failed" if confirmation.failed else ""
     return f"mean ± standard deviation of trials {numbers}{failed}"
 
@@ -165,7 +164,8 @@ def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
         found["violation"] = trial.violation
     if (confirmation := view.confirmation(trial)) is not None:
         found["confirmed"] = {
-            "trials": [each.number for each in confirmation.trials],
+            "trial": confirmation.trials[0].number,
+            "repeats": [each.number for each in confirmation.trials[1:]],
             "failed": confirmation.failed,
             "means": list(confirmation.mean.values),
             "standard_deviations": list(confirmation.deviations),

@@ -48,7 +48,7 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
     """Write one row for each trial, as RFC 4180 describes CSV.
 
     The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
-    trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_held`) and reason.
+    trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`) and reason.
     What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
     is None reads `None`. Before reason come, where the study has such things: front (whether the
     trial is on the Pareto front), violation (of the constraints), confirms (the trial that it
@@ -86,7 +86,7 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
                 *(str(trial.params[name]) if name in trial.params else "" for name in params),
                 *(trial.metrics.get(name) for name in metrics),
                 trial.attempts,
-                seconds_held(of_trial.get(trial.number, [])),
+                seconds_run(of_trial.get(trial.number, [])),
                 *(tell(trial) for tell in special.values()),
                 trial.reason,
             ]
@@ -125,7 +125,7 @@ def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -
                 **({"violation": trial.violation} if view.aims.constraints else {}),
                 "reason": trial.reason,
                 "detail": trial.detail,
-                "seconds": seconds_held(attempts_of.get(trial.number, [])),
+                "seconds": seconds_run(attempts_of.get(trial.number, [])),
                 "attempts": [_attempt(attempt) for attempt in attempts_of.get(trial.number, [])],
                 "reports": _reports(reports_of.get(trial.number, [])),
             }
@@ -136,13 +136,14 @@ def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -
     stream.write("\n")
 
 
-def seconds_held(attempts: Iterable[Attempt]) -> float | None:
-    """How long attempts held their placements, in sum; None if none of them has ended.
+def seconds_run(attempts: Iterable[Attempt]) -> float | None:
+    """How long the processes of attempts ran, in sum; None if none of them has run and ended.
 
     An attempt without a known end, such as a running one, is not counted.
     """
-    held = [a.ended_at - a.placed_at for a in attempts if a.ended_at is not None]
-    return sum(held) if held else None
+    ran = [a.seconds(a.ended_at) for a in attempts if a.ended_at is not None]
+    known = [seconds for seconds in ran if seconds is not None]
+    return sum(known) if known else None
 
 
 def _attempt(attempt: Attempt) -> dict[str, object]:

@@ -257,7 +257,7 @@ def _trial_lines(
             str(run.trial.number),
             step_of(run, epochs),
             text.measured(latest_value(run, picture.goal)),
-            text.duration(pace.seconds_held(run.trial.number)),
+            text.duration(pace.seconds_run(run.trial.number)),
         )
         for run in shown
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.picture import RunningAttempt, StudyPicture
-from ..core.trial import Goal, Trial
+from ..core.trial import Attempt, Goal, Trial
 from . import text
 
 
@@ -24,6 +24,7 @@ class RunHeader:
         dashboard: The dashboard's address; empty if there is none.
         notes: Further lines to show once.
         epochs: How many epochs a trial has; None if unknown or if its steps are not epochs.
+        again: What follows when all these trials are over, in words; empty if nothing does.
     """
 
     study: str
@@ -34,12 +35,13 @@ class RunHeader:
     dashboard: str = ""
     notes: Sequence[str] = ()
     epochs: int | None = None
+    again: str = ""
 
     def lines(self) -> list[str]:
         """The header in lines of text."""
         trials = "the whole space" if self.trials is None else text.plural(self.trials, "trial")
         told = [
-            f"hptune   {self.search} search for {self.goal}, {trials}",
+            f"hptune   {self.search} search for {self.goal}, {trials}{self.again}",
             f"study    {text.clean(self.study)}",
         ]
         if self.parallelism:
@@ -78,7 +80,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndedTrial:
-    """A trial that ended during this run, and how long it held its last place, if seen."""
+    """A trial that ended during this run, and how long its last attempt ran, if seen."""
 
     trial: Trial
     seconds: float | None
@@ -97,7 +99,7 @@ class Pace:
         self._latest = 0.0
         self._busy_seconds = 0.0
         self._ended = 0
-        self._placed_at: dict[int, float] = {}
+        self._running: dict[int, Attempt] = {}
         self._places = 0
 
     @property
@@ -114,20 +116,20 @@ class Pace:
         if self._first is None:
             self._first = self._latest = now
         # Trials too short to be seen running held at least one place since the last call.
-        places = max(len(self._placed_at), 1 if ended else 0)
+        places = max(len(self._running), 1 if ended else 0)
         self._busy_seconds += places * (now - self._latest)
         self._latest = now
         self._ended += len(ended)
-        timed = [EndedTrial(trial, self.seconds_held(trial.number)) for trial in ended]
-        self._placed_at = {run.trial.number: run.attempt.placed_at for run in picture.running}
+        timed = [EndedTrial(trial, self.seconds_run(trial.number)) for trial in ended]
+        self._running = {run.trial.number: run.attempt for run in picture.running}
         if picture.running or not picture.workers:
             self._places = len(picture.running)
         return timed
 
-    def seconds_held(self, trial: int) -> float | None:
-        """How long a running trial has held its place; None if it does not run."""
-        placed_at = self._placed_at.get(trial)
-        return None if placed_at is None else max(0.0, self._latest - placed_at)
+    def seconds_run(self, trial: int) -> float | None:
+        """How long a trial runs by now; None if its process does not run (yet)."""
+        attempt = self._running.get(trial)
+        return None if attempt is None else attempt.seconds(self._latest)
 
     def seconds_left(self, picture: StudyPicture) -> float | None:
         """When the budget will be used up; None before the first trial ended, or if unknown."""
@@ -136,7 +138,7 @@ class Pace:
         left = picture.budget_trials - picture.ended
         if left <= 0:
             return 0.0
-        used = [max(0.0, self._latest - placed_at) for placed_at in self._placed_at.values()]
+        used = [max(0.0, self._latest - each.placed_at) for each in self._running.values()]
         per_trial = max(0.0, self._busy_seconds - sum(used)) / self._ended
         work = left * per_trial - sum(min(seconds, per_trial) for seconds in used)
         return work / min(self._places, left)

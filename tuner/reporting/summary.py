@@ -49,7 +49,7 @@ def status_text(view: StudyView, *, now: float) -> str:
         _field("study", text.clean(view.directory)),
         _field("search", f"{view.search} for {view.aims}"),
         _field("master", _master_words(view, now)),
-        _field("trials", f"{_progress(view)}: {text.counts(view.counts)}"),
+        _field("trials", f"{view.progress}: {text.counts(view.counts)}"),
     ]
     if view.lost:
         lines.append(
@@ -159,7 +159,7 @@ def _next_lines(view: StudyView, finish: Finish) -> list[str]:
 
 
 def _verdict_words(view: StudyView, finish: Finish) -> str:
-    done = _progress(view)
+    done = view.progress
     reason = text.clean(finish.reason)
     shown = f" ({reason})" if reason else ""
     match finish.verdict:
@@ -206,7 +206,7 @@ def _running_rows(view: StudyView, now: float) -> list[str]:
                 str(attempt.id.trial),
                 text.NOTHING if report is None else f"{report.step}{of}",
                 text.measured(None if report is None else report.metrics.get(view.goal.metric)),
-                text.duration(max(0.0, now - attempt.placed_at)),
+                text.duration(attempt.seconds(now)),
                 text.where(attempt.node, attempt.placement),
             )
         )
@@ -226,7 +226,7 @@ def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, ob
         "worker": attempt.placement.worker,
         "cpus": len(attempt.placement.cpus),
         "gpus": list(attempt.placement.gpus),
-        "seconds": max(0.0, now - attempt.placed_at),
+        "seconds": attempt.seconds(now),
         "step": None if report is None else report.step,
         "value": None if report is None else finite(report.metrics.get(view.goal.metric)),
     }
@@ -234,10 +234,6 @@ def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, ob
 
 def _field(label: str, value: str) -> str:
     return f"{label:<8} {value}"
-
-
-def _progress(view: StudyView) -> str:
-    return text.progress(view.ended, view.all_trials)
 
 
 def _directory(view: StudyView) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol
 from ..core.aims import Aims
 from ..core.ranking import Confirmation, Ranking
 from ..core.trial import Attempt, AttemptId, Goal, Outcome, Report, Trial, TrialState
+from . import text
 
 
 class Master(Protocol):
@@ -85,9 +86,12 @@ class StudyView:
         return sum(trial.confirms is not None for trial in self.trials)
 
     @property
-    def all_trials(self) -> int | None:
-        """The number of trials to run, those that confirm included; None if nobody knows."""
-        return None if self.budget_trials is None else self.budget_trials + self.confirmations
+    def progress(self) -> str:
+        """How many trials are over, of how many, and how many that confirm."""
+        again = [trial for trial in self.trials if trial.confirms is not None]
+        over = sum(trial.state.is_final for trial in again)
+        searched = text.progress(self.ended - over, self.budget_trials)
+        return f"{searched} and {over}/{len(again)} to confirm" if again else searched
 
     @property
     def infeasible(self) -> int:

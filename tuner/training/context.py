@@ -77,7 +77,7 @@ class TrialContext:
         self._directory = directory
         self._send = send
         self._halt: Halt | None = None
-        self._step = 0
+        self._reports: list[Report] = []
 
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Tell the study what was measured after `step` epochs (or whatever you count, from 1).
@@ -87,8 +87,9 @@ class TrialContext:
                 it ends the trial as a bad point.
         """
         measured = as_metrics(metrics)
-        self._step = max(self._step, int(step))
-        self._send(Reported(0.0, self._attempt, Report(int(step), measured)))
+        told = Report(int(step), measured)
+        self._reports.append(told)
+        self._send(Reported(0.0, self._attempt, told))
         for name in (self.metric, "loss"):
             value = measured.get(name, 0.0)
             if not math.isfinite(value):
@@ -110,7 +111,19 @@ class TrialContext:
     @property
     def is_at_its_end(self) -> bool:
         """Whether all epochs were reported, so that an order to stop comes too late."""
-        return self.epochs is not None and self._step >= self.epochs
+        if self.epochs is None:
+            return False
+        return any(report.step >= self.epochs for report in self._reports)
+
+    def report_of(self, value: float | None) -> Report | None:
+        """The report that a result belongs to; None if this attempt has made none.
+
+        Args:
+            value: The metric to optimise, as it was returned. The last report that measured just
+                this is meant (an objective may return its best epoch's), else the last of all.
+        """
+        same = (each for each in reversed(self._reports) if each.metrics.get(self.metric) == value)
+        return next(same, self._reports[-1] if self._reports else None)
 
     def stop_if_told(self) -> None:
         """Leave the training here if it is to stop.

@@ -15,6 +15,9 @@ from .context import TrialContext, as_metrics
 def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     """Call the user's objective and read its result.
 
+    What it has reported besides belongs to the result; of what it both reported and returned, the
+    returned value counts.
+
     Raises:
         ModelFileError: It returned neither a number nor a dict of metrics.
         AttemptStopped: It returned because it was told to stop.
@@ -24,7 +27,11 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     result = code.objective(hp, trial)
     if not trial.is_at_its_end:
         trial.stop_if_told()
-    return Ending(Cause.RETURNED, read_result(result, trial.metric))
+    returned = read_result(result, trial.metric)
+    report = trial.report_of(returned.get(trial.metric))
+    if report is None:
+        return Ending(Cause.RETURNED, returned)
+    return Ending(Cause.RETURNED, {**report.metrics, **returned}, report.step)
 
 
 def read_result(result: Any, metric: str) -> dict[str, float]:

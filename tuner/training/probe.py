@@ -10,11 +10,12 @@ import contextlib
 import copy
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..core.aims import MEASURED
 from ..errors import ModelFileError, SpaceError
 from ..model_file import Found, UserCode
 from .function_objective import read_result
@@ -166,7 +167,11 @@ def _find_keras_space(code: UserCode, hp: Any, findings: _Findings) -> None:
     _check_model(model, owns_fit=owns_fit)
     data = load_data(code, hp)
     arguments = {} if code.fit is not None else fit_arguments(data)[1]  # says what is wrong
-    findings.add(metric=_metric(model, {**arguments, **code.fit_arguments}, owns_fit=owns_fit))
+    given = {**arguments, **code.fit_arguments}
+    validates = bool(given.get("validation_data") is not None or given.get("validation_split"))
+    # A fit of the user's own may take its validation data from anywhere.
+    names, prefix = _metric_names_of(model), "val_" if validates or owns_fit else ""
+    findings.add(metric=prefix + _chosen(names), metrics=_reported(model, names, prefix))
     finished = _open_corners(lambda: code.hypermodel.build(hp), hp, findings.warn)
     if owns_fit:
         # Last, since it may train if it calls neither `model.fit` nor a callback.
@@ -271,16 +276,24 @@ def _probe_fit(code: UserCode, hp: Any, model: Any, data: Any) -> None:
             own_fit(code.hypermodel, hp, model, arguments, keywords)
 
 
-def _metric(model: Any, arguments: Mapping[str, Any], *, owns_fit: bool) -> str:
-    """What the training can be judged by, by the name that Keras reports it under."""
+def _metric_names_of(model: Any) -> list[str]:
     config: dict[str, Any] = getattr(model, "get_compile_config", dict)() or {}
-    names = [*_metric_names(config.get("metrics")), *_metric_names(config.get("weighted_metrics"))]
+    return [*_metric_names(config.get("metrics")), *_metric_names(config.get("weighted_metrics"))]
+
+
+def _chosen(names: Sequence[str]) -> str:
+    """What the training can be judged by, by the name that Keras reports it under."""
     accuracies = (name for name in names if name.lower() in _ACCURACY)
     others = (name for name in names if name.lower().endswith("_accuracy"))
-    chosen = next(itertools.chain(accuracies, others), "loss")
-    validates = arguments.get("validation_data") is not None or arguments.get("validation_split")
-    # A fit of the user's own may take its validation data from anywhere.
-    return f"val_{chosen}" if validates or owns_fit else chosen
+    return next(itertools.chain(accuracies, others), "loss")
+
+
+def _reported(model: Any, names: Sequence[str], prefix: str) -> tuple[str, ...]:
+    """All that a training reports by itself; nothing where the names cannot be foretold."""
+    if len(getattr(model, "output_names", None) or ()) > 1:
+        return ()  # then losses and metrics are named after the outputs
+    trained = ("loss", *names)
+    return tuple(dict.fromkeys([*trained, *(prefix + name for name in trained), *MEASURED]))
 
 
 def _metric_names(config: Any) -> list[str]:
