@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed, Reported
+from tuner.core.messages import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Measured,
+    ParametersUsed,
+    Reported,
+)
 from tuner.core.resources import Placement
 from tuner.core.space import SearchSpace
-from tuner.core.trial import AttemptId, Ending, Halt, Score
+from tuner.core.trial import AttemptId, Ending, Halt, Score, Usage
 from tuner.model_file import Found, check_path
 from tuner.objectives import resolve_aims
 from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
@@ -28,6 +35,7 @@ class Result:
     reports: list[tuple[int, Mapping[str, float]]]
     used: ParametersUsed | None
     directory: Path
+    usages: list[Usage]
 
     @property
     def log(self) -> str:
@@ -68,6 +76,8 @@ class Attempts:
         checkpoint_every: int | None = None,
         halt: tuple[int, Halt] | None = None,
         placement: Placement | None = None,
+        timeout_seconds: float = 120.0,
+        hang_timeout_seconds: float | None = None,
         **params: Any,
     ) -> Result:
         """Run the file's training once: with its defaults, but for `params`.
@@ -84,9 +94,10 @@ class Attempts:
             source=source,
             aims=aims,
             epochs=epochs,
-            trial_timeout_seconds=120,
+            trial_timeout_seconds=timeout_seconds,
             deterministic=deterministic,
             checkpoint_every=checkpoint_every,
+            hang_timeout_seconds=hang_timeout_seconds,
         )
         self._number += 1
         order = AttemptOrder(
@@ -116,16 +127,19 @@ class Attempts:
     ) -> Result:
         reports: list[tuple[int, Mapping[str, float]]] = []
         used = None
+        usages: list[Usage] = []
         while True:
             event = self._events.get(timeout=180)
             if isinstance(event, AttemptEnded):
-                return Result(event.ending, reports, used, order.directory)
+                return Result(event.ending, reports, used, order.directory, usages)
             if isinstance(event, Reported):
                 reports.append((event.report.step, event.report.metrics))
                 if halt is not None and event.report.step == halt[0]:
                     runner.stop(order.attempt, halt[1])
             elif isinstance(event, ParametersUsed):
                 used = event
+            elif isinstance(event, Measured):
+                usages.append(event.usage)
             else:
                 assert isinstance(event, AttemptStarted)
 

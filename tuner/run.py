@@ -237,6 +237,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
                     pruner=plan.pruner,
                     keep_checkpoints=settings.keep_checkpoints,
                     go_on=plan.go_on,
+                    answers=settings.answers,
                     space=tuple(plan.space.to_json()),
                     ask_ahead=ask_ahead(settings),
                     confirm=settings.confirm,
@@ -261,6 +262,7 @@ def _brief(plan: Plan, directory: StudyDirectory, name: str) -> StudyBrief:
         trial_timeout_seconds=settings.trial_timeout_seconds,
         deterministic=settings.seed is not None,
         checkpoint_every=settings.checkpoint_every,
+        hang_timeout_seconds=settings.hang_timeout_seconds or None,
     )
 
 

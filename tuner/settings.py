@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from .core.answers import Answer, read_answer
 from .core.beliefs import Belief
 from .core.parameters.checks import plain
 from .core.pruner import HalvingMode, PrunerSettings
@@ -107,6 +108,10 @@ class StudySettings:
             never.
         checkpoint_every: After how many epochs each a Keras trial keeps a checkpoint; None for as
             often as costs little, 0 for never.
+        hang_timeout_seconds: An attempt that reports nothing and computes nothing for longer is
+            ended; 0 for never.
+        on_failure: What is done about attempts that end badly, each such as "memory=retry:3",
+            "timeout=prune" or "exception=stop"; see `core.answers`.
         keep_checkpoints: Of how many of the best complete trials the last checkpoint is kept, so
             that more epochs can be given to them.
     """
@@ -143,6 +148,13 @@ class StudySettings:
     same_failure_limit: int = 3
     checkpoint_every: int | None = None
     keep_checkpoints: int = 3
+    hang_timeout_seconds: float = 600.0
+    on_failure: Sequence[str] = ()
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """What is done about attempts that end badly; of two about one cause, the last counts."""
+        return tuple(read_answer(each) for each in reversed(self.on_failure))
 
     def __post_init__(self) -> None:
         least: Mapping[str, int] = {
@@ -208,6 +220,18 @@ class StudySettings:
             for name, said in self.priors.items()
         }
         object.__setattr__(self, "priors", priors)
+        if not self.hang_timeout_seconds >= 0:
+            raise UsageError(
+                f"hang_timeout_seconds is {self.hang_timeout_seconds:g}; allowed are times above "
+                "0, and 0 for no limit"
+            )
+        if isinstance(self.on_failure, str):
+            raise UsageError(f"on_failure is {self.on_failure!r}; give a list, even of one")
+        object.__setattr__(self, "on_failure", tuple(self.on_failure))
+        try:
+            _ = self.answers
+        except ValueError as error:
+            raise UsageError(f"on_failure: {error}") from error
         check(self.objectives, self.constraints, self.direction)
         if self.executor not in EXECUTORS:
             raise UsageError(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tuner.core.aims import Aims
+from tuner.core.answers import Answer
 from tuner.core.engine import Engine
 from tuner.core.messages import (
     Ask,
@@ -115,6 +116,7 @@ class EngineDriver:
         confirm_repeats: int = 2,
         keep_checkpoints: int = 0,
         go_on: tuple[int, ...] = (),
+        answers: tuple[Answer, ...] = (),
     ) -> list[Command]:
         resources = resources or Resources()
         pruner = pruner or PrunerSettings()
@@ -131,6 +133,7 @@ class EngineDriver:
             confirm_repeats=confirm_repeats,
             keep_checkpoints=keep_checkpoints,
             go_on=go_on,
+            answers=answers,
         )
         self.workers.clear()
         self.over.extend(self.running)

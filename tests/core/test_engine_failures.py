@@ -7,6 +7,7 @@ import math
 import pytest
 from engine_driver import SEED, EngineDriver, returned, states
 
+from tuner.core.answers import CAUSES, Action, Answer
 from tuner.core.failures import MAX_LOSSES
 from tuner.core.messages import (
     Ask,
@@ -91,6 +92,30 @@ def test_each_kind_of_loss_has_its_own_count(driver: EngineDriver) -> None:
     for number, cause in enumerate(causes):
         driver.end(AttemptId(0, number), Ending(cause))
     assert states(driver) == [TrialState.RUNNING]
+
+
+@pytest.mark.parametrize("cause", CAUSES.values())
+def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
+    for action, state, outcome in (
+        (Action.FAIL, TrialState.FAILED, Outcome.ERRORED),
+        (Action.PRUNE, TrialState.PRUNED, Outcome.PRUNED),
+        (Action.STOP, TrialState.FAILED, Outcome.ERRORED),
+    ):
+        driver = EngineDriver()
+        driver.go(2, answers=(Answer(cause, action),))
+        commands = driver.end(FIRST, Ending(cause, reason="because"))
+        assert states(driver)[0] is state
+        assert driver.attempt(FIRST).outcome is outcome
+        finishes = [each for each in commands if isinstance(each, Finish)]
+        assert bool(finishes) is (action is Action.STOP)
+
+    driver = EngineDriver()
+    driver.go(1, answers=(Answer(cause, Action.RETRY, 2),))
+    for number in range(2):
+        (start,) = driver.end(AttemptId(0, number), Ending(cause))
+        assert isinstance(start, Start)
+    driver.end(AttemptId(0, 2), Ending(cause))
+    assert states(driver) == [TrialState.FAILED]
 
 
 def test_an_attempt_whose_worker_had_to_go_is_never_charged(driver: EngineDriver) -> None:

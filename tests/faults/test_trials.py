@@ -62,7 +62,7 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
         "exits": "its process exited with status 3 and gave no result",
         "sys.exit": "sys.exit('enough')",
         "segfault": "its process crashed with SIGSEGV",
-        "killed": "its process was killed by SIGKILL (out of memory?)",
+        "killed": "its process was killed by SIGKILL",
         "nan": "value is nan",
         "inf": "value is inf",
         "reports nan": "value is nan at step 2",

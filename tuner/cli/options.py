@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..core.answers import CAUSES
 from .values import Duration, Size
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
@@ -67,7 +68,22 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             "--trial-timeout",
             "trial_timeout_seconds",
             type=Duration(),
-            help="How long one trial may run, such as 30m.",
+            help="How long one trial may run, such as 30m; it then fails (see --on-failure).",
+        ),
+        click.option(
+            "--hang-timeout",
+            "hang_timeout_seconds",
+            type=Duration(),
+            help="End a trial that reports nothing and computes nothing for so long; 0 for never. "
+            " [default: 10m]",
+        ),
+        click.option(
+            "--on-failure",
+            multiple=True,
+            callback=lambda _context, _parameter, said: said or None,
+            metavar="CAUSE=ANSWER",
+            help="Answer to a cause by retry:N, fail, prune or stop (the study); causes are "
+            f"{', '.join(CAUSES)}. May be repeated.",
         ),
         click.option(
             "--workers",

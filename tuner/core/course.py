@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .aims import Aims
+from .answers import Action
 from .early_stopping import EarlyStopping
-from .failures import FailureTally, judged, outcome_of
+from .failures import FailureTally, answer_to, judged, outcome_of
 from .keeping import Keeping
 from .messages import Command, Finish, KeepBest, Stop, StudyOpened, Tell, Verdict
 from .pruner import Decision, PrunerMaker, never_prune
@@ -177,13 +178,18 @@ class Course:
         ending = judged(ending, self._aims)
         losses = record.losses.get(ending.cause, 0)
         record.losses[ending.cause] = losses + 1
-        outcome = outcome_of(ending.cause, losses)
+        answer = answer_to(ending.cause, self.opened.answers)
+        outcome = outcome_of(ending.cause, losses, answer)
         run = self.records.end(name, at, outcome, ending.reason or str(ending.cause))
         match outcome:
             case Outcome.FINISHED:
                 self._complete(record, run, ending, commands)
             case Outcome.ERRORED:
-                return self._fail(record, ending, commands)
+                finish = self._fail(record, ending, commands)
+                if answer is not None and answer.action is Action.STOP:
+                    reason = f"{ending.reason or ending.cause} (a trial's end that was to stop it)"
+                    return Finish(Verdict.TOO_MANY_FAILURES, reason, ending.detail)
+                return finish
             case Outcome.PRUNED:
                 self._prune(record, commands)
             case Outcome.RELEASED | Outcome.LOST:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
 from .aims import Aims
+from .answers import Action, Answer
 from .messages import Finish, Verdict
 from .trial import Cause, Ending, Outcome
 
@@ -39,12 +41,30 @@ def judged(ending: Ending, aims: Aims) -> Ending:
     return ending
 
 
-def outcome_of(cause: Cause, losses: int) -> Outcome:
+def answer_to(cause: Cause, answers: Iterable[Answer]) -> Answer | None:
+    """What the user wants done about this cause; None where they have said nothing."""
+    return next((answer for answer in answers if answer.cause is cause), None)
+
+
+def outcome_of(cause: Cause, losses: int, answer: Answer | None = None) -> Outcome:
     """What an end by this cause is for the trial, which ended this way `losses` times before.
 
     >>> outcome_of(Cause.KILLED, 0), outcome_of(Cause.KILLED, 2)
     (<Outcome.LOST: 'LOST'>, <Outcome.ERRORED: 'ERRORED'>)
+
+    Args:
+        cause: How the attempt ended.
+        losses: How often the trial has ended so before.
+        answer: What the user wants done about it, where that is not the usual.
     """
+    if answer is not None:
+        match answer.action:
+            case Action.PRUNE:
+                return Outcome.PRUNED
+            case Action.RETRY if losses < answer.times:
+                return Outcome.LOST
+            case Action.RETRY | Action.FAIL | Action.STOP:
+                return Outcome.ERRORED
     match cause:
         case Cause.RETURNED:
             return Outcome.FINISHED

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .aims import Aims
+from .answers import Answer
 from .pruner import PrunerSettings
 from .resources import Capacity, Placement, Resources
 from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage
@@ -29,7 +30,8 @@ class StudyOpened:
     the attempts that run (rounded up; none while but one of them runs).
     Once they are over, the `confirm` best configurations are trained `confirm_repeats` times more.
     `keep_checkpoints` of the best complete trials keep their last checkpoint. `go_on` are complete
-    trials that train on from theirs, as the full training has become longer.
+    trials that train on from theirs, as the full training has become longer. `answers` say what
+    is done about attempts that end badly, where that is not the usual.
     """
 
     at: float
@@ -46,6 +48,7 @@ class StudyOpened:
     confirm_repeats: int = 2
     keep_checkpoints: int = 0
     go_on: tuple[int, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
     @property
     def goal(self) -> Goal:

@@ -15,12 +15,13 @@ from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
     Event,
+    Measured,
     Reported,
     WorkerJoined,
     WorkerLeft,
 )
 from ..core.resources import Capacity, Placement
-from ..core.trial import AttemptId, Cause, Direction, Ending, Goal
+from ..core.trial import AttemptId, Cause, Direction, Ending, Goal, Usage
 from ..executors.base import Executor
 from ..executors.simulated import Curve, SimulatedEnd
 from ..model_file import ObjectiveSource
@@ -121,6 +122,7 @@ class _Known:
     worker: str
     started: AttemptStarted | None = None
     reports: list[Reported] = field(default_factory=list)
+    usage: Usage | None = None
     ended: AttemptEnded | None = None
 
 
@@ -248,6 +250,13 @@ class Driver:
                 known = self._alive(name, event)
                 assert known.started is not None, f"{name} reported before it started"
                 known.reports.append(event)
+            case Measured(attempt=name, usage=usage):
+                known = self._alive(name, event)
+                assert known.started is not None, f"{name} was measured before it started"
+                before = known.usage or usage
+                assert usage.peak_memory_bytes >= before.peak_memory_bytes, f"{name}: a peak sank"
+                assert usage.cpu_seconds >= before.cpu_seconds, f"{name}: time ran backwards"
+                known.usage = usage
             case AttemptEnded(attempt=name, ending=ending):
                 known = self._alive(name, event)
                 known.ended = event

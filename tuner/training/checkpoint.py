@@ -34,27 +34,36 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 20
 
 
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+_FORBIDDEN = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
+
+
 class NoRoom(Exception):
-    """The study's disk takes no more: the attempt ends here, and goes on when there is room."""
+    """The study's disk takes no more: the attempt ends here, and goes on when there is room.
+
+    Also where it may not be written to, which is no more the attempt's fault.
+    """
 
 
 @contextlib.contextmanager
 def room_needed(what: str, where: Path) -> Iterator[None]:
-    """Tell of a full disk.
+    """Tell of a disk that is full, or may not be written to.
 
     Args:
         what: What is written, for the message.
         where: The directory that it is written to.
 
     Raises:
-        NoRoom: The disk is full or the quota used up; other errors pass unchanged.
+        NoRoom: It is full, the quota used up, or writing forbidden; other errors pass unchanged.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise NoRoom(f"no room for {what} in {where}: {os.strerror(error.errno)}") from error
+        if error.errno in _FULL:
+            raise NoRoom(f"no room for {what} in {where}: {os.strerror(error.errno)}") from error
+        if error.errno in _FORBIDDEN:
+            raise NoRoom(f"{what} cannot be written in {where}: {error.strerror}") from error
+        raise
 
 
 class Checkpoints:

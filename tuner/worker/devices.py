@@ -77,29 +77,29 @@ def memory_bytes() -> int:
 
 def _cpu_quota() -> float | None:
     quotas = []
-    for directory in _control_groups("cpu"):
-        text = _read(directory / "cpu.max")
+    for directory in control_groups("cpu"):
+        text = read(directory / "cpu.max")
         if text and not text.startswith("max"):
             quota, period = text.split()[:2]
             quotas.append(int(quota) / int(period))
-        text = _read(directory / "cpu.cfs_quota_us")
+        text = read(directory / "cpu.cfs_quota_us")
         if text and int(text) > 0:
-            quotas.append(int(text) / int(_read(directory / "cpu.cfs_period_us") or 100_000))
+            quotas.append(int(text) / int(read(directory / "cpu.cfs_period_us") or 100_000))
     return min(quotas, default=None)
 
 
 def _memory_limits() -> Iterator[int]:
-    for directory in _control_groups("memory"):
+    for directory in control_groups("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(directory / name)
+            text = read(directory / name)
             if text.isdigit():
                 yield int(text)
 
 
-def _control_groups(controller: str) -> Iterator[Path]:
+def control_groups(controller: str) -> Iterator[Path]:
     """The directories of this process's control groups, from its own up to the root."""
     root = Path("/sys/fs/cgroup")
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
+    for line in read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -111,7 +111,8 @@ def _control_groups(controller: str) -> Iterator[Path]:
                 break
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
+    """The text of a small file, without blanks around it; empty if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:

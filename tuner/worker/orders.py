@@ -23,10 +23,13 @@ class StudyBrief:
         source: Where the user's code is.
         aims: What to optimise, and what to keep to.
         epochs: How many epochs to train at most; None leaves it to the user's code.
-        trial_timeout_seconds: An attempt that runs longer is killed; None for no limit.
+        trial_timeout_seconds: An attempt that runs longer is told to stop, and then killed; None
+            for no limit.
         deterministic: Whether TensorFlow is to use deterministic operations only.
         checkpoint_every: After how many epochs each a trial keeps a checkpoint; None for as often
             as costs little, 0 for never.
+        hang_timeout_seconds: An attempt that reports nothing and computes nothing for longer is
+            ended, once it has written down where it stood; None for no limit.
     """
 
     name: str
@@ -38,6 +41,7 @@ class StudyBrief:
     trial_timeout_seconds: float | None
     deterministic: bool
     checkpoint_every: int | None = None
+    hang_timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

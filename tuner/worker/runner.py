@@ -12,17 +12,25 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ..core.messages import AttemptEnded, Event
+from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
 from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
+from .gpu_usage import GpuUsage
 from .orders import AttemptOrder
+from .usage import Meter
 from .warm_parent import Client, WarmParent, signal_name
+from .watch import MemoryWatch, Watch, ending_grace
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
 """An attempt that was told to stop and has not done so by then is killed."""
+
+LOOK_SECONDS = 1.0
+"""How often attempts are looked at; how thoroughly, their `Watch` decides."""
+
+_TOLD = Halt.LET_GO.cause
 
 
 @dataclass(slots=True)
@@ -30,9 +38,12 @@ class _Run:
     order: AttemptOrder
     channel: Connection[Any, Any]
     client: Client
-    kill_at: float | None
+    timeout_at: float | None
+    kill_at: float | None = None
     halt: Halt | None = None
-    timed_out: bool = False
+    watch: Watch | None = None
+    # Why we end it, of our own accord.
+    ends_as: Ending | None = None
     ending: Ending | None = None
     channel_closed: bool = False
     exit_status: int | None = None
@@ -70,8 +81,13 @@ class AttemptRunner:
         self._lock = threading.RLock()
         self._wake_reader, self._wake_writer = _pipe()
         self._closing = False
+        self._gpu_usage = GpuUsage()
         self._thread = threading.Thread(target=self._watch, name="hptune-attempts", daemon=True)
         self._thread.start()
+        self._look_now = threading.Event()
+        self._memory = MemoryWatch()
+        self._looker = threading.Thread(target=self._look, name="hptune-usage", daemon=True)
+        self._looker.start()
 
     def start(self, order: AttemptOrder) -> None:
         """Start an attempt; whatever becomes of it, `AttemptEnded` follows exactly once."""
@@ -80,8 +96,8 @@ class AttemptRunner:
                 client = self._connected()
                 channel = client.fork(order.attempt, order)
                 timeout = order.brief.trial_timeout_seconds
-                kill_at = None if timeout is None else time.monotonic() + timeout
-                run = self._runs[order.attempt] = _Run(order, channel, client, kill_at)
+                timeout_at = None if timeout is None else time.monotonic() + timeout
+                run = self._runs[order.attempt] = _Run(order, channel, client, timeout_at)
                 if halt := self._stopped_early.get(order.attempt):
                     self._stop(run, halt)
         except (OSError, StudyError) as error:
@@ -102,7 +118,7 @@ class AttemptRunner:
         self._wake()
 
     def _stop(self, run: _Run, halt: Halt) -> None:
-        if run.halt is not None:
+        if run.halt is not None or run.ends_as is not None:
             return
         run.halt = halt
         run.kill_at = time.monotonic() + GRACE_SECONDS
@@ -116,7 +132,9 @@ class AttemptRunner:
                 return
             self._closing = True
         self._wake()
+        self._look_now.set()
         self._thread.join()
+        self._looker.join()
         with self._lock:
             for run in self._runs.values():
                 run.channel.close()
@@ -181,7 +199,8 @@ class AttemptRunner:
         with self._lock:
             client = self._client
             channels = {run.channel: run for run in self._runs.values() if not run.channel_closed}
-            deadlines = [run.kill_at for run in self._runs.values() if run.kill_at is not None]
+            times = [(run.kill_at, run.timeout_at) for run in self._runs.values()]
+            deadlines = [each for both in times for each in both if each is not None]
             is_settled = any(run.exit_status is not None for run in self._runs.values())
         watched: list[Any] = [self._wake_reader, *channels]
         if client is not None:
@@ -195,7 +214,7 @@ class AttemptRunner:
                 self._read(run)
         if client is not None and client.connection in ready:
             self._read_exit(client)
-        self._kill_overdue()
+        self._end_overdue()
         self._settle_ended()
 
     def _read(self, run: _Run) -> None:
@@ -204,11 +223,21 @@ class AttemptRunner:
         except (EOFError, OSError):
             run.channel_closed = True
             return
-        if isinstance(event, AttemptEnded):
+        if isinstance(event, AttemptStarted):
+            run.watch = self._watch_of(run, event.pid)
+        elif isinstance(event, Reported) and run.watch is not None:
+            is_first = run.watch.reported(event.report.step)
+            if is_first:
+                self._look_now.set()
+        if isinstance(event, Measured):
+            if run.watch is not None:
+                run.watch.meter.add(event.usage)
+        elif isinstance(event, AttemptEnded):
             # Told when the process is gone and its devices are free.
             run.ending = event.ending
             # What it does on its way out (an upload, say) must not hold its place for ever.
             run.kill_at = time.monotonic() + GRACE_SECONDS
+            run.timeout_at = None
         else:
             self._listener(event)
 
@@ -223,16 +252,34 @@ class AttemptRunner:
                 run.parent_lost = status is None  # it could not fork
                 run.exit_status = -signal.SIGKILL if status is None else status
 
-    def _kill_overdue(self) -> None:
+    def _end_overdue(self) -> None:
         now = time.monotonic()
         with self._lock:
             for attempt, run in self._runs.items():
+                if run.timeout_at is not None and run.timeout_at <= now:
+                    run.timeout_at = None
+                    seconds = run.order.brief.trial_timeout_seconds or 0.0
+                    reason = f"ran longer than the {seconds:g} s allowed"
+                    self._end_early(run, Ending(Cause.TIMED_OUT, reason=reason), GRACE_SECONDS)
                 if run.kill_at is not None and run.kill_at <= now:
                     run.kill_at = None
-                    run.timed_out = run.halt is None
                     if self._client is not None:
                         with contextlib.suppress(OSError):
                             self._client.kill(attempt)
+
+    def _end_early(self, run: _Run, ending: Ending, seconds: float) -> None:
+        """End an attempt that nobody has told to stop, after so much time to write a checkpoint."""
+        with self._lock:
+            if run.halt is not None or run.ends_as is not None or run.ending is not None:
+                return
+            run.ends_as = ending
+            run.kill_at = time.monotonic() + seconds
+            with contextlib.suppress(OSError):
+                if ending.cause is Cause.HUNG:
+                    run.client.dump_stacks(run.order.attempt)
+                else:
+                    run.channel.send(Halt.LET_GO)
+        self._wake()
 
     def _settle_ended(self) -> None:
         with self._lock:
@@ -245,7 +292,61 @@ class AttemptRunner:
                 del self._runs[run.order.attempt]
                 run.channel.close()
         for run in ended:
-            self._tell(run.order.attempt, run.ending or _ending_of_process(run))
+            if run.watch is not None and (usage := run.watch.meter.usage) is not None:
+                self._listener(Measured(0.0, run.order.attempt, usage))
+            self._tell(run.order.attempt, self._ending_of(run))
+
+    def _ending_of(self, run: _Run) -> Ending:
+        if run.ending is not None and (run.ends_as is None or run.ending.cause is not _TOLD):
+            return run.ending
+        if run.ends_as is not None:
+            return run.ends_as
+        ending = _ending_of_process(run)
+        if run.exit_status == -signal.SIGKILL and ending.cause is Cause.KILLED:
+            held = 0 if run.watch is None else run.watch.meter.memory_bytes
+            if evidence := self._memory.evidence(held):
+                return Ending(Cause.OUT_OF_MEMORY, reason=f"{ending.reason}: {evidence}")
+        return ending
+
+    # --- the thread that measures -----------------------------------------------------------
+
+    def _watch_of(self, run: _Run, pid: int) -> Watch:
+        placement = run.order.placement
+        meter = Meter(
+            pid,
+            placement.gpus,
+            is_shared=placement.gpu_share < 1,
+            gpu_usage=self._gpu_usage,
+        )
+        return Watch(meter, placement, run.order.brief.hang_timeout_seconds, self._gpu_usage)
+
+    def _look(self) -> None:
+        while not self._closing:
+            self._look_now.wait(LOOK_SECONDS)
+            self._look_now.clear()
+            with self._lock:
+                runs = [run for run in self._runs.values() if run.watch is not None]
+            if not runs or self._closing:
+                continue
+            try:
+                self._memory.look()
+                for run in runs:
+                    self._look_at(run)
+            except Exception:
+                logger.exception("An attempt could not be measured; it goes on.")
+
+    def _look_at(self, run: _Run) -> None:
+        if run.watch is None or not run.watch.look():
+            return
+        with self._lock:
+            # Nothing follows the attempt's end.
+            if run.order.attempt not in self._runs:
+                return
+            if (usage := run.watch.meter.news()) is not None:
+                self._listener(Measured(0.0, run.order.attempt, usage))
+        ending = run.watch.judgement(self._memory)
+        if ending is not None:
+            self._end_early(run, ending, ending_grace(ending))
 
     def _tell(self, attempt: AttemptId, ending: Ending) -> None:
         self._listener(AttemptEnded(0.0, attempt, ending))
@@ -260,9 +361,6 @@ def _ending_of_process(run: _Run) -> Ending:
     status = run.exit_status or 0
     if run.halt is not None:
         return Ending(run.halt.cause, reason=f"told to {run.halt}; killed after the grace time")
-    if run.timed_out:
-        seconds = run.order.brief.trial_timeout_seconds or 0.0
-        return Ending(Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed")
     if run.parent_lost:
         return Ending(Cause.WORKER_LOST, reason="the process that it was forked from failed")
     if status >= 0:
@@ -271,8 +369,7 @@ def _ending_of_process(run: _Run) -> Ending:
         )
     name = signal_name(-status)
     if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return Ending(Cause.KILLED, reason=f"its process was killed by {name}{hint}")
+        return Ending(Cause.KILLED, reason=f"its process was killed by {name}")
     return Ending(Cause.EXITED, reason=f"its process crashed with {name}")
 
 

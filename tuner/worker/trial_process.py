@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import errno
 import faulthandler
 import os
 import signal
@@ -21,16 +20,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..core.messages import AttemptEnded, AttemptStarted, Event, ParametersUsed
+from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed
 from ..core.resources import Resources
 from ..core.trial import Cause, Ending
 from ..errors import HptuneError, ModelFileError
 from ..model_file import Found, UserCode, load, user_traceback, without_colours
-from . import isolation
+from . import isolation, symptoms, usage
 from .orders import AttemptOrder, NotFound, ProbeOrder
 
 _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
+
+DUMP_STACKS = signal.SIGRTMIN + 7
+"""Whoever gets this signal writes the stacks of all its threads into its log, and goes on."""
 
 
 def main(order: AttemptOrder | ProbeOrder, channel: Connection[Any, Any]) -> NoReturn:
@@ -79,18 +81,21 @@ def _leave_the_parent() -> None:
 
 
 def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
-    from ..training.checkpoint import NoRoom
+    from ..training.checkpoint import NoRoom, room_needed
     from ..training.context import AttemptStopped, NonFiniteMetric, UnknownMetric
 
     lock = threading.Lock()
+    began = False
 
     def send(event: Event) -> None:
         with lock:
             channel.send(event)
 
     try:
-        order.directory.mkdir(parents=True, exist_ok=True)
-        _write_output_to(order.directory / "log.txt")
+        with room_needed("the trial's log", order.directory):
+            order.directory.mkdir(parents=True, exist_ok=True)
+            _write_output_to(order.directory / "log.txt")
+        began = True
         isolation.be_the_first_to_go()
         isolation.confine(order.placement)
         send(AttemptStarted(0.0, order.attempt, os.getpid()))
@@ -111,11 +116,15 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
         with contextlib.suppress(OSError):
             sys.excepthook(*sys.exc_info())
         # A full disk is the machine's fault, not the configuration's.
-        no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        cause = Cause.EXCEPTION
-        if no_room:
+        if isinstance(error, OSError) and error.errno in symptoms.NO_ROOM:
             cause = Cause.NO_ROOM if _is_full(order.directory) else Cause.WORKER_LOST
+        elif isinstance(error, OSError) and not began:
+            cause = Cause.WORKER_LOST  # its node does not reach the study's directory, say
+        else:
+            cause = symptoms.cause_of(error, has_gpu=bool(order.placement.gpus))
         ending = Ending(cause, reason=_one_line(error), detail=user_traceback(error))
+    if (used := usage.own_usage()) is not None:
+        send(Measured(0.0, order.attempt, used))
     send(AttemptEnded(0.0, order.attempt, ending))
 
 
@@ -211,6 +220,7 @@ def _write_output_to(path: Path) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # os files, no test's
     faulthandler.enable(file=2)
+    faulthandler.register(DUMP_STACKS, file=2, all_threads=True)
 
 
 def _one_line(error: BaseException) -> str:

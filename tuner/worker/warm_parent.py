@@ -177,6 +177,10 @@ class Client:
         """Kill the child, and whatever it started, at once."""
         self.connection.send(("kill", key, None))
 
+    def dump_stacks(self, key: object) -> None:
+        """Let the child write the stacks of all its threads into its log."""
+        self.connection.send(("dump", key, None))
+
     def close(self) -> None:
         """Let go; children that still run are killed."""
         self.connection.close()

@@ -94,10 +94,13 @@ class _Server:
     def _serve(self, client: Connection[Any, Any]) -> None:
         try:
             request, key, order = client.recv()
-            if request == "kill":
+            if request != "fork":
                 for pid, child in self._children.items():
                     if child.client is client and child.key == key:
-                        _kill(pid)
+                        if request == "kill":
+                            _kill(pid)
+                        else:
+                            os.kill(pid, trial_process.DUMP_STACKS)
                 return
             channel = Connection(reduction.recv_handle(client))
         except (EOFError, OSError):

@@ -1,0 +1,301 @@
+"""What attempts use, as it is measured, and what is made of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attempts import Attempts
+
+from tuner.core.resources import Placement
+from tuner.core.trial import Cause, Usage
+from tuner.worker import memory, usage, watch
+from tuner.worker.gpu_usage import GpuUsage
+
+MB = 2**20
+
+
+def python(text: str) -> subprocess.Popen[str]:
+    """A process that says when it is where it should be, and stays there."""
+    code = f"import os, sys, time, mmap\n{text}\nprint('ready', flush=True)\ntime.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def measured(process: subprocess.Popen[str]) -> usage.Sample:
+    found = usage.sample(process.pid)
+    assert found is not None
+    return found
+
+
+def test_what_a_process_has_written_is_its_own(processes: list[subprocess.Popen[str]]) -> None:
+    nothing, held, mapped = (
+        python(text)
+        for text in (
+            "",
+            f"held = bytearray({200 * MB})",
+            "file = mmap.mmap(os.open(sys.executable, 0), 0, prot=1); sum(file[::512])",
+        )
+    )
+    processes += [nothing, held, mapped]
+    base = measured(nothing).memory_bytes
+    assert 190 * MB < measured(held).memory_bytes - base < 210 * MB
+    assert measured(mapped).memory_bytes - base < 2 * MB  # the kernel takes file pages back
+
+
+def test_a_peak_between_two_looks_is_seen(processes: list[subprocess.Popen[str]]) -> None:
+    processes.append(python(f"held = bytearray({200 * MB}); del held"))
+    found = measured(processes[0])
+    assert found.memory_bytes < 100 * MB
+    assert found.peak_memory_bytes > 190 * MB
+
+
+def test_descendants_count_and_what_they_share_counts_once(
+    processes: list[subprocess.Popen[str]],
+) -> None:
+    fork = "held = bytearray(200 << 20)\nfor _ in range(3):\n    if os.fork() == 0:\n        {}"
+    processes.append(python(fork.format("time.sleep(60)")))
+    processes.append(python(fork.format("more = bytearray(50 << 20); time.sleep(60)")))
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and measured(processes[1]).memory_bytes < 340 * MB:
+        time.sleep(0.05)
+    for process, wanted in zip(processes, (200, 350), strict=True):
+        found = measured(process)
+        assert len(found.pids) == 4
+        assert wanted * MB < found.memory_bytes < (wanted + 50) * MB
+        for child in found.pids[1:]:
+            os.kill(child, 9)
+
+
+def test_processor_time_of_all_of_them(processes: list[subprocess.Popen[str]]) -> None:
+    burn = "import subprocess\nt = time.process_time()\nwhile time.process_time() < t + 0.3: pass\n"
+    processes.append(python(burn + f"subprocess.run([sys.executable, '-c', {burn!r}"
+                                   ".replace('import', 'import time;import')])"))  # fmt: skip
+    assert 0.6 <= measured(processes[0]).cpu_seconds < 3.0
+
+
+def test_a_process_that_is_gone() -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert usage.sample(process.pid) is None
+    meter = usage.Meter(process.pid)
+    meter.take()
+    assert meter.usage is None
+
+
+def test_news_is_what_is_worth_telling() -> None:
+    meter = usage.Meter(os.getpid())
+    meter.take()
+    assert meter.news() is None  # not before the first report
+    meter.reported(1)
+    first = meter.news()
+    assert first is not None
+    assert first.seconds_per_step is None
+    meter.reported(3)
+    assert meter.news() is None  # nothing has grown
+    grown = Usage(
+        peak_memory_bytes=int(first.peak_memory_bytes * 1.2), cpu_seconds=0.0, seconds=0.0
+    )
+    meter.add(grown)
+    again = meter.news()
+    assert again is not None
+    assert again.peak_memory_bytes == grown.peak_memory_bytes
+    assert again.cpu_seconds >= first.cpu_seconds
+    assert again.seconds_per_step is not None
+
+
+def test_attempts_are_measured(attempts: Attempts) -> None:
+    result = attempts.run(
+        """
+        import time
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            for step in range(1, 4):
+                trial.report(step, value=0.5)
+                time.sleep(0.1)
+            held = bytearray(300 << 20)
+            del held
+            end = time.process_time() + 0.3
+            while time.process_time() < end:
+                pass
+            return 1.0
+        """,
+    )
+    assert result.ending.cause is Cause.RETURNED
+    last = result.usages[-1]
+    assert 300 * MB < last.peak_memory_bytes < 500 * MB
+    assert 0.3 < last.cpu_seconds < 5
+    assert last.seconds > 0.5
+    assert last.seconds_per_step == pytest.approx(0.1, abs=0.09)
+    assert last.peak_gpu_memory_bytes is None
+
+
+# --- what follows from it ---------------------------------------------------------------------
+
+
+def test_one_that_holds_more_than_granted_ends_where_memory_is_short(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = """
+        import time
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            held = bytearray(200 << 20)
+            trial.report(1, value=0.5)
+            time.sleep(3)
+            return 1.0
+        """
+    granted = Placement("w", (0,), memory_bytes=100 * MB)
+    assert attempts.run(model, placement=granted).ending.cause is Cause.RETURNED
+    monkeypatch.setattr(memory, "free_bytes", lambda: (5 * MB, 100 * MB))
+    ending = attempts.run(model, placement=granted).ending
+    assert ending.cause is Cause.OUT_OF_MEMORY
+    assert "granted were 0.105 GB" in ending.reason
+    enough = Placement("w", (0,), memory_bytes=1000 * MB)
+    assert attempts.run(model, placement=enough).ending.cause is Cause.RETURNED
+
+
+def test_a_kill_by_the_kernel_has_its_evidence(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = """
+        import os, signal
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            trial.report(1, value=0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+    assert attempts.run(model).ending.cause is Cause.KILLED
+    counts = iter(range(1000))
+    monkeypatch.setattr(memory, "kills", lambda: {"memory.events": next(counts)})
+    ending = attempts.run(model).ending
+    assert ending.cause is Cause.OUT_OF_MEMORY
+    assert "killed by SIGKILL: out of memory (oom_kill in memory.events: " in ending.reason
+    monkeypatch.setattr(memory, "kills", dict)
+    monkeypatch.setattr(memory, "free_bytes", lambda: (1, 100 * MB))
+    ending = attempts.run(model).ending
+    assert ending.cause is Cause.OUT_OF_MEMORY
+
+
+def test_one_that_hangs_says_where(attempts: Attempts) -> None:
+    result = attempts.run(
+        """
+        import threading
+
+        def stuck_for_ever():
+            threading.Event().wait()
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            trial.report(1, value=0.5)
+            stuck_for_ever()
+        """,
+        hang_timeout_seconds=1.5,
+    )
+    assert result.ending.cause is Cause.HUNG
+    assert "in stuck_for_ever" in result.log
+
+
+def test_one_that_computes_in_silence_does_not_hang(attempts: Attempts) -> None:
+    result = attempts.run(
+        """
+        import time
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                pass
+            return 1.0
+        """,
+        hang_timeout_seconds=1.5,
+    )
+    assert result.ending.cause is Cause.RETURNED
+
+
+def test_one_whose_time_is_up_leaves_a_checkpoint(attempts: Attempts) -> None:
+    result = attempts.run(
+        """
+        import time
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            while not trial.should_stop():
+                time.sleep(0.02)
+            (trial.checkpoint_dir / "state").write_text("here")
+        """,
+        timeout_seconds=1.0,
+    )
+    assert (result.ending.cause, result.ending.reason) == (
+        Cause.TIMED_OUT,
+        "ran longer than the 1 s allowed",
+    )
+    assert (result.directory / "checkpoint" / "state").exists()
+
+
+def test_the_cost_of_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = usage.Meter(os.getpid())
+    watched = watch.Watch(meter, Placement("w", (0,)), None, GpuUsage())
+    now, resident = [100.0], [100]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time", iter([0.0, 0.02, 1.0, 1.02]).__next__)
+    monkeypatch.setattr(watch, "_resident_bytes", lambda _: resident[0])
+    assert watched.look()
+    now[0] += 4.9  # 20 ms of 5 s are 0.4 % of a core
+    assert not watched.look()
+    resident[0] = 120  # but it grows
+    assert watched.look()
+    now[0] += 5.1
+    resident[0] = 100
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    assert watched.look()
+
+
+# --- GPUs, as nvidia-smi tells of them --------------------------------------------------------
+
+SMI = """#!/bin/sh
+case "$1" in
+--query-gpu=*) printf '0, GPU-a, 3000, 0\\n1, GPU-b, 500, 37\\n' ;;
+--query-compute-apps=*) printf 'GPU-a, 11, 1000\\nGPU-a, 12, 1500\\nGPU-b, 13, [N/A]\\n' ;;
+esac
+"""
+
+
+def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(SMI)
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    gpus = GpuUsage()
+    assert gpus.memory_bytes(["0"], None) == 3000 * MB
+    assert gpus.memory_bytes(["GPU-a"], {11}) == 1000 * MB
+    assert gpus.memory_bytes(["0"], {11, 12, 13}) == 2500 * MB
+    assert gpus.memory_bytes(["0", "1"], None) == 3000 * MB
+    assert gpus.memory_bytes(["1"], {13}) is None
+    assert gpus.memory_bytes(["7"], None) is None
+    assert (gpus.is_busy(["0"]), gpus.is_busy(["0", "GPU-b"])) == (False, True)
+    command.write_text("#!/bin/sh\nexit 9\n")
+    assert gpus.memory_bytes(["0"], None) == 3000 * MB  # it is not asked all the time
+    assert GpuUsage().memory_bytes(["0"], None) is None

@@ -1,0 +1,110 @@
+"""What is used of NVIDIA GPUs: by NVML (`pip install 'hptune[gpu]'`), or else by nvidia-smi."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+SMI_SECONDS = 30.0
+"""nvidia-smi takes up to seconds of processor time, so it is asked this often at most."""
+
+
+class GpuUsage:
+    """Looks at this machine's GPUs; one object serves all attempts of a worker.
+
+    Where neither NVML nor nvidia-smi answers, nothing is known, and nothing is asked again.
+    """
+
+    def __init__(self) -> None:
+        self._nvml = _nvml()
+        self._command = None if self._nvml is not None else shutil.which("nvidia-smi")
+        self._asked: dict[str, tuple[float, list[list[str]]]] = {}
+
+    def memory_bytes(self, gpus: Sequence[str], pids: Collection[int] | None) -> int | None:
+        """The most that is held on one of the GPUs.
+
+        Args:
+            gpus: Their names, as CUDA_VISIBLE_DEVICES takes them: numbers or UUIDs.
+            pids: The processes to count; None for all that is held.
+
+        Returns:
+            Bytes; None if that cannot be seen. (In a container, the driver may know the processes
+            by other numbers.)
+        """
+        held = [self._held(name, pids) for name in gpus]
+        known = [each for each in held if each is not None]
+        return max(known) if known else None
+
+    def is_busy(self, gpus: Sequence[str]) -> bool:
+        """Whether one of the GPUs computes, as far as can be seen."""
+        return any(self._is_busy(name) for name in gpus)
+
+    def _held(self, name: str, pids: Collection[int] | None) -> int | None:
+        if self._nvml is not None:
+            try:
+                handle = _handle(self._nvml, name)
+                if pids is None:
+                    return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+                running = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                used = [each.usedGpuMemory for each in running if each.pid in pids]
+                return sum(used) if used and None not in used else None
+            except self._nvml.NVMLError:
+                return None
+        if pids is None:
+            used = [row[2] for row in self._gpu_rows() if name in row[:2]]
+        else:
+            uuids = {row[1] for row in self._gpu_rows() if name in row[:2]}
+            rows = self._ask("--query-compute-apps=gpu_uuid,pid,used_memory")
+            used = [row[2] for row in rows if row[0] in uuids and int(row[1]) in pids]
+        numbers = [int(each) for each in used if each.isdigit()]
+        return sum(numbers) * 2**20 if numbers else None
+
+    def _is_busy(self, name: str) -> bool:
+        if self._nvml is not None:
+            try:
+                rates = self._nvml.nvmlDeviceGetUtilizationRates(_handle(self._nvml, name))
+                return bool(rates.gpu > 0)
+            except self._nvml.NVMLError:
+                return False
+        return any(row[3] not in ("0", "[N/A]") for row in self._gpu_rows() if name in row[:2])
+
+    def _gpu_rows(self) -> list[list[str]]:
+        return self._ask("--query-gpu=index,uuid,memory.used,utilization.gpu")
+
+    def _ask(self, query: str) -> list[list[str]]:
+        at, rows = self._asked.get(query, (-SMI_SECONDS, []))
+        if self._command is None or time.monotonic() - at < SMI_SECONDS:
+            return rows
+        try:
+            text = subprocess.run(
+                [self._command, query, "--format=csv,noheader,nounits"],
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=True,
+            ).stdout
+        except (OSError, subprocess.SubprocessError):
+            self._command = None
+            return []
+        rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
+        self._asked[query] = (time.monotonic(), rows)
+        return rows
+
+
+def _nvml() -> Any:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no such package, no driver, or one that does not fit
+        return None
+    return pynvml
+
+
+def _handle(nvml: Any, name: str) -> Any:
+    if name.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    return nvml.nvmlDeviceGetHandleByUUID(name.encode())
