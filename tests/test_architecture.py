@@ -25,6 +25,7 @@ ROOMS = (
     "master_lock",
     "study_directory",
     "ledger",
+    "mounts",
     "model_file",
     "training",
     "worker",

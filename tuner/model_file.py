@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import enum
+import errno
+import functools
 import importlib.util
 import inspect
 import linecache
@@ -136,10 +138,16 @@ class StoredData:
         return cls(path)
 
     def __call__(self) -> Any:
-        """Read the data; what is an array is mapped, not copied."""
+        """Read the data; arrays are mapped, and of their pages only those copied that change."""
         import joblib
 
-        return joblib.load(self.path, mmap_mode="r")
+        try:
+            return joblib.load(self.path, mmap_mode="c")
+        except OSError as error:
+            # The kernel does not promise pages of one's own for more than it has memory.
+            if error.errno != errno.ENOMEM:
+                raise
+            return joblib.load(self.path, mmap_mode="r")
 
 
 def check_path(path: Path) -> ObjectiveSource:
@@ -304,15 +312,21 @@ def without_colours(text: str) -> str:
 
 def _trim(shown: traceback.TracebackException) -> None:
     ours = str(Path(__file__).parent)
-    foreign = tuple(_installed_roots())
     others = [f for f in shown.stack if not f.filename.startswith((ours, "<frozen"))]
-    own = [f for f in others if not f.filename.startswith(foreign)]
+    own = [f for f in others if not is_installed(f.filename)]
     shown.stack = traceback.StackSummary.from_list(own or others[-1:])
     for other in (shown.__cause__, shown.__context__):
         if other is not None:
             _trim(other)
 
 
-def _installed_roots() -> set[str]:
+def is_installed(file: str) -> bool:
+    """Whether a file belongs to the standard library, an installed package, or hptune."""
+    return file.startswith(_installed_roots()) or "/site-packages/" in file
+
+
+@functools.cache
+def _installed_roots() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    return {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return (str(Path(__file__).parent), *(paths[name] for name in names))

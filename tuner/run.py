@@ -263,6 +263,7 @@ def _brief(plan: Plan, directory: StudyDirectory, name: str) -> StudyBrief:
         deterministic=settings.seed is not None,
         checkpoint_every=settings.checkpoint_every,
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
+        stage_bytes=settings.stage_bytes,
     )
 
 

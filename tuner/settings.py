@@ -114,6 +114,9 @@ class StudySettings:
             "timeout=prune" or "exception=stop"; see `core.answers`.
         keep_checkpoints: Of how many of the best complete trials the last checkpoint is kept, so
             that more epochs can be given to them.
+        stage: Whether the arrays that `load_data` returns are kept once per node for all trials
+            there: "auto" where they are worth it, taking at most half of the room there is; a
+            number of bytes, to allow that much; "off", and each trial loads its own.
     """
 
     source: ObjectiveSource
@@ -150,6 +153,7 @@ class StudySettings:
     keep_checkpoints: int = 3
     hang_timeout_seconds: float = 600.0
     on_failure: Sequence[str] = ()
+    stage: str | int = "auto"
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -233,6 +237,12 @@ class StudySettings:
         except ValueError as error:
             raise UsageError(f"on_failure: {error}") from error
         check(self.objectives, self.constraints, self.direction)
+        if self.stage not in ("auto", "off") and not (
+            isinstance(self.stage, int) and self.stage >= 0
+        ):
+            raise UsageError(
+                f"stage is {self.stage!r}; allowed are 'auto', 'off' and a number of bytes"
+            )
         if self.executor not in EXECUTORS:
             raise UsageError(
                 f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"
@@ -271,6 +281,13 @@ class StudySettings:
     def repeats(self) -> int:
         """How often each of the best configurations is trained again."""
         return DEFAULT_REPEATS if self.confirm_repeats is None else self.confirm_repeats
+
+    @property
+    def stage_bytes(self) -> int | None:
+        """How much of its data a node may keep; None for half of the room there is, 0 for none."""
+        if isinstance(self.stage, int):
+            return self.stage
+        return 0 if self.stage == "off" else None
 
     @property
     def budget_trials(self) -> int | None:

@@ -70,7 +70,10 @@ class Workforce:
             ModelFileError: It cannot be used.
         """
         settings = self._settings
-        return self._warm.probe(ProbeOrder(settings.source, settings.working_directory))
+        order = ProbeOrder(
+            settings.source, settings.working_directory, stage_bytes=settings.stage_bytes
+        )
+        return self._warm.probe(order)
 
     def shape(self, constants: Mapping[str, object]) -> LocalShape:
         """How cores are shared out, and what a trial holds.

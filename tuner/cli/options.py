@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..core.answers import CAUSES
-from .values import Duration, Size
+from .values import Duration, Size, Stage
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
 study_directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
@@ -117,6 +117,13 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             type=int,
             metavar="N",
             help="So many of the best trials can be given more epochs later.  [default: 3]",
+        ),
+        click.option(
+            "--stage",
+            type=Stage(),
+            metavar="auto|off|SIZE",
+            help="Keep the arrays of load_data once per node for all trials there; SIZE bounds "
+            "them.  [default: auto, half of the room there is]",
         ),
         click.option(
             "--confirm",

@@ -42,3 +42,13 @@ class Size(click.ParamType[int]):
         number, prefix, binary = found.groups()
         power = ["", "k", "m", "g", "t"].index(prefix)
         return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+class Stage(Size):
+    """What a node may keep of the data: "auto", "off", or an amount."""
+
+    name = "stage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The words as they are, an amount in bytes."""
+        return value if value in ("auto", "off") else super().convert(value, param, ctx)

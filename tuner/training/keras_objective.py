@@ -17,6 +17,7 @@ from .checkpoint import NoRoom, room_needed
 from .context import TrialContext, UnknownMetric, as_metrics, unknown_metric_message
 from .measured import measure
 from .recorder import make_recorder
+from .staging import call_load_data
 
 MODEL_FILE = "model.keras"
 WEIGHTS_FILE = "model.weights.h5"
@@ -164,16 +165,7 @@ def load_data(code: UserCode, hp: Any) -> Any:
             "the model file has no load_data(); define load_data() (or load_data(hp)) "
             "returning (train, validation), for example ((x, y), (x_val, y_val))"
         )
-    # `keras.datasets.mnist.load_data(path="mnist.npz")` has a parameter too, but not for us.
-    takes_hp = any(
-        parameter.name == "hp"
-        or (
-            parameter.default is parameter.empty
-            and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        )
-        for parameter in inspect.signature(code.load_data).parameters.values()
-    )
-    return code.load_data(hp) if takes_hp else code.load_data()
+    return call_load_data(code.load_data, hp)
 
 
 def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

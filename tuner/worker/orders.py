@@ -30,6 +30,8 @@ class StudyBrief:
             as costs little, 0 for never.
         hang_timeout_seconds: An attempt that reports nothing and computes nothing for longer is
             ended, once it has written down where it stood; None for no limit.
+        stage_bytes: How much of the data that `load_data` returns a node may keep for all its
+            trials; None for half of the room there is, 0 for nothing.
     """
 
     name: str
@@ -42,6 +44,7 @@ class StudyBrief:
     deterministic: bool
     checkpoint_every: int | None = None
     hang_timeout_seconds: float | None = None
+    stage_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class ProbeOrder:
     working_directory: str
     quiet_seconds: float = 20.0
     """Code that may be training, and has declared nothing new for so long, is not waited for."""
+    stage_bytes: int | None = None
+    """As in the study's brief: what it loads is there for the first trials."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,7 @@ def _is_full(directory: Path) -> bool:
 def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
     from ..training import context, function_objective, keras_objective
     from ..training.randomness import seed_everything
+    from ..training.staging import staged
 
     brief = order.brief
     _settle(brief.working_directory)
@@ -157,7 +158,12 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
     )
     context.enter(trial)
     threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
-    code = load(brief.source)
+    code = staged(
+        load(brief.source),
+        brief.source,
+        limit_bytes=brief.stage_bytes,
+        while_waiting=trial.stop_if_told,
+    )
     isolation.cap_gpu_memory(order.placement)
     seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
     hp = _hyperparameters(order)
@@ -240,8 +246,9 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
     isolation.limit_threads(1)
     try:
         from ..training.probe import find_space
+        from ..training.staging import staged
 
-        code = load(order.source)
+        code = staged(load(order.source), order.source, limit_bytes=order.stage_bytes)
         nothing = Found(code.objective is None, space=(), constants=_plain_constants(code))
         # Sent at once: the code may crash, or train for hours, after its declarations.
         find_space(code, nothing, tell=channel.send)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model_file import ObjectiveSource, SourceKind, load
+from ..training import staging
 from ..training.hyperparameters import import_keras_tuner
 from . import trial_process
 
@@ -82,6 +83,7 @@ class _Server:
         if not os.read(self._owner, 4096):
             for pid in self._children:
                 _kill(pid)
+            staging.leave()
             # An owner that was killed could not do it.
             shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(0)
@@ -213,7 +215,9 @@ def main(address: str, source_kind: str, source_path: str) -> None:
     ready = os.dup(1)
     os.dup2(2, 1)
     server = _Server(address, owner)
-    _preload(ObjectiveSource(SourceKind(source_kind), source_path) if source_path else None)
+    source = ObjectiveSource(SourceKind(source_kind), source_path) if source_path else None
+    _preload(source)
+    staging.join(Path(address).with_name("life"), source)
     # The children share these pages until somebody writes to them; the collector would.
     gc.collect()
     gc.freeze()

@@ -1,0 +1,56 @@
+"""Whole studies whose trials share their data."""
+
+from __future__ import annotations
+
+from real_runs import Hptune, trials, wait_for
+
+MODEL = """
+import pathlib
+import keras
+import numpy as np
+
+def build_model(hp):
+    model = keras.Sequential([keras.Input((50,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(hp.Float("rate", 1e-5, 1e-3)), "mse")
+    return model
+
+def load_data():
+    with open("calls", "a") as calls:
+        calls.write(".")
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(8000, 50)).astype("float32")
+    y = x[:, :1].copy()
+    return (x[1000:], y[1000:]), (x[:1000], y[:1000])
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    x *= 0.5  # of no matter to others
+    return model.fit(x, y, validation_data=validation, epochs=epochs, callbacks=callbacks)
+"""
+
+
+def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune) -> None:
+    model = hptune.file("model.py", MODEL)
+    results = {}
+    for stage, expected in (("off", 4), ("auto", 1)):
+        (hptune.directory / "calls").unlink(missing_ok=True)
+        ended = hptune(
+            *("run", model, "--trials", 3, "--epochs", 1, "--seed", 1, "--executor", "joblib"),
+            *("--search", "random", "--stage", stage, "--study", hptune.study(stage)),
+        )
+        assert ended.code == 0, ended.err
+        results[stage] = [trial["value"] for trial in trials(hptune.study(stage))]
+        # Once more than there are trials: the first one reads the search space.
+        assert len((hptune.directory / "calls").read_text()) == expected
+    assert results["off"] == results["auto"]
+    hptune.assert_nothing_left()
+
+
+def test_a_killed_master_leaves_nothing_staged(hptune: Hptune) -> None:
+    hptune.file("model.py", MODEL)
+    started = hptune.start(
+        *("run", "model.py", "--trials", 50, "--executor", "joblib", "--study", hptune.study())
+    )
+    wait_for(lambda: list(hptune.temporary.glob("hptune-staged-*/*/0/*.npy")), "the data")
+    started.kill()
+    hptune.assert_nothing_left()

@@ -1,0 +1,73 @@
+"""Which file system a path lies on, by what the kernel says of its mounts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+NETWORK = {
+    "nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "cifs", "smb3", "smbfs", "afs",
+    "orangefs", "panfs", "wekafs", "9p", "virtiofs",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.beegfs", "fuse.juicefs",
+}  # fmt: skip
+"""Kinds whose files are read over a network, or by another machine at any rate."""
+
+MEMORY = {"tmpfs", "ramfs", "hugetlbfs"}
+"""Kinds whose files take memory for as long as they are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file system and where it is mounted.
+
+    Attributes:
+        point: The directory that it is mounted on.
+        kind: The kernel's name of its kind, such as "ext4" or "lustre"; "unknown" if it says none.
+        options: Its mount options.
+    """
+
+    point: str
+    kind: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def is_network(self) -> bool:
+        """Whether its files come over a network."""
+        return self.kind in NETWORK
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether its files take memory."""
+        return self.kind in MEMORY
+
+
+def mount_of(path: Path, table: Path = Path("/proc/self/mountinfo")) -> Mount:
+    """The mount that a path (or the nearest parent that is there) lies on."""
+    real = path.resolve()
+    try:
+        lines = table.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    found = Mount("/", "unknown")
+    for line in lines:
+        mount = _read(line)
+        # The later of two mounts on one point hides the earlier one.
+        if mount is not None and real.is_relative_to(mount.point):
+            found = mount if len(mount.point) >= len(found.point) else found
+    return found
+
+
+def _read(line: str) -> Mount | None:
+    r"""A line of mountinfo, see proc_pid_mountinfo(5).
+
+    >>> _read("36 35 98:0 / /my\\040data rw,noatime shared:1 - ext4 /dev/sda1 rw,errors=continue")
+    Mount(point='/my data', kind='ext4', options=('rw', 'noatime', 'errors=continue'))
+    """
+    before, separator, after = line.partition(" - ")
+    fields, rest = before.split(), after.split()
+    if not separator or len(fields) < 6 or not rest:
+        return None
+    # A blank in a name is written as its octal number.
+    point = fields[4].encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
+    options = [*fields[5].split(","), *(rest[2].split(",") if len(rest) > 2 else ())]
+    return Mount(point, rest[0], tuple(dict.fromkeys(options)))
