@@ -1,0 +1,110 @@
+"""What sharing the data saves: trials of 1 GB each, with `--stage auto` and `--stage off`.
+
+    .venv/bin/python benchmarks/data_staging.py [--backend jax] [--gigabytes 1] [--trials 4]
+
+`load_data` makes one gigabyte of float32 numbers, which takes seconds. Four trials (two at a
+time) train a tiny model on it for one epoch. Shown are the seconds of the whole run, how often
+`load_data` was called, and the most memory that the run's processes held at one instant: private
+pages, and each shared one counted once (the sum of their PSS, read four times a second).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+HPTUNE = Path(sys.executable).with_name("hptune")
+MARK = "HPTUNE_BENCHMARK_MARK"
+MODEL = """
+import keras
+import numpy as np
+
+ROWS = {rows}
+
+def build_model(hp):
+    model = keras.Sequential([keras.Input((1000,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(hp.Float("rate", 1e-6, 1e-4)), "mse")
+    return model
+
+def load_data():
+    with open("calls", "a") as calls:
+        calls.write(".")
+    x = np.random.default_rng(0).random((ROWS, 1000), dtype="float32")
+    y = x[:, :1].copy()
+    split = ROWS // 10
+    return (x[split:], y[split:]), (x[:split], y[:split])
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    return model.fit(x, y, validation_data=validation, epochs=epochs, callbacks=callbacks,
+                     batch_size=1024)
+"""
+
+
+def processes(mark: str) -> list[Path]:
+    """The run's processes, wherever they went."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append(entry)
+    return found
+
+
+def held_bytes(mark: str) -> int:
+    """What they hold together, shared pages counted once."""
+    total = 0
+    for entry in processes(mark):
+        with contextlib.suppress(OSError):
+            for line in (entry / "smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
+def run(stage: str, options: argparse.Namespace) -> tuple[float, int, int]:
+    """Seconds, calls of load_data, and the most bytes held."""
+    with tempfile.TemporaryDirectory(dir=options.directory) as folder:
+        model = Path(folder, "model.py")
+        rows = int(options.gigabytes * 250_000)
+        model.write_text(textwrap.dedent(MODEL.format(rows=rows)))
+        mark = uuid.uuid4().hex
+        environment = {**os.environ, MARK: mark, "KERAS_BACKEND": options.backend}
+        command = [HPTUNE, "run", "model.py", "--trials", str(options.trials), "--epochs", "1"]
+        command += ["--search", "random", "--seed", "1", "--stage", stage, "--study", "study", "-q"]
+        began, most = time.monotonic(), 0
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            most = max(most, held_bytes(mark))
+            time.sleep(0.25)
+        if process.returncode:
+            raise SystemExit(f"hptune ended with {process.returncode}")
+        return time.monotonic() - began, len(Path(folder, "calls").read_text()), most
+
+
+def main() -> None:
+    """Run both, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--backend", default="tensorflow")
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--trials", type=int, default=4)
+    parser.add_argument("--directory", default=None, help="where the runs lie")
+    options = parser.parse_args()
+    print(f"{options.backend}, {options.gigabytes:g} GB, {options.trials} trials; load average "
+          f"{os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(f"{'--stage':8} {'seconds':>8} {'calls':>6} {'GB held':>8}")
+    for stage in ("off", "auto"):
+        seconds, calls, most = run(stage, options)
+        print(f"{stage:8} {seconds:8.1f} {calls:6} {most / 1e9:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
