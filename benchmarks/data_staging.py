@@ -78,7 +78,7 @@ def run(stage: str, options: argparse.Namespace) -> tuple[float, int, int]:
         model.write_text(textwrap.dedent(MODEL.format(rows=rows)))
         mark = uuid.uuid4().hex
         environment = {**os.environ, MARK: mark, "KERAS_BACKEND": options.backend}
-        command = [HPTUNE, "run", "model.py", "--trials", str(options.trials), "--epochs", "1"]
+        command = [str(HPTUNE), "run", "model.py", "--trials", str(options.trials), "--epochs", "1"]
         command += ["--search", "random", "--seed", "1", "--stage", stage, "--study", "study", "-q"]
         began, most = time.monotonic(), 0
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
