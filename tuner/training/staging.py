@@ -39,8 +39,11 @@ LEAST_BYTES = 1_000_000
 LEAST_MAPPED_BYTES = 65_536
 """Arrays below this are kept with the structure that they are in."""
 
-WAIT_SECONDS = 1800.0
-"""For so long a trial waits for another one's `load_data`, before it calls its own."""
+WAIT_SECONDS = 300.0
+"""For so long a trial waits for another one's `load_data`, before it calls its own.
+
+Less than `--hang-timeout`: who waits computes nothing.
+"""
 
 logger = logging.getLogger(__name__)
 
