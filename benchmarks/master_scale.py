@@ -140,6 +140,9 @@ class Onlooker:
     def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
         pass
 
+    def note(self, line: str) -> None:
+        pass
+
 
 def curve(params: Params, seed: int) -> Curve:
     """Three epochs towards an accuracy of the configuration's own."""

@@ -29,6 +29,7 @@ ROOMS = (
     "model_file",
     "training",
     "worker",
+    "meeting_point",
     "executors",
     "reporting",
     "study_files",
@@ -214,9 +215,14 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
     assert named(rule) == []
 
 
-def test_dask_is_known_to_two_modules() -> None:
+def test_dask_is_known_to_those_who_need_it() -> None:
     users = {each.importer for each in ALL if each.top in ("distributed", "dask")}
-    assert users == {"tuner.executors.dask_executor", "tuner.worker.agent"}
+    assert users == {
+        "tuner.executors.dask_executor",
+        "tuner.meeting_point",
+        "tuner.worker.agent",
+        "tuner.worker.joining",
+    }
 
 
 def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:

@@ -72,6 +72,9 @@ class Watched:
         self.idle_while_work_waits = 0.0
         self._idle_since: float | None = None
 
+    def note(self, line: str) -> None:
+        pass
+
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:

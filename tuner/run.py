@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from .plan import Past, Plan, check_changes, check_request, plan_resume, plan_st
 from .pruners import make_pruner
 from .reporting.progress import Progress, RunHeader
 from .settings import StudySettings
-from .study_directory import StudyDirectory, storage_full, study_exists
+from .study_directory import StudyDirectory, storage_errors, storage_full, study_exists
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker
 from .worker.orders import StudyBrief
+from .worker.sight import Sight, prepare
 from .workforce import Workforce
 
 
@@ -150,7 +151,7 @@ def resume(
     with directory.acquire() as lock, Ledger.open(directory) as ledger:
         facts = ledger.facts
         stored = StudySettings.from_json(facts["settings"]).found_in(directory.path)
-        settings = replace(stored, **changes)
+        settings = stored.changed(changes)
         if settings.source.kind is SourceKind.FILE and not Path(settings.source.path).exists():
             raise ModelFileError(
                 f"The model file {settings.source.path} is gone. If it was moved, say where it is: "
@@ -194,7 +195,7 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> Past:
 
 def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
     settings, clock, directory = plan.settings, workers.clock, home.directory
-    executor = workers.executor(plan.shape)
+    executor = workers.executor(plan.shape, _sight(settings, home, workers))
     files = StudyFiles(directory, plan.aims, keep_checkpoints=settings.keep_checkpoints > 0)
     files.sweep(_over(engine), engine.able_to_go_on)
     requests = Requests(
@@ -248,6 +249,13 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         watch.progress.stop()
     _raise_verdict(finish, directory)
     return RunResult(finish, engine.active_seconds)
+
+
+def _sight(settings: StudySettings, home: _Home, workers: Workforce) -> Sight | None:
+    if workers.is_local:
+        return None
+    with storage_errors(home.directory.path):
+        return prepare(home.directory.path, home.lock.owner.token, settings.source)
 
 
 def _brief(plan: Plan, directory: StudyDirectory, name: str) -> StudyBrief:

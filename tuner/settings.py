@@ -103,6 +103,8 @@ class StudySettings:
         gpus_per_trial: GPUs of a trial; None for one where a worker has any.
         memory_per_trial_bytes: Host memory of a trial; 0 if it is not counted.
         executor: "dask" or "joblib".
+        connect: The address of the Dask scheduler whose workers to use, or the path of its
+            scheduler file; empty or "none" for workers on this machine.
         max_failures: The study stops when more trials than this failed.
         same_failure_limit: The study stops when so many first trials failed the same way; 0 for
             never.
@@ -147,6 +149,7 @@ class StudySettings:
     gpus_per_trial: int | None = None
     memory_per_trial_bytes: int = 0
     executor: str = "dask"
+    connect: str = ""
     max_failures: int | None = None
     same_failure_limit: int = 3
     checkpoint_every: int | None = None
@@ -247,6 +250,37 @@ class StudySettings:
             raise UsageError(
                 f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"
             )
+
+        if self.connect == "none":
+            object.__setattr__(self, "connect", "")
+        elif self.connect:
+            self._check_connect()
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """These settings with some changed; asking for other workers takes back the former wish."""
+        changes = dict(changes)
+        if changes.get("connect"):
+            changes.setdefault("workers", None)
+            changes.setdefault("executor", "dask")
+        elif changes.get("workers"):
+            changes.setdefault("connect", "")
+        return replace(self, **changes)
+
+    def _check_connect(self) -> None:
+        if "://" not in self.connect and Path(self.connect).suffix != ".json":
+            raise UsageError(
+                f"connect is {self.connect!r}; allowed are an address such as tcp://node1:8786, "
+                "as `hptune scheduler` prints it, or its scheduler file (.json)"
+            )
+        if "://" not in self.connect:
+            object.__setattr__(self, "connect", str(Path(self.connect).absolute()))
+        for name, given in (("workers", self.workers), ("executor", self.executor == "joblib")):
+            if given:
+                raise UsageError(
+                    f"{name} is {getattr(self, name)!r} with connect {self.connect!r}: the one "
+                    "asks for workers on this machine, the other for those at a scheduler; give "
+                    "one of them"
+                )
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for the ledger."""

@@ -66,11 +66,11 @@ class Tuner:
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
         settings: Further settings, named and described in `tuner.settings.StudySettings`:
-            `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`, `executor`,
-            `timeout_seconds`, `trial_timeout_seconds`, `max_failures`, `same_failure_limit`,
-            `grid_resolution`, `surrogate`, `confirm`, `confirm_repeats`, `pruner`,
-            `reduction_factor`, `min_epochs`, `brackets`, `pruner_mode`, `start_points`,
-            `warm_start`, `priors`.
+            `connect`, `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`,
+            `executor`, `timeout_seconds`, `trial_timeout_seconds`, `max_failures`,
+            `same_failure_limit`, `grid_resolution`, `surrogate`, `confirm`, `confirm_repeats`,
+            `pruner`, `reduction_factor`, `min_epochs`, `brackets`, `pruner_mode`,
+            `start_points`, `warm_start`, `priors`.
 
     Raises:
         UsageError: A setting makes no sense.

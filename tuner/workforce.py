@@ -3,19 +3,82 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from .core.clock import SystemClock
 from .core.resources import Capacity
+from .errors import StudyError, UsageError
 from .executors.base import Executor
 from .model_file import Found
 from .settings import LocalShape, StudySettings, resolve_shape, worker_cores
 from .worker import devices
 from .worker.orders import ProbeOrder
+from .worker.sight import Sight
 from .worker.warm_parent import WarmParent
+
+
+class Cluster(Protocol):
+    """Where a run's workers come from if not from this machine: they join a Dask scheduler.
+
+    `Meeting` is one that others keep; one that starts its own workers (in Slurm jobs, say) is
+    asked for them by `scale_to`.
+    """
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address, such as `tcp://node1:8786`."""
+
+    def describe(self) -> str:
+        """Where the trials run, in words: "on the workers at tcp://node1:8786"."""
+
+    def scale_to(self, trials: int) -> None:
+        """See that so many trials can run at once, as far as that is possible; returns at once."""
+
+    def close(self) -> None:
+        """End what it started; may be repeated."""
+
+
+class Meeting:
+    """The workers that joined a scheduler, or will: `hptune worker`, `dask worker` or others.
+
+    Args:
+        meeting: The scheduler's address, or the path of the file that it wrote it to.
+
+    Raises:
+        StudyError: The file does not tell an address.
+    """
+
+    def __init__(self, meeting: str) -> None:
+        self._address = meeting
+        if "://" in meeting:
+            return
+        try:
+            self._address = str(json.loads(Path(meeting).read_text(encoding="utf-8"))["address"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StudyError(
+                f"{meeting} tells no scheduler's address ({error}). `hptune scheduler "
+                "--scheduler-file FILE` writes one, and removes it in the end."
+            ) from error
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address."""
+        return self._address
+
+    def describe(self) -> str:
+        """Where the trials run, in words."""
+        return f"on the workers at {self._address}"
+
+    def scale_to(self, trials: int) -> None:
+        """Workers come and go as they like."""
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 class Workforce:
@@ -27,14 +90,23 @@ class Workforce:
 
     Args:
         settings: What the user asked for.
-        client: A `distributed.Client` whose workers to use; None to start workers here.
+        client: A `distributed.Client` whose workers to use; None for those at
+            `settings.connect`, or to start workers here.
+        cluster: Where the workers come from instead.
     """
 
-    def __init__(self, settings: StudySettings, client: Any = None) -> None:
+    def __init__(
+        self, settings: StudySettings, client: Any = None, *, cluster: Cluster | None = None
+    ) -> None:
         self.name = f"hptune-{uuid.uuid4().hex[:12]}"
         self.clock = SystemClock()
         self._settings = settings
+        if client is not None and settings.connect:
+            raise UsageError("both client and connect are given; give one of them")
+        if cluster is None and settings.connect:
+            cluster = Meeting(settings.connect)
         self._client = client
+        self._cluster = cluster
         self._machine = devices.capacity()
         # What can be seen to be wrong is said before seconds are spent on reading the model.
         self.shape({})
@@ -46,7 +118,10 @@ class Workforce:
             # First of all, since importing a framework takes seconds; all else goes on meanwhile.
             self._warm = WarmParent(self._settings.source)
             stack.callback(self._warm.close)
-            if self._settings.executor == "dask":
+            if self._cluster is not None:
+                stack.callback(self._cluster.close)
+                self._client = self._connected(self._cluster, stack)
+            if self.is_local and self._settings.executor == "dask":
                 self._executor = self._opened(self._make_dask(), stack)
             self._stack = stack.pop_all()
         return self
@@ -75,13 +150,18 @@ class Workforce:
         )
         return self._warm.probe(order)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all workers are processes that this run starts on this machine."""
+        return self._client is None and self._cluster is None
+
     def shape(self, constants: Mapping[str, object]) -> LocalShape:
         """How cores are shared out, and what a trial holds.
 
         Raises:
             UsageError: This machine can never hold such a trial.
         """
-        if self._client is None:
+        if self.is_local:
             return resolve_shape(self._settings, constants, self._machine)
         # The workers may be larger than this machine; a trial that fits none of them waits.
         anything = Capacity(cpus=tuple(range(1_000_000)))
@@ -89,20 +169,28 @@ class Workforce:
 
     def at_once(self, shape: LocalShape) -> int:
         """How many trials run at once, as far as is known now; 0 where there is no worker yet."""
-        if self._client is None:
+        if self.is_local:
             return shape.at_once
         cores: Mapping[str, int] = self._client.nthreads()
         return sum(count // shape.resources.cpus for count in cores.values())
 
-    def executor(self, shape: LocalShape) -> Executor:
-        """The open executor."""
+    def executor(self, shape: LocalShape, sight: Sight | None) -> Executor:
+        """The open executor.
+
+        Args:
+            shape: How this machine's cores are shared out.
+            sight: What workers elsewhere must see of the study; None if there are none.
+        """
         if self._executor is None:
-            self._executor = self._opened(self._make_joblib(shape), self._stack)
+            make = self._make_joblib(shape) if self.is_local else self._make_dask(sight)
+            self._executor = self._opened(make, self._stack)
         return self._executor
 
     def words(self, shape: LocalShape) -> str:
         """How much runs at once, in words."""
         cpus = shape.resources.cpus
+        if self._cluster is not None:
+            return self._cluster.describe()
         if self._client is not None:
             return f"on the Dask cluster at {self._client.scheduler_info()['address']}"
         count = shape.at_once
@@ -112,7 +200,14 @@ class Workforce:
         shared = f", sharing the {there} there are" if count * cpus > there else ""
         return f"{trials} at once on this machine, {cores} each{shared} ({self._settings.executor})"
 
-    def _make_dask(self) -> Executor:
+    def _connected(self, cluster: Cluster, stack: contextlib.ExitStack) -> Any:
+        from .executors.dask_executor import connect
+
+        client = connect(cluster.address, name=self.name)
+        stack.callback(client.close)
+        return client
+
+    def _make_dask(self, sight: Sight | None = None) -> Executor:
         from .executors.dask_executor import DaskExecutor
 
         return DaskExecutor(
@@ -122,6 +217,7 @@ class Workforce:
             cores=worker_cores(self._settings.workers, self._machine.cpus),
             client=self._client,
             warm_address=self._warm.address,
+            sight=sight,
         )
 
     def _make_joblib(self, shape: LocalShape) -> Executor:

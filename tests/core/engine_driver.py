@@ -29,6 +29,7 @@ from tuner.core.messages import (
     Tell,
     Verdict,
     WorkerJoined,
+    WorkerLeaving,
     WorkerLeft,
 )
 from tuner.core.pruner import PrunerSettings
@@ -77,6 +78,7 @@ class EngineDriver:
         engine: The engine.
         story: Every event with the commands that it was answered with.
         workers: The workers there are.
+        leaving: Those that were about to leave.
         running: What attempts that were started and are not over hold.
         over: The attempts that are over.
         starts: The latest start of every trial.
@@ -88,6 +90,7 @@ class EngineDriver:
         self.engine = Engine(make_pruner)
         self.story: list[tuple[Event, list[Command]]] = []
         self.workers: dict[str, Capacity] = {}
+        self.leaving: set[str] = set()
         self.running: dict[AttemptId, Placement] = {}
         self.over: list[AttemptId] = []
         self.starts: dict[int, Start] = {}
@@ -136,6 +139,7 @@ class EngineDriver:
             answers=answers,
         )
         self.workers.clear()
+        self.leaving.clear()
         self.over.extend(self.running)
         self.running.clear()
         self.ask = self.finish = None
@@ -149,6 +153,10 @@ class EngineDriver:
     def join_with(self, worker: str, capacity: Capacity) -> list[Command]:
         self.workers[worker] = capacity
         return self.feed(WorkerJoined(self.at, worker, f"node of {worker}", capacity))
+
+    def about_to_leave(self, worker: str = "w") -> list[Command]:
+        self.leaving.add(worker)
+        return self.feed(WorkerLeaving(self.at, worker, "SIGTERM"))
 
     def leave(self, worker: str = "w", reason: str = "gone") -> list[Command]:
         self.workers.pop(worker, None)
@@ -231,6 +239,7 @@ class EngineDriver:
                 assert name not in self.running, f"{name} is started twice"
                 assert name not in self.over, f"{name} is started again"
                 assert placement.worker in self.workers, f"{command} on an unknown worker"
+                assert placement.worker not in self.leaving, f"{command} on one about to leave"
                 before = self.starts.get(name.trial)
                 expected = 0 if before is None else before.attempt.number + 1
                 assert name.number == expected, f"{name} follows {before}"

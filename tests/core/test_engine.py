@@ -8,6 +8,7 @@ from engine_driver import SEED, EngineDriver, returned, states
 from tuner.core.engine import Engine
 from tuner.core.messages import (
     Ask,
+    AttemptWaits,
     Finish,
     GrowSpace,
     KeepBest,
@@ -17,6 +18,7 @@ from tuner.core.messages import (
     Tell,
     Verdict,
     WorkerJoined,
+    WorkerRefused,
 )
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
@@ -288,7 +290,7 @@ def test_a_space_that_grew_is_no_longer_exhausted(driver: EngineDriver) -> None:
 
 def test_the_picture_says_why_nothing_runs(driver: EngineDriver) -> None:
     driver.open(trials=1, resources=Resources(cpus=2, gpus=1))
-    assert driver.engine.picture.notice == "waiting for the first worker"
+    assert driver.engine.picture.notice == "waiting for a worker"
     driver.join("small", cores=8)
     assert "no worker can hold a trial of 2 cores and 1 GPUs" in driver.engine.picture.notice
     driver.join("large", cores=2, gpus=1)
@@ -305,6 +307,38 @@ def test_the_picture_shows_what_runs(driver: EngineDriver) -> None:
     assert (one.latest.step, one.attempt.node, two.latest) == (2, "node of w", None)
     assert (picture.workers, picture.cpus, picture.cpus_held) == (1, 2, 2)
     assert picture.counts == {TrialState.RUNNING: 2}
+
+
+def test_a_worker_that_was_refused_is_named_while_there_is_no_other(driver: EngineDriver) -> None:
+    driver.open(trials=1)
+    driver.feed(WorkerRefused(driver.at, "w", "node7", "it has hptune 0.0.9, the master 0.1.0"))
+    notice = driver.engine.picture.notice
+    assert notice == (
+        "waiting for a worker; node7 was refused: it has hptune 0.0.9, the master 0.1.0"
+    )
+    driver.join("other")
+    assert driver.engine.picture.notice == ""
+
+
+def test_an_attempt_that_waits_at_its_worker_says_for_what_until_it_starts(
+    driver: EngineDriver,
+) -> None:
+    driver.go(1)
+    driver.feed(AttemptWaits(driver.at, FIRST, "waits for core 0"))
+    assert driver.engine.picture.running[0].attempt.reason == "waits for core 0"
+    driver.started(FIRST)
+    assert driver.engine.picture.running[0].attempt.reason == ""
+
+
+def test_a_worker_that_is_about_to_leave_gets_no_more_attempts(driver: EngineDriver) -> None:
+    driver.go(3, cores=2)
+    assert driver.about_to_leave("w") == []
+    released = Ending(Cause.RELEASED, reason="told to release")
+    driver.end(FIRST, released)
+    assert driver.running.keys() == {AttemptId(1, 0)}
+    driver.join("other")
+    assert driver.running[AttemptId(0, 1)].worker == "other", "it goes on elsewhere"
+    assert driver.engine.picture.counts[TrialState.RUNNING] == 2
 
 
 # --- what cannot be -------------------------------------------------------------------------

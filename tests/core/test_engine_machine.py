@@ -116,6 +116,11 @@ class EngineMachine(RuleBasedStateMachine):
     def worker_leaves(self, data: st.DataObject) -> None:
         self.driver.leave(data.draw(st.sampled_from([*self.driver.workers])))
 
+    @precondition(lambda self: self.driver.workers)
+    @rule(data=st.data())
+    def worker_is_about_to_leave(self, data: st.DataObject) -> None:
+        self.driver.about_to_leave(data.draw(st.sampled_from([*self.driver.workers])))
+
     @rule()
     def an_unknown_worker_leaves(self) -> None:
         assert self.driver.leave("never seen") == []

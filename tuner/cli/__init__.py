@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..errors import HptuneError, UsageError
+from .joining import scheduler, worker
 from .output import INTERRUPTED, show_error
 from .reading import best, export, replay, status
 from .running import resume, run, stop
@@ -42,5 +43,5 @@ def main() -> None:
     """
 
 
-for _command in (run, resume, stop, status, best, export, replay):
+for _command in (run, resume, stop, status, best, export, replay, scheduler, worker):
     main.add_command(_command)

@@ -92,6 +92,12 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Workers on this machine, sharing its cores; each then runs one trial at a time "
             "unless --cpus-per-trial is given.  [default: one, with a trial on each core]",
         ),
+        click.option(
+            "--connect",
+            metavar="ADDRESS",
+            help="Use the workers that join the scheduler there (see `hptune scheduler`): its "
+            "address, its scheduler file, or `none` for workers on this machine.",
+        ),
         click.option("--cpus-per-trial", type=int, metavar="N", help="CPU cores of a trial."),
         click.option(
             "--gpus-per-trial",

@@ -40,6 +40,7 @@ from .course import Course
 from .messages import (
     AttemptEnded,
     AttemptStarted,
+    AttemptWaits,
     Command,
     Event,
     Finish,
@@ -53,7 +54,9 @@ from .messages import (
     Suggested,
     Verdict,
     WorkerJoined,
+    WorkerLeaving,
     WorkerLeft,
+    WorkerRefused,
 )
 from .picture import RunningAttempt, StudyPicture
 from .placement import Places
@@ -83,6 +86,7 @@ class Engine:
         self._known_course: Course | None = None
         self._places = Places(Resources())
         self._asking = Asking()
+        self._refused = ""
         self._ending: Finish | None = None
         self._finished = False
         self._latest_at = 0.0
@@ -106,13 +110,22 @@ class Engine:
                 if worker in self._places:
                     raise InvalidTransition(f"worker {worker} joined twice")
                 self._places.add(worker, node, capacity)
+            case WorkerRefused(node=node, reason=reason):
+                self._refused = f"{node} was refused: {reason}"
+            case WorkerLeaving(worker=worker):
+                self._places.retire(worker)
             case WorkerLeft():
                 self._worker_left(event, commands)
             case Suggested():
                 self._suggested(event, commands)
+            case AttemptWaits(attempt=name, reason=reason):
+                record = self._records.running.get(name)
+                if record is not None and record.attempt.started_at is None:
+                    self._records.put_attempt(record, replace(record.attempt, reason=reason))
             case AttemptStarted(at=at, attempt=name):
                 if record := self._records.running.get(name):
-                    self._records.put_attempt(record, replace(record.attempt, started_at=at))
+                    started = replace(record.attempt, started_at=at, reason="")
+                    self._records.put_attempt(record, started)
             case Reported(attempt=name, report=report):
                 if name in self._records.running:
                     self._course.report(name, report, commands)
@@ -146,6 +159,7 @@ class Engine:
         self._asking = Asking(
             event.trials, ask_ahead=event.ask_ahead, searched=self._asking.searched
         )
+        self._refused = ""
         self._ending = None
         self._finished = False
 
@@ -331,7 +345,7 @@ class Engine:
         if self._records.running or self._finished:
             return ""
         if not len(self._places):
-            return "waiting for the first worker"
+            return "; ".join(filter(None, ("waiting for a worker", self._refused)))
         wanted = self._course.opened.resources
         if not self._places.could_ever_hold_one():
             gpus = f" and {wanted.gpus} GPUs" if wanted.gpus else ""

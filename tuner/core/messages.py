@@ -67,6 +67,25 @@ class WorkerJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerRefused:
+    """A worker that wanted to join cannot take this study's attempts; says why."""
+
+    at: float
+    worker: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeaving:
+    """A worker is about to go: it takes no more attempts, and releases those that it has."""
+
+    at: float
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLeft:
     """A worker is gone, and every attempt on it with it."""
 
@@ -83,6 +102,15 @@ class Suggested:
     first_number: int
     suggestions: tuple[Suggestion, ...]
     exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptWaits:
+    """The attempt waits at its worker until what it is to hold is free there; says for what."""
+
+    at: float
+    attempt: AttemptId
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +192,11 @@ class StopRequested:
 Event = (
     StudyOpened
     | WorkerJoined
+    | WorkerRefused
+    | WorkerLeaving
     | WorkerLeft
     | Suggested
+    | AttemptWaits
     | AttemptStarted
     | ParametersUsed
     | Reported

@@ -19,9 +19,12 @@ class _Worker:
     gpus: list[str]
     memory_bytes: int
     is_listed: bool = False
+    is_retired: bool = False
 
     def rooms(self, wanted: Resources) -> int:
         """How many attempts of this size fit into what is free."""
+        if self.is_retired:
+            return 0
         rooms = len(self.cpus) // wanted.cpus
         gpus = self.gpus_for(wanted)
         if gpus:
@@ -93,6 +96,11 @@ class Places:
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
         self._list(worker, record)
+
+    def retire(self, worker: str) -> None:
+        """A worker is about to leave: what is free on it is not given away any more."""
+        if record := self._workers.get(worker):
+            record.is_retired = True
 
     def remove(self, worker: str) -> None:
         """A worker left; what was held on it is gone with it."""

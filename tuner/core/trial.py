@@ -86,6 +86,8 @@ class Halt(enum.StrEnum):
     """The trial is poor: it never runs again."""
     PAUSE = "pause"
     """The trial gives up its place, and may go on from its checkpoint later."""
+    RELEASE = "release"
+    """The worker has to go: the trial goes on elsewhere, from its checkpoint."""
 
     @property
     def cause(self) -> Cause:
@@ -97,7 +99,12 @@ class Halt(enum.StrEnum):
         return _CAUSES[self]
 
 
-_CAUSES = {Halt.LET_GO: Cause.STOPPED, Halt.PRUNE: Cause.PRUNED, Halt.PAUSE: Cause.PAUSED}
+_CAUSES = {
+    Halt.LET_GO: Cause.STOPPED,
+    Halt.PRUNE: Cause.PRUNED,
+    Halt.PAUSE: Cause.PAUSED,
+    Halt.RELEASE: Cause.RELEASED,
+}
 
 
 class AttemptId(NamedTuple):

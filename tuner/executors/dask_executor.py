@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from typing import Any, ClassVar
@@ -15,18 +16,73 @@ from typing import Any, ClassVar
 from distributed import Client, Future, LocalCluster, Nanny, Status
 
 from ..core.clock import Clock
-from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
+from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft, WorkerRefused
 from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
-from ..worker.agent import Agent, announcement, run_attempt, stop_attempt
+from ..worker import versions
+from ..worker.agent import (
+    Agent,
+    Announcement,
+    announcement,
+    refuse,
+    run_attempt,
+    stop_attempt,
+    task_key,
+)
 from ..worker.orders import AttemptOrder, StopOrder
+from ..worker.sight import Sight
 from .base import EventQueue, Executor
 
 _WORKERS_COME_AND_GO = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
 
+_CONNECT_SECONDS = 10.0
+_ANNOUNCE_SECONDS = 15.0
+"""A worker that Dask knows and whose agent has not been heard of by then is asked what is wrong."""
+
 log = logging.getLogger(__name__)
+
+
+def connect(address: str, *, name: str) -> Client:
+    """A client of the Dask scheduler at an address; whoever asks for it closes it.
+
+    Args:
+        address: Such as `tcp://node1:8786`.
+        name: What the scheduler is to call the client.
+
+    Raises:
+        StudyError: There is no scheduler, or one that this machine does not understand.
+    """
+    with warnings.catch_warnings():
+        # Its own words on versions; ours follow.
+        warnings.simplefilter("ignore")
+        try:
+            client = Client(address, name=name, timeout=_CONNECT_SECONDS, set_as_default=False)
+        except (OSError, TimeoutError, ValueError, ImportError) as error:
+            why = str(error) or type(error).__name__
+            raise StudyError(
+                f"No Dask scheduler answers at {address} ({why}). Start one with "
+                "`hptune scheduler`, which says its address; between machines, a firewall may be "
+                "in the way."
+            ) from error
+    try:
+        scheduler: Any = client.scheduler
+        found = dict(client.sync(scheduler.versions)["packages"])
+    except (OSError, TimeoutError, KeyError) as error:
+        client.close()
+        raise StudyError(f"The Dask scheduler at {address} does not answer: {error}") from error
+    found["python"] = ".".join(str(found.get("python", "")).split(".")[:2])
+    here = versions.installed()
+    different = versions.differences(here, found, ("python", "distributed"))
+    if different:
+        client.close()
+        who = f"the scheduler at {address}"
+        raise StudyError(
+            f"{versions.told(different, here='This machine', there=who)}. Start the scheduler "
+            "from the same environment as the study."
+        )
+    return client
 
 
 class _Nanny(Nanny):
@@ -96,6 +152,7 @@ class DaskExecutor(Executor):
             `open` and ended on `close`. Ignored with a client.
         client: A client whose workers are used instead; it is left as it was found.
         warm_address: A warm parent on this machine, for the workers that we start ourselves.
+        sight: What workers of a client must see of the study; None where they surely do.
     """
 
     def __init__(
@@ -107,6 +164,7 @@ class DaskExecutor(Executor):
         cores: list[tuple[int, ...]],
         client: Any = None,
         warm_address: str | None = None,
+        sight: Sight | None = None,
     ) -> None:
         self._name = name
         self._queue = EventQueue(clock)
@@ -116,12 +174,15 @@ class DaskExecutor(Executor):
         self._cluster: Any = None
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
+        self._refused: set[str] = set()
+        # What the first worker trains with; all others must have the same.
+        self._frameworks: Mapping[str, str] | None = None
         self._lock = threading.Lock()
         self._opened = False
         shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
         # Workers of others may run elsewhere, or as somebody else.
         warm = warm_address if self._is_ours else None
-        self._agent = Agent(name=name, source=source, warm_address=warm, cores=shares)
+        self._agent = Agent(name=name, source=source, warm_address=warm, cores=shares, sight=sight)
 
     def open(self) -> None:
         """Start the cluster, if it is ours, and install the agent in every worker."""
@@ -134,9 +195,9 @@ class DaskExecutor(Executor):
             self._client.register_plugin(self._agent, name=self._name)
             # The subscription travels on another way than the plug-in, so the announcements of
             # the workers that are here already may have come before it.
-            there = self._client.run(announcement, self._name, on_error="ignore")
-            for event in there.values():
-                self._on_joined(event)
+            there = self._client.run(announcement, self._name, on_error="return")
+            for worker, announced in there.items():
+                self._on_answer(worker, announced)
 
     def _start_cluster(self) -> Any:
         try:
@@ -165,7 +226,7 @@ class DaskExecutor(Executor):
             run_attempt,
             self._name,
             order,
-            key=f"{self._name}-trial-{order.attempt}",
+            key=task_key(self._name, order.attempt),
             workers=[worker],
             allow_other_workers=False,
             pure=False,
@@ -180,18 +241,7 @@ class DaskExecutor(Executor):
         if future is None or future.done():
             return
 
-        async def send() -> None:
-            with contextlib.suppress(OSError, TimeoutError):
-                await self._client.run(
-                    stop_attempt,
-                    self._name,
-                    StopOrder(attempt, halt),
-                    workers=[worker],
-                    on_error="ignore",
-                )
-
-        # Not waited for: a worker that hangs must not hold up the study.
-        self._client.loop.add_callback(send)
+        self._call(worker, stop_attempt, self._name, StopOrder(attempt, halt))
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """What happened since the last call."""
@@ -199,7 +249,8 @@ class DaskExecutor(Executor):
         if self._client.status != "running":
             raise StudyError(
                 "The connection to the Dask scheduler is lost. What the trials reported is "
-                "stored; see that the scheduler runs, then resume the study."
+                "stored; see that a scheduler runs, then go on with `hptune resume` (and "
+                "`--connect`, if it has another address now)."
             )
         events = self._queue.get(timeout_seconds)
         for event in events:
@@ -245,28 +296,78 @@ class DaskExecutor(Executor):
     # --- called from Dask's thread ----------------------------------------------------------
 
     def _on_agent_event(self, stamped: Any) -> None:
-        event: Event = pickle.loads(stamped[1])  # noqa: S301 - from our own workers
-        if isinstance(event, WorkerJoined):
-            self._on_joined(event)
+        message: Event | Announcement = pickle.loads(stamped[1])  # noqa: S301 - our own workers'
+        if isinstance(message, Announcement):
+            self._on_announced(message)
         else:
-            self._queue.put(event)
+            self._queue.put(message)
 
-    def _on_joined(self, event: WorkerJoined) -> None:
+    def _on_announced(self, announced: Announcement) -> None:
+        event = announced.event
         with self._lock:
-            is_new = event.worker not in self._workers
-            self._workers.add(event.worker)
-        if is_new:
-            self._queue.put(event)
+            if event.worker in self._workers | self._refused:
+                return
+            if isinstance(event, WorkerJoined):
+                different = self._other_frameworks(announced.versions)
+                if not different:
+                    self._workers.add(event.worker)
+                    self._queue.put(event)
+                    return
+                event = WorkerRefused(0.0, event.worker, event.node, different)
+                answer = Announcement(event, announced.versions, is_of_versions=True)
+                self._call(event.worker, refuse, self._name, answer)
+            self._refused.add(event.worker)
+        self._queue.put(event)
+
+    def _other_frameworks(self, found: Mapping[str, str]) -> str:
+        if self._frameworks is None:
+            self._frameworks = found
+        first = self._frameworks
+        different = versions.differences(first, found, versions.OF_FRAMEWORKS)
+        return versions.told(different, here="the first worker", there="this one")
 
     def _on_scheduler_event(self, stamped: Any) -> None:
         message = stamped[1]
-        if isinstance(message, dict) and message.get("action") == "remove-worker":
+        if not isinstance(message, dict):
+            return
+        if message.get("action") == "add-worker":
+            self._client.loop.call_later(_ANNOUNCE_SECONDS, self._ask_who, message["worker"])
+        elif message.get("action") == "remove-worker":
             worker = message["worker"]
             with self._lock:
                 was_ours = worker in self._workers
                 self._workers.discard(worker)
+                self._refused.discard(worker)
             if was_ours:
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
+
+    async def _ask_who(self, worker: str) -> None:
+        """Ask a worker that has announced nothing; it may have left, too."""
+        with self._lock:
+            is_known = worker in self._workers | self._refused
+        if is_known or not self._opened:
+            return
+        there = await self._client.run(
+            announcement, self._name, workers=[worker], on_error="return"
+        )
+        for answer in there.values():
+            self._on_answer(worker, answer)
+
+    def _on_answer(self, worker: str, answer: Any) -> None:
+        if isinstance(answer, Announcement):
+            self._on_announced(answer)
+        elif answer is not None and not isinstance(answer, OSError):
+            reason = f"hptune does not run there ({answer!r}); is it installed?"
+            self._on_announced(Announcement(WorkerRefused(0.0, worker, worker, reason)))
+
+    def _call(self, worker: str, function: Callable[..., Any], *arguments: object) -> None:
+        """Have a worker call a function. Not waited for: one that hangs must not hold us up."""
+
+        async def send() -> None:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._client.run(function, *arguments, workers=[worker], on_error="ignore")
+
+        self._client.loop.add_callback(send)
 
     def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:
         """The task itself failed, so no agent will tell of the attempt's end."""

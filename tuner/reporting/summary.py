@@ -207,7 +207,9 @@ def _running_rows(view: StudyView, now: float) -> list[str]:
                 text.NOTHING if report is None else f"{report.step}{of}",
                 text.measured(None if report is None else report.metrics.get(view.goal.metric)),
                 text.duration(attempt.seconds(now)),
-                text.where(attempt.node, attempt.placement),
+                "  ".join(
+                    filter(None, (text.where(attempt.node, attempt.placement), attempt.reason))
+                ),
             )
         )
     widths = [max(len(row[i]) for row in table) for i in range(4)]

@@ -3,20 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distributed import WorkerPlugin, get_worker, secede
+from distributed import Status, WorkerPlugin, get_worker, secede
 
-from ..core.messages import AttemptEnded, Event, WorkerJoined
+from ..core.messages import (
+    AttemptEnded,
+    AttemptWaits,
+    Event,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerRefused,
+)
 from ..core.resources import Capacity
-from ..core.trial import AttemptId
+from ..core.trial import AttemptId, Ending, Halt
 from ..model_file import ObjectiveSource
-from . import devices
+from . import devices, versions
 from .orders import AttemptOrder, StopOrder
-from .runner import AttemptRunner
+from .runner import GRACE_SECONDS, AttemptRunner
+from .sight import NoSightError, Sight, look
+from .turns import LINE, WAITS, Turn
+
+logger = logging.getLogger(__name__)
+
+_LEAVE_SECONDS = GRACE_SECONDS + 5.0
+"""By then every attempt has written its checkpoint, or was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What an agent says of its worker: that it joined, with what is installed there, or why not.
+
+    `is_of_versions` marks a refusal that will be the same for every study of this master's kind.
+    """
+
+    event: WorkerJoined | WorkerRefused
+    versions: Mapping[str, str] = field(default_factory=dict)
+    is_of_versions: bool = False
+
+
+@dataclass(slots=True)
+class _Task:
+    """An attempt at this worker.
+
+    Attributes:
+        go: Its turn has come, or it is over before that.
+        ended: It is over.
+        turn: Its place in the line; None before it stands there.
+    """
+
+    go: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    turn: Turn | None = None
 
 
 class Agent(WorkerPlugin):
@@ -28,6 +72,7 @@ class Agent(WorkerPlugin):
         warm_address: A warm parent on this node that may be used.
         cores: Core ids by the worker's name in Dask, where the master has shared out this
             machine's cores; other workers use what their `--nthreads` grants.
+        sight: What the worker must see; None where it is a process of the master's own.
     """
 
     def __init__(
@@ -37,65 +82,200 @@ class Agent(WorkerPlugin):
         source: ObjectiveSource,
         warm_address: str | None,
         cores: Mapping[object, tuple[int, ...]],
+        sight: Sight | None = None,
     ) -> None:
         self.name = name
         self._source = source
         self._warm_address = warm_address
         self._cores = cores
+        self._sight = sight
+        self._versions = versions.installed()
+        self._must_agree: tuple[str, ...] = versions.OF_MASTER_AND_WORKER
+        if sight is not None and not sight.digest:
+            self._must_agree += versions.OF_PICKLED_CODE
 
-    def setup(self, worker: Any) -> None:
+    @property
+    def study(self) -> str:
+        """The study's directory, where the master told it; else its name."""
+        return self.name if self._sight is None else self._sight.directory
+
+    # --- coming and going -------------------------------------------------------------------
+
+    async def setup(self, worker: Any) -> None:
         """Announce the worker; called by Dask when the worker is ready."""
         self._worker = worker
         self._lock = threading.Lock()
-        self._ended: dict[AttemptId, threading.Event] = {}
-        node = devices.node()
-        self._runner = AttemptRunner(
-            self._source,
-            self._tell,
-            warm_address=self._warm_address,
-        )
+        self._tasks: dict[AttemptId, _Task] = {}
+        self._stopped_early: dict[AttemptId, Halt] = {}
+        self._leaving = ""
+        self._runner: AttemptRunner | None = None
+        self.announcement: Announcement | None = None
+        self.announcement = await asyncio.to_thread(self._announced)
+        if isinstance(self.announcement.event, WorkerRefused):
+            self._say_refused(self.announcement)
+        else:
+            self._runner = AttemptRunner(self._source, self._tell, warm_address=self._warm_address)
+        self._send(self.announcement)
+
+    def _announced(self) -> Announcement:
+        here, node, worker = versions.installed(), devices.node(), self._worker
+        different = versions.differences(self._versions, here, self._must_agree)
+        if different:
+            reason = versions.told(different, here="the master", there="this worker")
+            refused = WorkerRefused(0.0, worker.address, node, reason)
+            return Announcement(refused, here, is_of_versions=True)
+        if self._sight is not None:
+            try:
+                self._source = look(self._sight)
+            except NoSightError as error:
+                return Announcement(WorkerRefused(0.0, worker.address, node, str(error)), here)
+        return Announcement(WorkerJoined(0.0, worker.address, node, self._capacity()), here)
+
+    def _capacity(self) -> Capacity:
+        worker = self._worker
+        # A worker of our own command knows what its user grants.
+        granted: Capacity | None = getattr(worker, "granted", None)
+        if granted is not None:
+            return granted
         has = devices.capacity()
         if worker.name in self._cores:
             has = devices.share(has, list(self._cores).index(worker.name), len(self._cores))
-            has = Capacity(self._cores[worker.name], has.gpus, has.memory_bytes)
-        else:
-            has = Capacity(has.cpus[: worker.state.nthreads], has.gpus, has.memory_bytes)
-        self.announcement = WorkerJoined(0.0, worker.address, node, has)
-        self._tell(self.announcement)
+            return Capacity(self._cores[worker.name], has.gpus, has.memory_bytes)
+        return Capacity(has.cpus[: worker.state.nthreads], has.gpus, has.memory_bytes)
 
-    def teardown(self, worker: Any) -> None:  # noqa: ARG002 - Dask's signature
-        """Kill what runs; called by Dask when the worker closes."""
-        self._runner.close()
+    def refuse(self, announcement: Announcement) -> None:
+        """The master found that this worker does not go with its other ones."""
+        self.announcement = announcement
+        self._say_refused(announcement)
+
+    def _say_refused(self, announcement: Announcement) -> None:
+        reason = getattr(announcement.event, "reason", "")
+        logger.error("This worker was refused by the study %s: %s", self.study, reason)
+        told = getattr(self._worker, "was_refused", None)
+        if told is not None:
+            told(is_of_versions=announcement.is_of_versions)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the study uses this worker."""
+        return self.announcement is not None and isinstance(self.announcement.event, WorkerJoined)
+
+    async def teardown(self, worker: Any) -> None:
+        """Called by Dask when the worker closes, and when the study ends.
+
+        If the worker has to go, its attempts are released: they write a checkpoint and leave.
+        """
+        if worker.status in (Status.closing, Status.closing_gracefully):
+            await asyncio.to_thread(self.release, "the worker has to go")
+        if self._runner is not None:
+            await asyncio.to_thread(self._runner.close)
         with self._lock:
-            for ended in self._ended.values():
-                ended.set()
+            tasks = [*self._tasks.values()]
+            self._tasks.clear()
+        for task in tasks:
+            self._give_back(task)
+
+    def release(self, reason: str) -> None:
+        """Take no more attempts, and wait until those that are here have been released."""
+        with self._lock:
+            if self._leaving:
+                return
+            self._leaving = reason
+            tasks = dict(self._tasks)
+        if not self.is_accepted:
+            return
+        self._tell(WorkerLeaving(0.0, self._worker.address, reason))
+        for attempt in tasks:
+            self.stop(StopOrder(attempt, Halt.RELEASE))
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        for task in tasks.values():
+            task.ended.wait(max(0.0, deadline - time.monotonic()))
+
+    # --- attempts ---------------------------------------------------------------------------
 
     def run(self, order: AttemptOrder) -> None:
         """Run an attempt and wait for its end; what happens meanwhile goes to the study's topic."""
-        ended = threading.Event()
+        name, task = order.attempt, _Task()
         with self._lock:
-            self._ended[order.attempt] = ended
-        self._runner.start(order)
-        ended.wait()
+            self._tasks[name] = task
+            halt = Halt.RELEASE if self._leaving else self._stopped_early.get(name)
+            if halt is None:
+                task.turn = LINE.enter(self.name, order.placement, task.go.set)
+        if halt is not None:
+            self._end(name, halt)
+        elif not task.go.is_set():
+            self._tell(AttemptWaits(0.0, name, WAITS))
+        task.go.wait()
+        if self._runner is not None and not task.ended.is_set():
+            self._runner.start(replace(order, brief=replace(order.brief, source=self._source)))
+        task.ended.wait()
 
     def stop(self, order: StopOrder) -> None:
-        """Tell an attempt to stop."""
-        self._runner.stop(order.attempt, order.halt)
+        """Tell an attempt to stop; one that waits for its turn ends at once."""
+        with self._lock:
+            task = self._tasks.get(order.attempt)
+            if task is None:
+                # Over, or not begun: this order may have overtaken the order to start.
+                self._stopped_early.setdefault(order.attempt, order.halt)
+                return
+        if task.turn is not None and LINE.withdraw(task.turn):
+            self._end(order.attempt, order.halt)
+        elif self._runner is not None:
+            self._runner.stop(order.attempt, order.halt)
+
+    def transition(self, key: object, start: str, finish: str, **_: object) -> None:
+        """Called by Dask when a task of this worker changes its state.
+
+        A running task that nobody waits for any more is one whose master is gone.
+        """
+        del start
+        if finish == "cancelled":
+            with self._lock:
+                orphans = [name for name in self._tasks if task_key(self.name, name) == key]
+            for name in orphans:
+                order = StopOrder(name, Halt.RELEASE)
+                threading.Thread(target=self.stop, args=(order,), daemon=True).start()
+
+    def _end(self, attempt: AttemptId, halt: Halt) -> None:
+        self._tell(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=f"told to {halt}")))
 
     def _tell(self, event: Event) -> None:
-        # As bytes: Dask forwards plain data between processes only.
-        self._worker.log_event(self.name, pickle.dumps(event))
+        task = None
         if isinstance(event, AttemptEnded):
             with self._lock:
-                ended = self._ended.pop(event.attempt, None)
-            if ended is not None:
-                ended.set()
+                task = self._tasks.pop(event.attempt, None)
+        self._send(event)
+        if task is not None:
+            self._give_back(task)
+
+    def _give_back(self, task: _Task) -> None:
+        if task.turn is not None:
+            LINE.leave(task.turn)
+        task.ended.set()
+        task.go.set()
+
+    def _send(self, message: Event | Announcement) -> None:
+        # As bytes: Dask forwards plain data between processes only.
+        self._worker.log_event(self.name, pickle.dumps(message))
 
 
-def announcement(name: str, dask_worker: Any = None) -> WorkerJoined:
-    """What this worker has to announce."""
-    announced: WorkerJoined = dask_worker.plugins[name].announcement
+def task_key(name: str, attempt: AttemptId) -> str:
+    """What Dask calls the task of an attempt."""
+    return f"{name}-trial-{attempt}"
+
+
+def announcement(name: str, dask_worker: Any = None) -> Announcement | None:
+    """What this worker has announced; None if it is not ready."""
+    agent = dask_worker.plugins.get(name)
+    announced: Announcement | None = getattr(agent, "announcement", None)
     return announced
+
+
+def refuse(name: str, announcement: Announcement, dask_worker: Any = None) -> None:
+    """Tell this worker that it is refused after all."""
+    agent = dask_worker.plugins.get(name)
+    if agent is not None:
+        agent.refuse(announcement)
 
 
 def run_attempt(name: str, order: AttemptOrder) -> None:

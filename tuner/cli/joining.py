@@ -1,0 +1,103 @@
+"""Commands that bring workers and studies of several machines together: scheduler, worker."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from .values import Duration, Size
+
+
+@click.command()
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="The interface to listen on: this machine's name or address in a network that you "
+    "trust. Whoever reaches the port can run code as you.",
+)
+@click.option(
+    "--port", type=int, default=8786, show_default=True, metavar="PORT", help="0 for any."
+)
+@click.option(
+    "--scheduler-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the address to FILE (.json), for those who share the file system.",
+)
+def scheduler(host: str, port: int, scheduler_file: Path | None) -> None:
+    """Keep a meeting point that workers join and studies use.
+
+    Workers and studies may come and go, in any order. It ends on Ctrl-C; the studies
+    that used it can then be resumed with another one.
+    """
+    from ..meeting_point import serve
+
+    def opened(address: str, dashboard: str) -> None:
+        there = address if scheduler_file is None else shlex.quote(str(scheduler_file.absolute()))
+        click.echo(f"The scheduler listens at {address}")
+        if dashboard:
+            click.echo(f"watch: {dashboard}")
+        click.echo(f"join:  hptune worker {there}")
+        click.echo(f"use:   hptune run MODEL_FILE --connect {there}")
+        if address.startswith("tcp://127."):
+            click.echo(
+                "Only this machine can reach it. For workers on other machines of a trusted "
+                "network: --host NAME"
+            )
+        else:
+            click.echo("Whoever reaches this port can run code as you: trusted networks only.")
+
+    serve(host=host, port=port, scheduler_file=scheduler_file, opened=opened)
+
+
+@click.command()
+@click.argument("address")
+@click.option(
+    "--cpus", type=click.IntRange(min=1), metavar="N", help="Cores to give.  [default: all]"
+)
+@click.option(
+    "--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs to give.  [default: all]"
+)
+@click.option(
+    "--memory", "memory_bytes", type=Size(), help="Memory to give, such as 64GB.  [default: all]"
+)
+@click.option("--name", default="", metavar="NAME", help="What the dashboard is to call it.")
+@click.option(
+    "--death-timeout",
+    "death_timeout_seconds",
+    type=Duration(),
+    help="Leave when no scheduler answered for so long, such as 10m.  [default: wait for ever]",
+)
+def worker(
+    address: str,
+    *,
+    cpus: int | None,
+    gpus: int | None,
+    memory_bytes: int | None,
+    name: str,
+    death_timeout_seconds: float | None,
+) -> None:
+    """Give this machine to the studies that use the scheduler at ADDRESS.
+
+    ADDRESS is what `hptune scheduler` prints, such as tcp://node1:8786, or its scheduler
+    file. All that this process may use is given, unless the options say less. A scheduler
+    that is not there yet, or not any more, is waited for.
+
+    Ctrl-C or SIGTERM: the trials that run here write a checkpoint and go on elsewhere;
+    a second one ends all at once.
+    """
+    from ..worker.joining import join, offered
+
+    offer = offered(
+        address,
+        cpus=cpus,
+        gpus=gpus,
+        memory_bytes=memory_bytes,
+        name=name,
+        death_timeout_seconds=death_timeout_seconds,
+    )
+    join(offer, say=click.echo)

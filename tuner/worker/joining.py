@@ -1,0 +1,233 @@
+"""`hptune worker`: this machine as a Dask worker that joins studies, and leaves in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed import Worker
+
+from ..core.resources import Capacity
+from ..errors import StudyError, UsageError
+from . import devices
+from .agent import Agent
+
+_POLL_SECONDS = 0.5
+_START_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What this worker gives, and to whom.
+
+    Attributes:
+        meeting: The scheduler's address, or the path of a file that has it.
+        capacity: Cores, GPUs and memory.
+        name: What Dask is to call it; empty for its address.
+        death_timeout_seconds: Leave when no scheduler answered for so long; None for never.
+    """
+
+    meeting: str
+    capacity: Capacity
+    name: str = ""
+    death_timeout_seconds: float | None = None
+
+
+def offered(
+    meeting: str,
+    *,
+    cpus: int | None,
+    gpus: int | None,
+    memory_bytes: int | None,
+    name: str = "",
+    death_timeout_seconds: float | None = None,
+) -> Offer:
+    """An offer of what this machine grants, or of a part of it.
+
+    Raises:
+        UsageError: More is offered than there is.
+    """
+    has = devices.capacity()
+    for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
+        if asked is not None and asked > len(there):
+            raise UsageError(
+                f"{asked} {what} are offered, but this process may use {len(there)}; offer at "
+                "most as many"
+            )
+    memory = has.memory_bytes if memory_bytes is None else memory_bytes
+    if has.memory_bytes and memory > has.memory_bytes:
+        raise UsageError(
+            f"{memory / 1e9:.3g} GB of memory are offered, but this process may use "
+            f"{has.memory_bytes / 1e9:.3g} GB; offer at most as much"
+        )
+    if cpus == 0:
+        raise UsageError("0 cores are offered; offer at least 1")
+    capacity = Capacity(has.cpus[:cpus], has.gpus[:gpus], memory)
+    return Offer(meeting, capacity, name, death_timeout_seconds)
+
+
+def join(offer: Offer, *, say: Callable[[str], None]) -> None:
+    """Work for the studies that use the scheduler, until SIGINT or SIGTERM.
+
+    Then the attempts that run here write checkpoints and are released, to go on elsewhere; a
+    second signal ends all at once. A scheduler that is not there, or not there any more, is
+    waited for.
+
+    Args:
+        offer: What to give, and to whom.
+        say: Is told what happens, in lines.
+
+    Raises:
+        StudyError: No scheduler came in time, or no study can use this worker because of what is
+            installed here.
+    """
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+    asyncio.run(_Joining(offer, say).run())
+
+
+class _Worker(Worker):
+    """Dask's worker, which tells its agents what it grants, and hears from them."""
+
+    def __init__(self, *arguments: Any, granted: Capacity, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.granted = granted
+        self.is_of_no_use = asyncio.Event()
+
+    def was_refused(self, *, is_of_versions: bool) -> None:
+        """A study refused this worker."""
+        if is_of_versions:
+            self.loop.call_later(1.0, self._look_for_studies)
+
+    def _look_for_studies(self) -> None:
+        agents = [plugin for plugin in self.plugins.values() if isinstance(plugin, Agent)]
+        if not any(agent.is_accepted for agent in agents):
+            self.is_of_no_use.set()
+
+
+class _Joining:
+    def __init__(self, offer: Offer, say: Callable[[str], None]) -> None:
+        self._offer = offer
+        self._say = say
+        self._signal = ""
+        self._leave = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, self._on_signal, each)
+        while (worker := await self._joined()) is not None:
+            self._say(f"joined {worker.scheduler.address} with {_words(self._offer.capacity)}")
+            finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]
+            await _first(self._leave.wait(), finished, worker.is_of_no_use.wait())
+            if self._leave.is_set():
+                self._say(f"{self._signal}: what runs here is released, to go on elsewhere")
+            await worker.close()
+            if worker.is_of_no_use.is_set():
+                raise StudyError("No study here can use this worker; the reason is above.")
+            if not self._leave.is_set():
+                self._say("the scheduler is gone; waiting for one to come back")
+        self._say("left")
+
+    def _on_signal(self, number: int) -> None:
+        if self._leave.is_set():
+            # What runs here notices, and ends too.
+            os._exit(130)
+        self._signal = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self._leave.set()
+
+    async def _joined(self) -> _Worker | None:
+        """A worker that a scheduler knows; None when it is to leave before there is one."""
+        seconds = self._offer.death_timeout_seconds
+        deadline = None if seconds is None else time.monotonic() + seconds
+        is_told = False
+        while not self._leave.is_set():
+            address = _address(self._offer.meeting)
+            if await _answers(address) and (worker := await self._started(address)):
+                return worker
+            if deadline is not None and time.monotonic() > deadline:
+                raise StudyError(
+                    f"No scheduler answered at {self._offer.meeting} within {seconds:g} s. "
+                    "Start one with `hptune scheduler`."
+                )
+            if not is_told:
+                self._say(f"waiting for a scheduler at {self._offer.meeting}")
+                is_told = True
+            await _first(self._leave.wait(), asyncio.sleep(_POLL_SECONDS))
+        return None
+
+    async def _started(self, address: str) -> _Worker | None:
+        worker = _Worker(
+            address,
+            granted=self._offer.capacity,
+            nthreads=len(self._offer.capacity.cpus),
+            name=self._offer.name or None,
+            # Trials are processes of their own, which Dask's limit does not see.
+            memory_limit=0,
+            dashboard_address="127.0.0.1:0",
+            death_timeout=_START_SECONDS,
+        )
+        try:
+            await worker
+        except (OSError, TimeoutError):
+            return None
+        except (RuntimeError, ValueError) as error:
+            cause = error.__cause__ or error
+            if isinstance(cause, OSError | TimeoutError):
+                return None
+            raise StudyError(f"The scheduler at {address} takes no such worker: {cause}") from error
+        return worker
+
+
+def _address(meeting: str) -> str:
+    """The scheduler's address; empty while the file that is to tell it does not."""
+    if "://" in meeting:
+        return meeting
+    try:
+        return str(json.loads(Path(meeting).read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+async def _answers(address: str) -> bool:
+    """Whether somebody listens there; Dask's own worker would wait aloud, and for ever."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdecimal():
+        return False
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(host.strip("[]"), int(port)), _START_SECONDS
+        )
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+async def _first(*awaited: Awaitable[object]) -> None:
+    """Wait for any of them; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in awaited]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _words(capacity: Capacity) -> str:
+    cores = len(capacity.cpus)
+    parts = [f"{cores} core" + ("s" if cores > 1 else "")]
+    if capacity.gpus:
+        parts.append(f"{len(capacity.gpus)} GPUs ({', '.join(capacity.gpus)})")
+    parts.append(f"{capacity.memory_bytes / 1e9:.3g} GB of memory")
+    return ", ".join(parts)

@@ -1,0 +1,91 @@
+"""Whose turn it is on a core or a GPU that attempts of several studies want."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..core.resources import Placement
+
+WAITS = "waits for cores or GPUs that another study holds"
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """An attempt's place in the line.
+
+    Attributes:
+        study: Whose attempt it is.
+        placement: What it is to hold.
+        come: Called once, when all of that is its own; must not block.
+        has_come: Whether it is.
+    """
+
+    study: str
+    placement: Placement
+    come: Callable[[], None]
+    has_come: bool = False
+
+
+class Line:
+    """Attempts in the order in which they came; each holds its devices from its turn on.
+
+    Each study's engine gives its attempts the cores and GPUs of a worker as if it had the worker
+    for itself, and never gives one twice (or shares a GPU on purpose). Where several studies use
+    a worker, this line keeps them apart, by one rule: an attempt's turn has come when nobody of
+    another study who came before it, running or waiting, is to have one of its devices.
+
+    So each core and GPU goes from study to study in turn; an attempt that wants several gets them
+    all at once or waits, and those who come later cannot overtake it for ever. Nobody waits in a
+    circle, since all wait for earlier ones only.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._turns: list[Turn] = []
+        self._lock = threading.Lock()
+
+    def enter(self, study: str, placement: Placement, come: Callable[[], None]) -> Turn:
+        """Stand in line; `come` is called at once if there is nothing to wait for."""
+        turn = Turn(study, placement, come)
+        with self._lock:
+            self._turns.append(turn)
+            self._call_up()
+        return turn
+
+    def leave(self, turn: Turn) -> None:
+        """Give back what is held, or wait no longer; others' turns may come. May be repeated."""
+        with self._lock:
+            if turn in self._turns:
+                self._turns.remove(turn)
+                self._call_up()
+
+    def withdraw(self, turn: Turn) -> bool:
+        """Leave, but only if the turn has not come; whether that was so."""
+        with self._lock:
+            if turn.has_come or turn not in self._turns:
+                return False
+            self._turns.remove(turn)
+            self._call_up()
+            return True
+
+    def _call_up(self) -> None:
+        for place, turn in enumerate(self._turns):
+            if not turn.has_come and self._is_free(turn, self._turns[:place]):
+                turn.has_come = True
+                turn.come()
+
+    @staticmethod
+    def _is_free(turn: Turn, before: list[Turn]) -> bool:
+        cpus, gpus = set(turn.placement.cpus), set(turn.placement.gpus)
+        return all(
+            other.study == turn.study
+            or (cpus.isdisjoint(other.placement.cpus) and gpus.isdisjoint(other.placement.gpus))
+            for other in before
+        )
+
+
+LINE = Line()
+"""The line of this process: of all agents in it, one for each study."""
