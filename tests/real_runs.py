@@ -95,6 +95,10 @@ class Hptune:
     def start(self, *arguments: object, **environment: str) -> Started:
         return self._start([COMMAND, *map(str, arguments)], environment)
 
+    def other(self, *command: object) -> Started:
+        """Start a command that is not ours."""
+        return self._start([*map(str, command)], {})
+
     def script(self, text: str, **environment: str) -> Started:
         """Start a Python script of the user's."""
         return self._start([sys.executable, self.file("script.py", text)], environment)

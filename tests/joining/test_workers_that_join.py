@@ -1,0 +1,296 @@
+"""Schedulers, workers and studies as processes that come and go, as on several machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_runs import Hptune, Started, is_alive, rows, trials, wait_for
+
+from tuner.core.seeds import training_seed
+
+STEPS = 6
+MODEL = """
+import json, os, pathlib, random, time
+
+OBJECTIVE, DIRECTION = "score", "max"
+HERE = pathlib.Path({here!r})
+
+def objective(hp, trial):
+    x = hp.Float("x", 0.0, 1.0)
+    state, kept = trial.checkpoint_dir / "state.json", [0.0]
+    if trial.resumed_from is not None:
+        kept = json.loads(state.read_text())[:trial.resumed_from + 1]
+    for step in range(len(kept), {steps} + 1):
+        kept.append(kept[-1] + x * random.Random(trial.seed + step).random())
+        state.write_text(json.dumps(kept))
+        trial.report(step, score=kept[-1])
+        while step >= 3 and not (HERE / "go").exists():
+            if trial.should_stop():
+                return None
+            time.sleep(0.02)
+    return kept[-1]
+"""
+
+# Says which GPU it had, and when.
+HOLDING = """
+import json, os, pathlib, time
+
+OBJECTIVE, DIRECTION = "score", "max"
+HERE = pathlib.Path({here!r})
+
+def objective(hp, trial):
+    x = hp.Float("x", 0.0, 1.0)
+    record = {{"study": {study!r}, "from": time.time(), "gpu": os.environ["CUDA_VISIBLE_DEVICES"]}}
+    trial.report(1, score=x)
+    time.sleep(0.3)
+    while not (HERE / "go").exists():
+        time.sleep(0.02)
+    record["to"] = time.time()
+    with (HERE / "holds").open("a") as file:
+        file.write(json.dumps(record) + "\\n")
+    return x
+"""
+
+
+@dataclass
+class Meeting:
+    """A scheduler, and how to join it and use it."""
+
+    hptune: Hptune
+    scheduler: Started
+    address: str
+
+    def worker(self, *arguments: object, **environment: str) -> Started:
+        return self.hptune.start("worker", self.address, *arguments, **environment)
+
+    def run(self, model: Path, *arguments: object, study: str = "study") -> Started:
+        where = self.hptune.study(study)
+        return self.hptune.start(
+            "run", model, "--connect", self.address, "--study", where, *arguments
+        )
+
+    def end(self) -> None:
+        """End the scheduler and wait until it is gone."""
+        self.scheduler.process.terminate()
+        assert self.scheduler.wait(seconds=20).code == 0
+
+
+def open_meeting(hptune: Hptune, port: int = 0) -> Meeting:
+    scheduler = hptune.start("scheduler", "--port", port)
+    assert scheduler.process.stdout is not None
+    found = re.search(r"tcp://\S+", scheduler.process.stdout.readline())
+    assert found, scheduler.wait()
+    return Meeting(hptune, scheduler, found[0])
+
+
+@pytest.fixture
+def meeting(hptune: Hptune) -> Iterator[Meeting]:
+    opened = open_meeting(hptune)
+    yield opened
+    if opened.scheduler.process.poll() is None:
+        opened.end()
+
+
+def leave(worker: Started) -> str:
+    """SIGTERM; what it said in all."""
+    worker.process.terminate()
+    ended = worker.wait(seconds=30)
+    assert ended.code == 0, ended
+    return ended.out
+
+
+def attempts(study: Path) -> list[dict[str, Any]]:
+    if not (study / "study.db").exists():
+        return []
+    return rows(study, "SELECT * FROM attempts ORDER BY trial, number")
+
+
+def reached(study: Path, step: int, *, trial: int = 0) -> bool:
+    if not (study / "study.db").exists():
+        return False
+    query = f"SELECT count(*) AS n FROM reports WHERE trial = {trial} AND step >= {step}"
+    return bool(rows(study, query)[0]["n"])
+
+
+def model_of(hptune: Hptune, text: str = MODEL, **names: object) -> Path:
+    return hptune.file(
+        f"{names.get('study', 'model')}.py",
+        text.format(here=str(hptune.directory), steps=STEPS, **names),
+    )
+
+
+def told(started: Started, words: str) -> None:
+    """Read what a command prints to its errors until these words come."""
+    assert started.process.stderr is not None
+    read = ""
+    while words not in read:
+        line = started.process.stderr.readline()
+        assert line, f"{words!r} was never said: {read}"
+        read += line
+
+
+def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
+    """What a trial of `MODEL` gives where nothing happens to it."""
+    own = training_seed(seed, trial["number"])
+    value = 0.0
+    for step in range(1, STEPS + 1):
+        value += trial["params"]["x"] * random.Random(own + step).random()
+    return value
+
+
+def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goes(
+    meeting: Meeting, hptune: Hptune
+) -> None:
+    model = model_of(hptune)
+    arguments = ("--trials", 3, "--seed", 5, "--search", "random")
+    run = meeting.run(model, *arguments)
+    told(run, "waiting for a worker")
+    small = meeting.worker("--cpus", 1, "--name", "small")
+    study = hptune.study()
+    wait_for(lambda: reached(study, 3), "the first trial to be in its middle")
+    assert len(attempts(study)) == 1, "more trials than the worker has cores"
+    large = meeting.worker("--cpus", 2, "--name", "large")
+    wait_for(lambda: len(attempts(study)) == 3, "the worker that came late to have its batch")
+    first = attempts(study)[0]
+    said = leave(small)
+    assert "released" in said
+    again = wait_for(lambda: attempts(study)[1:2], "the trial to be placed again")
+    (hptune.directory / "go").touch()
+    ended = run.wait()
+    assert ended.code == 0, ended
+    for trial in trials(study):
+        assert trial["value"] == undisturbed(trial, seed=5)
+    one, two = attempts(study)[:2]
+    assert (one["outcome"], two["outcome"]) == ("RELEASED", "FINISHED"), (one, two, again)
+    assert first["worker"] == one["worker"] != two["worker"]
+    reports = rows(
+        study, "SELECT attempt, min(step) AS step FROM reports WHERE trial = 0 GROUP BY attempt"
+    )
+    assert [row["step"] for row in reports] == [1, 4], "it did not go on from its checkpoint"
+    leave(large)
+
+
+def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
+    meeting: Meeting, hptune: Hptune
+) -> None:
+    model = model_of(hptune)
+    study = hptune.study()
+    run = meeting.run(model, "--trials", 1, "--seed", 5)
+    killed = meeting.worker("--cpus", 1)
+    wait_for(lambda: reached(study, 3), "the trial to be in its middle")
+    pid = trial_pid(hptune, study)
+    killed.kill()
+    wait_for(lambda: not is_alive(pid), "the trial to end with its worker")
+    # A worker of Dask's own; somebody else may have started it.
+    plain = hptune.other(
+        sys.executable, "-m", "distributed.cli.dask_worker", meeting.address,
+        "--nthreads", "1", "--no-dashboard",
+    )  # fmt: skip
+    wait_for(lambda: len(attempts(study)) == 2, "the trial to go on elsewhere")
+    os.killpg(plain.pid, signal.SIGTERM)
+    plain.wait(seconds=30)
+    waits = meeting.worker("--cpus", 1)
+    wait_for(lambda: len(attempts(study)) == 3, "the trial to go on elsewhere once more")
+    port = int(meeting.address.rpartition(":")[2])
+    meeting.scheduler.kill()
+    ended = run.wait()
+    assert (ended.code, "connection to the Dask scheduler is lost" in ended.err) == (1, True), ended
+    (hptune.directory / "go").touch()
+    again = open_meeting(hptune, port)
+    resumed = hptune("resume", study)
+    assert resumed.code == 0, resumed
+    assert again.address in resumed.err, "the scheduler is not remembered"
+    outcomes = [attempt["outcome"] for attempt in attempts(study)]
+    assert outcomes[0] == outcomes[2] == "LOST"
+    assert outcomes[-1] == "FINISHED"
+    said = leave(waits)
+    assert said.count("joined") == 2
+    again.end()
+
+
+def trial_pid(hptune: Hptune, study: Path) -> int:
+    events = rows(study, "SELECT payload FROM events WHERE kind = 'AttemptStarted' ORDER BY seq")
+    return int(json.loads(events[-1]["payload"])["pid"])
+
+
+def test_two_studies_on_one_worker_never_hold_the_same(meeting: Meeting, hptune: Hptune) -> None:
+    worker = meeting.worker("--cpus", 2, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b")
+    arguments = ("--trials", 6, "--seed", 1, "--search", "random", "--gpus-per-trial", 1)
+    first = meeting.run(model_of(hptune, HOLDING, study="first"), *arguments, study="first")
+    wait_for(lambda: reached(hptune.study("first"), 1), "the first study to run")
+    second = meeting.run(model_of(hptune, HOLDING, study="second"), *arguments, study="second")
+    wait_for(
+        lambda: any(a["reason"].startswith("waits") for a in attempts(hptune.study("second"))),
+        "an attempt of the second study to wait",
+    )
+    status = hptune("status", hptune.study("second"))
+    assert "waits for cores or GPUs that another study holds" in status.out
+    (hptune.directory / "go").touch()
+    for run in (first, second):
+        assert run.wait().code == 0
+    leave(worker)
+    holds = [json.loads(line) for line in (hptune.directory / "holds").read_text().splitlines()]
+    assert len(holds) == 12
+    for gpu in ("GPU-a", "GPU-b"):
+        here = sorted((h for h in holds if h["gpu"] == gpu), key=lambda hold: hold["from"])
+        for one, other in pairwise(here):
+            assert one["to"] <= other["from"], "two trials had one GPU at a time"
+        order = "".join(hold["study"][0] for hold in here)
+        assert "sss" not in order, f"the study that came first starved: {order}"
+        assert "fff" not in order, f"the study that came later starved: {order}"
+
+
+def test_a_worker_with_another_version_is_refused_with_both_named(
+    meeting: Meeting, hptune: Hptune
+) -> None:
+    other = hptune.directory / "site" / "hptune-9.9.9.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hptune\nVersion: 9.9.9\n")
+    run = meeting.run(model_of(hptune), "--trials", 1)
+    told(run, "waiting for a worker")
+    ended = meeting.worker("--cpus", 1, PYTHONPATH=str(other.parent)).wait(seconds=60)
+    named = r"the master has hptune \d+\.\d+\S*, this worker has 9\.9\.9"
+    assert ended.code == 1, ended
+    assert re.search(named, ended.err), ended
+    told(run, "this worker has 9.9.9")
+    run.process.terminate()
+    assert run.wait().code == 130
+
+
+def test_a_scheduler_that_is_not_there_is_said_at_once(hptune: Hptune) -> None:
+    model = model_of(hptune)
+    nobody = hptune("run", model, "--connect", "tcp://127.0.0.1:9", "--study", hptune.study())
+    assert nobody.code == 1
+    assert "No Dask scheduler answers at tcp://127.0.0.1:9" in nobody.err
+    assert not hptune.study().exists()
+    late = hptune("worker", "tcp://127.0.0.1:9", "--death-timeout", "1s")
+    assert (late.code, "waiting for a scheduler" in late.out) == (1, True)
+    assert "No scheduler answered" in late.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "model.py", "--connect", "node1:8786"), "tcp://node1:8786"),
+        (("run", "model.py", "--connect", "tcp://n:1", "--workers", "2"), "workers is 2"),
+        (("worker", "tcp://n:1", "--cpus", "100000"), "100000 cores are offered"),
+        (("worker", "tcp://n:1", "--gpus", "99"), "99 GPUs are offered"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    hptune: Hptune, arguments: tuple[str, ...], words: str
+) -> None:
+    model_of(hptune)
+    ended = hptune(*arguments)
+    assert (ended.code, words in ended.err) == (2, True), ended
