@@ -25,8 +25,8 @@ from .worker.warm_parent import WarmParent
 class Cluster(Protocol):
     """Where a run's workers come from if not from this machine: they join a Dask scheduler.
 
-    `Meeting` is one that others keep; one that starts its own workers (in Slurm jobs, say) is
-    asked for them by `scale_to`.
+    `Meeting` is one that others keep and that workers join of their own accord; another one may
+    start them itself. The workforce connects to `address`, and closes it in the end.
     """
 
     @property
@@ -35,9 +35,6 @@ class Cluster(Protocol):
 
     def describe(self) -> str:
         """Where the trials run, in words: "on the workers at tcp://node1:8786"."""
-
-    def scale_to(self, trials: int) -> None:
-        """See that so many trials can run at once, as far as that is possible; returns at once."""
 
     def close(self) -> None:
         """End what it started; may be repeated."""
@@ -73,9 +70,6 @@ class Meeting:
     def describe(self) -> str:
         """Where the trials run, in words."""
         return f"on the workers at {self._address}"
-
-    def scale_to(self, trials: int) -> None:
-        """Workers come and go as they like."""
 
     def close(self) -> None:
         """Nothing was started."""
