@@ -38,6 +38,7 @@ ROOMS = (
     "points",
     "settings",
     "suggesting",
+    "collecting",
     "loop",
     "interrupts",
     "workforce",

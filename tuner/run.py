@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .collecting import collect, forget
+from .core.clock import SystemClock
 from .core.engine import Engine
-from .core.messages import Finish, GrowSpace, StudyOpened, Verdict
+from .core.messages import Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
+from .core.trial import AttemptId
 from .errors import ModelFileError, ObjectiveFailedError, UnknownMetricError
 from .executors.base import Executor
 from .interrupts import Requests, raise_interrupt
@@ -186,11 +190,36 @@ def resume(
 def _replay(directory: StudyDirectory, ledger: Ledger) -> Past:
     engine = Engine(make_pruner)
     found_later: list[Sequence[Mapping[str, object]]] = []
+    heard: Counter[AttemptId] = Counter()
     for event in ledger.events():
         commands = engine.handle(event)
+        if isinstance(event, Reported):
+            heard[event.attempt] += 1
         found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
     engine.take_changes()
+    _collect(directory, ledger, engine, heard, found_later)
     return Past(directory, ledger.facts, engine, found_later)
+
+
+def _collect(
+    directory: StudyDirectory,
+    ledger: Ledger,
+    engine: Engine,
+    heard: Mapping[AttemptId, int],
+    found_later: list[Sequence[Mapping[str, object]]],
+) -> None:
+    """Take in what attempts have told while the study had no master."""
+    running = [run.attempt.id for run in engine.picture.running] if engine.is_opened else []
+    collected = collect(directory, running, heard)
+    if collected:
+        events = [StudyClosed(SystemClock().now()), *collected]
+        # Other commands are given again, or are not needed any more, once the study is opened.
+        for event in events:
+            commands = engine.handle(event)
+            found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
+        trials, attempts = engine.take_changes()
+        ledger.append(events, trials=trials, attempts=attempts)
+    forget(directory)
 
 
 def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
@@ -213,7 +242,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         space=plan.space,
         executor=executor,
         clock=clock,
-        brief=_brief(plan, directory, workers.name),
+        brief=_brief(plan, home, workers),
         files=files,
         observer=watch.progress,
         requests=requests,
@@ -247,6 +276,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
             )
     finally:
         watch.progress.stop()
+    forget(directory)
     _raise_verdict(finish, directory)
     return RunResult(finish, engine.active_seconds)
 
@@ -258,11 +288,11 @@ def _sight(settings: StudySettings, home: _Home, workers: Workforce) -> Sight | 
         return prepare(home.directory.path, home.lock.owner.token, settings.source)
 
 
-def _brief(plan: Plan, directory: StudyDirectory, name: str) -> StudyBrief:
+def _brief(plan: Plan, home: _Home, workers: Workforce) -> StudyBrief:
     settings = plan.settings
     return StudyBrief(
-        name=name,
-        directory=str(directory.path),
+        name=workers.name,
+        directory=str(home.directory.path),
         working_directory=settings.working_directory,
         source=settings.source,
         aims=plan.aims,
@@ -272,6 +302,8 @@ def _brief(plan: Plan, directory: StudyDirectory, name: str) -> StudyBrief:
         checkpoint_every=settings.checkpoint_every,
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
         stage_bytes=settings.stage_bytes,
+        master=home.lock.owner.token,
+        master_grace_seconds=0.0 if workers.is_local else settings.master_grace_seconds,
     )
 
 

@@ -114,6 +114,8 @@ class StudySettings:
             ended; 0 for never.
         on_failure: What is done about attempts that end badly, each such as "memory=retry:3",
             "timeout=prune" or "exception=stop"; see `core.answers`.
+        master_grace_seconds: How long the trials on workers that are not the master's own go on
+            when it is lost; 0 for not at all.
         keep_checkpoints: Of how many of the best complete trials the last checkpoint is kept, so
             that more epochs can be given to them.
         stage: Whether the arrays that `load_data` returns are kept once per node for all trials
@@ -157,6 +159,7 @@ class StudySettings:
     hang_timeout_seconds: float = 600.0
     on_failure: Sequence[str] = ()
     stage: str | int = "auto"
+    master_grace_seconds: float = 600.0
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -227,11 +230,10 @@ class StudySettings:
             for name, said in self.priors.items()
         }
         object.__setattr__(self, "priors", priors)
-        if not self.hang_timeout_seconds >= 0:
-            raise UsageError(
-                f"hang_timeout_seconds is {self.hang_timeout_seconds:g}; allowed are times above "
-                "0, and 0 for no limit"
-            )
+        for name in ("hang_timeout_seconds", "master_grace_seconds"):
+            value = getattr(self, name)
+            if not value >= 0:
+                raise UsageError(f"{name} is {value:g}; allowed are times from 0 on")
         if isinstance(self.on_failure, str):
             raise UsageError(f"on_failure is {self.on_failure!r}; give a list, even of one")
         object.__setattr__(self, "on_failure", tuple(self.on_failure))

@@ -13,6 +13,7 @@ from pathlib import Path
 from .core.aims import Aims
 from .core.trial import Trial
 from .study_directory import StudyDirectory, atomic_write, storage_errors
+from .worker.spool import FOLDER
 
 MODEL_FILES = ("model.keras", "model.weights.h5")
 SUMMARY = "best.json"
@@ -134,7 +135,8 @@ class StudyFiles:
         with contextlib.suppress(OSError):
             for name in MODEL_FILES:
                 (home / name).unlink(missing_ok=True)
-        shutil.rmtree(home / "checkpoint", ignore_errors=True)
+        for name in ("checkpoint", FOLDER):
+            shutil.rmtree(home / name, ignore_errors=True)
         if not keep_checkpoint:
             shutil.rmtree(home / RESUME, ignore_errors=True)
 

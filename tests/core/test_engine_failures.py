@@ -13,8 +13,10 @@ from tuner.core.messages import (
     Ask,
     Discard,
     Finish,
+    KeepBest,
     Start,
     Stop,
+    StudyClosed,
     Tell,
     Verdict,
 )
@@ -232,3 +234,25 @@ def test_failures_are_counted_anew_after_a_resume(driver: EngineDriver) -> None:
     driver.suggest()
     driver.end(AttemptId(1, 0), returned(0.5))
     assert driver.finish is None
+
+
+def test_what_was_done_without_a_master_is_taken_in_and_starts_nothing(
+    driver: EngineDriver,
+) -> None:
+    driver.go(4, cores=2)
+    driver.report(FIRST, 1, score=0.1)
+    active = driver.engine.active_seconds
+    driver.at += 3_600.0  # nobody was there
+    assert driver.feed(StudyClosed(driver.at)) == []
+    told, keep = driver.end(FIRST, returned(0.5))
+    assert (type(told), type(keep)) == (Tell, KeepBest)
+    driver.report(AttemptId(1, 0), 1, score=0.2)
+    assert states(driver) == [TrialState.COMPLETE, TrialState.RUNNING]
+    assert driver.engine.active_seconds - active < 60
+    driver.open(4)
+    assert driver.attempt(AttemptId(1, 0)).outcome is Outcome.LOST
+    assert driver.attempt(FIRST).outcome is Outcome.FINISHED
+    driver.join(cores=2)
+    assert driver.starts[1].attempt == (1, 1)
+    assert driver.starts[1].resume_from == 1
+    driver.check_replay()

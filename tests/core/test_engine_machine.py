@@ -13,7 +13,17 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tuner.core.aims import Aims, Comparison, Constraint
-from tuner.core.messages import Command, Finish, GrowSpace, Stop, Tell, Verdict
+from tuner.core.messages import (
+    Ask,
+    Command,
+    Finish,
+    GrowSpace,
+    Start,
+    Stop,
+    StudyClosed,
+    Tell,
+    Verdict,
+)
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
 from tuner.core.resources import Capacity, Resources
@@ -96,7 +106,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.open(opening, pruner or self.pruner, more)
 
     def open(self, opening: Mapping[str, Any], pruner: PrunerSettings, more: int) -> None:
-        self.pruner = pruner
+        self.pruner, self.opening = pruner, opening
         able = self.driver.engine.able_to_go_on
         self.driver.open(
             **opening,
@@ -105,6 +115,14 @@ class EngineMachine(RuleBasedStateMachine):
             confirm_repeats=self.repeats,
             go_on=able[: min(more, opening["keep_checkpoints"])],
         )
+
+    @rule(data=st.data(), ending=ENDINGS)
+    def another_master_collects(self, data: st.DataObject, ending: Ending) -> None:
+        self.driver.feed(StudyClosed(self.driver.at))
+        if self.driver.running:
+            name = self.some_attempt(data, late=False)
+            assert not any(isinstance(c, Start | Ask) for c in self.driver.end(name, ending))
+        self.open(self.opening, self.pruner, 0)
 
     @rule(capacity=CAPACITIES)
     def worker_joins(self, capacity: Capacity) -> None:

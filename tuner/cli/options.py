@@ -78,6 +78,13 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             " [default: 10m]",
         ),
         click.option(
+            "--master-grace",
+            "master_grace_seconds",
+            type=Duration(),
+            help="How long trials on workers that are not this command's own go on when it is "
+            "killed; the next `hptune resume` takes in what they did.  [default: 10m]",
+        ),
+        click.option(
             "--on-failure",
             multiple=True,
             callback=lambda _context, _parameter, said: said or None,

@@ -50,6 +50,7 @@ from .messages import (
     Reported,
     Start,
     StopRequested,
+    StudyClosed,
     StudyOpened,
     Suggested,
     Verdict,
@@ -89,6 +90,7 @@ class Engine:
         self._refused = ""
         self._ending: Finish | None = None
         self._finished = False
+        self._is_closed = False
         self._latest_at = 0.0
         self._active_seconds = 0.0
 
@@ -139,14 +141,20 @@ class Engine:
                     self._end_attempt(at, name, ending, commands)
             case StopRequested(verdict=verdict, reason=reason):
                 self._let_go(Finish(verdict, reason), commands)
+            case StudyClosed():
+                self._is_closed = True
             case _:
                 assert_never(event)
         if isinstance(event, StudyOpened):
+            self._is_closed = False
+            self._latest_at = event.at
+        elif isinstance(event, StudyClosed):
             self._latest_at = event.at
         elif event.at > self._latest_at:
             self._active_seconds += event.at - self._latest_at
             self._latest_at = event.at
-        self._advance(event.at, commands)
+        if not self._is_closed:
+            self._advance(event.at, commands)
         return commands
 
     # --- events -----------------------------------------------------------------------------
@@ -305,6 +313,11 @@ class Engine:
         return () if self._known_course is None else self._known_course.keeping.checkpoints
 
     @property
+    def is_opened(self) -> bool:
+        """Whether the study has ever had a master."""
+        return self._known_course is not None
+
+    @property
     def epochs(self) -> int | None:
         """The full training of a trial, in epochs, as the last master had it, if there was one."""
         return None if self._known_course is None else self._known_course.opened.pruner.epochs
@@ -371,7 +384,7 @@ class Engine:
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:
             raise AssertionError(f"{self._confirmations} confirmations were counted")
-        if self._ending is None and self._places.rooms(1):
+        if self._ending is None and not self._is_closed and self._places.rooms(1):
             if records.waiting:
                 raise AssertionError(f"{records.waiting} wait, and there is room")
             if self._course.promotion(is_last=False) is not None:

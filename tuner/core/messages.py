@@ -57,6 +57,16 @@ class StudyOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class StudyClosed:
+    """The study has no master: nothing starts before another `StudyOpened`.
+
+    A new master says so before it tells what attempts did in the meantime.
+    """
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerJoined:
     """A worker can take attempts from now on."""
 
@@ -191,6 +201,7 @@ class StopRequested:
 
 Event = (
     StudyOpened
+    | StudyClosed
     | WorkerJoined
     | WorkerRefused
     | WorkerLeaving

@@ -32,6 +32,9 @@ class StudyBrief:
             ended, once it has written down where it stood; None for no limit.
         stage_bytes: How much of the data that `load_data` returns a node may keep for all its
             trials; None for half of the room there is, 0 for nothing.
+        master: Names the master, in the study's lease.
+        master_grace_seconds: How long attempts go on when the master is lost; 0 where they end
+            with it.
     """
 
     name: str
@@ -45,6 +48,8 @@ class StudyBrief:
     checkpoint_every: int | None = None
     hang_timeout_seconds: float | None = None
     stage_bytes: int | None = None
+    master: str = ""
+    master_grace_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
 from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
+from ..master_lock import STALE_SECONDS
 from ..model_file import ObjectiveSource
 from .gpu_usage import GpuUsage
+from .master_watch import Master, MasterWatch
 from .orders import AttemptOrder
+from .spool import HEARTBEAT_SECONDS, Spool
 from .usage import Meter
 from .warm_parent import Client, WarmParent, signal_name
 from .watch import MemoryWatch, Watch, ending_grace
@@ -31,6 +35,7 @@ LOOK_SECONDS = 1.0
 """How often attempts are looked at; how thoroughly, their `Watch` decides."""
 
 _TOLD = Halt.LET_GO.cause
+_POLL_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -42,6 +47,7 @@ class _Run:
     kill_at: float | None = None
     halt: Halt | None = None
     watch: Watch | None = None
+    spool: Spool | None = None
     # Why we end it, of our own accord.
     ends_as: Ending | None = None
     ending: Ending | None = None
@@ -86,6 +92,8 @@ class AttemptRunner:
         self._thread.start()
         self._look_now = threading.Event()
         self._memory = MemoryWatch()
+        self._master: MasterWatch | None = None
+        self._touch_from = 0.0
         self._looker = threading.Thread(target=self._look, name="hptune-usage", daemon=True)
         self._looker.start()
 
@@ -98,12 +106,18 @@ class AttemptRunner:
                 timeout = order.brief.trial_timeout_seconds
                 timeout_at = None if timeout is None else time.monotonic() + timeout
                 run = self._runs[order.attempt] = _Run(order, channel, client, timeout_at)
+                if order.brief.master_grace_seconds:
+                    run.spool = Spool(order.directory, order.attempt)
+                    if self._master is None:
+                        study = Path(order.brief.directory)
+                        self._master = MasterWatch(study, order.brief.master)
                 if halt := self._stopped_early.get(order.attempt):
                     self._stop(run, halt)
         except (OSError, StudyError) as error:
             self._lose_parent(self._client)
             reason = f"no process could be started for it: {error}"
-            self._tell(order.attempt, Ending(Cause.WORKER_LOST, reason=reason))
+            ending = Ending(Cause.WORKER_LOST, reason=reason)
+            self._listener(AttemptEnded(0.0, order.attempt, ending))
         self._wake()
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
@@ -239,7 +253,7 @@ class AttemptRunner:
             run.kill_at = time.monotonic() + GRACE_SECONDS
             run.timeout_at = None
         else:
-            self._listener(event)
+            self._tell(run, event)
 
     def _read_exit(self, client: Client) -> None:
         try:
@@ -293,8 +307,8 @@ class AttemptRunner:
                 run.channel.close()
         for run in ended:
             if run.watch is not None and (usage := run.watch.meter.usage) is not None:
-                self._listener(Measured(0.0, run.order.attempt, usage))
-            self._tell(run.order.attempt, self._ending_of(run))
+                self._tell(run, Measured(0.0, run.order.attempt, usage))
+            self._tell(run, AttemptEnded(0.0, run.order.attempt, self._ending_of(run)))
 
     def _ending_of(self, run: _Run) -> Ending:
         if run.ending is not None and (run.ends_as is None or run.ending.cause is not _TOLD):
@@ -329,11 +343,48 @@ class AttemptRunner:
             if not runs or self._closing:
                 continue
             try:
+                self._look_for_the_master(runs)
                 self._memory.look()
                 for run in runs:
                     self._look_at(run)
             except Exception:
                 logger.exception("An attempt could not be measured; it goes on.")
+
+    def _look_for_the_master(self, runs: list[_Run]) -> None:
+        """Let the attempts of a master that is gone go on for a while, and then leave."""
+        now = time.monotonic()
+        if self._master is None:
+            return
+        if now >= self._touch_from:
+            self._touch_from = now + HEARTBEAT_SECONDS
+            for run in runs:
+                if run.spool is not None:
+                    run.spool.touch()
+        standing = self._master.look()
+        if standing is Master.LIVES:
+            return
+        for run in runs:
+            grace = run.order.brief.master_grace_seconds
+            is_over = self._master.silent_seconds > STALE_SECONDS + grace
+            if grace and (standing is Master.REPLACED or is_over):
+                self.stop(run.order.attempt)
+
+    def outlive_master(self) -> None:
+        """The master is gone: wait until no attempt runs any more, or its grace time is over.
+
+        Attempts that still run then leave, each with a checkpoint. Where no grace was given, it
+        returns at once.
+        """
+        gone_at = time.monotonic()
+        while not self._closing:
+            with self._lock:
+                runs = {name: run.order.brief for name, run in self._runs.items()}
+            if not any(brief.master_grace_seconds for brief in runs.values()):
+                return
+            for name, brief in runs.items():
+                if time.monotonic() - gone_at > brief.master_grace_seconds:
+                    self.stop(name)
+            time.sleep(_POLL_SECONDS)
 
     def _look_at(self, run: _Run) -> None:
         if run.watch is None or not run.watch.look():
@@ -343,13 +394,15 @@ class AttemptRunner:
             if run.order.attempt not in self._runs:
                 return
             if (usage := run.watch.meter.news()) is not None:
-                self._listener(Measured(0.0, run.order.attempt, usage))
+                self._tell(run, Measured(0.0, run.order.attempt, usage))
         ending = run.watch.judgement(self._memory)
         if ending is not None:
             self._end_early(run, ending, ending_grace(ending))
 
-    def _tell(self, attempt: AttemptId, ending: Ending) -> None:
-        self._listener(AttemptEnded(0.0, attempt, ending))
+    def _tell(self, run: _Run, event: Event) -> None:
+        if run.spool is not None:
+            run.spool.add(event)
+        self._listener(event)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):

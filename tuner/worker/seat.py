@@ -90,6 +90,7 @@ def _serve(
             else:
                 runner.stop(order.attempt, order.halt)
     except (EOFError, OSError):
+        runner.outlive_master()
         runner.close()
         _end_if_orphaned(parent)
     finally:

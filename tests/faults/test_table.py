@@ -1,0 +1,165 @@
+"""The fault table: every place of a trial by every manner of death, in real processes.
+
+A trial trains four epochs and writes a checkpoint after each. At its place, its first attempt
+does what its manner says; so the death is exactly there, and no test has to wait for the moment.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from real_runs import Hptune, rows, trials
+
+PLACES = ("before start", "mid-epoch", "during the checkpoint", "after the result")
+MANNERS = {
+    "exception": "raise ValueError('on purpose')",
+    "os._exit": "os._exit(3)",
+    "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
+    "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
+    "SIGSTOP": "stop_for(0.5)",
+    "out of memory": "raise MemoryError()",
+    "lost worker": "end_above('spawn_main'); time.sleep(60)",
+    "lost warm parent": "end_above('warm_server'); time.sleep(60)",
+    "lost master": "kill_master(); time.sleep(60)",
+}
+
+MODEL = """\
+import atexit, json, os, pathlib, signal, subprocess, sys, time
+
+def stop_for(seconds):
+    me = os.getpid()
+    waking = f"import os, signal, time; time.sleep({{seconds}}); os.kill({{me}}, signal.SIGCONT)"
+    subprocess.Popen([sys.executable, "-c", waking])
+    os.kill(me, signal.SIGSTOP)
+
+def end_above(word):
+    study = pathlib.Path(sys.argv[0]).parent
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            ours = os.environ["HPTUNE_TEST_MARK"].encode() in (entry / "environ").read_bytes()
+            if ours and word.encode() in (entry / "cmdline").read_bytes():
+                if word == "warm_server" and int(entry.name) != os.getppid():
+                    continue
+                if int(entry.name) != os.getpid():
+                    os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            pass
+
+def kill_master():
+    lease = pathlib.Path(os.environ["STUDY"]) / "lease"
+    os.kill(json.loads(lease.read_text())["pid"], signal.SIGKILL)
+
+def objective(hp, trial):
+    place = hp.Choice("place", {places})
+    manner = hp.Choice("manner", {manners})
+    x = hp.Choice("x", [1])
+    marker = trial.checkpoint_dir / "died"
+
+    def die(where):
+        if where == place and not marker.exists():
+            marker.touch()
+            MANNERS[manner]()
+
+    die("before start")
+    state = trial.checkpoint_dir / "state.json"
+    epoch = json.loads(state.read_text()) if state.exists() else 0
+    while epoch < 4:
+        epoch += 1
+        if epoch == 2:
+            die("mid-epoch")
+        fresh = state.with_suffix(".new")
+        fresh.write_text("[")
+        if epoch == 3:
+            die("during the checkpoint")
+        fresh.write_text(json.dumps(epoch))
+        fresh.replace(state)
+        trial.report(epoch, value=float(epoch))
+    atexit.register(die, "after the result")
+    return {{"value": epoch * 10.0}}
+
+MANNERS = {{
+{table}
+}}
+"""
+
+
+def model(manners: dict[str, str], places: tuple[str, ...] = PLACES) -> str:
+    def body(words: str) -> str:
+        statements = ", ".join(f"{each.strip()!r}" for each in words.split(";"))
+        return f"lambda: [exec(each, globals()) for each in ({statements},)]"
+
+    table = "\n".join(f"    {name!r}: {body(words)}," for name, words in manners.items())
+    return MODEL.format(places=list(places), manners=list(manners), table=table)
+
+
+def assert_all_counted_once(study: Path, failed: set[str], cells: int) -> None:
+    """Every cell has one trial that is over, with one result; and only these have failed."""
+    found = trials(study)
+    assert len({(t["params"]["place"], t["params"]["manner"]) for t in found}) == cells
+    assert len(found) == cells
+    for trial in found:
+        place, manner = trial["params"]["place"], trial["params"]["manner"]
+        died = manner in failed and place != "after the result"
+        wanted = ("FAILED", None) if died else ("COMPLETE", 40.0)
+        assert (trial["state"], trial["value"]) == wanted, trial
+        ends = rows(study, f"SELECT outcome FROM attempts WHERE trial = {trial['number']}")
+        outcomes = [row["outcome"] for row in ends]
+        assert outcomes[-1] == ("ERRORED" if died else "FINISHED")
+        assert set(outcomes[:-1]) <= {"LOST", "RELEASED"}
+        steps = [row["step"] for row in rows(
+            study, f"SELECT step FROM reports WHERE trial = {trial['number']} ORDER BY rowid"
+        )]  # fmt: skip
+        if not died and manner not in ("lost worker", "lost warm parent", "lost master"):
+            # No epoch is trained twice.
+            assert steps == [1, 2, 3, 4], trial
+
+
+OF_TRIALS = ("exception", "os._exit", "SIGKILL", "SIGTERM", "SIGSTOP", "out of memory")
+
+
+def test_every_way_for_a_trial_to_die(hptune: Hptune) -> None:
+    manners = {name: MANNERS[name] for name in OF_TRIALS}
+    path = hptune.file("model.py", model(manners))
+    study = hptune.study()
+    ended = hptune(
+        "run", path, "--search", "grid", "--study", study, "--workers", "2", "--same-failures", "0"
+    )
+    assert ended.code == 0, ended.err
+    assert_all_counted_once(study, {"exception", "os._exit"}, len(manners) * len(PLACES))
+    reasons = {row["reason"] for row in rows(study, "SELECT reason FROM attempts")}
+    for word in ("ValueError: on purpose", "exited with status 3", "SIGKILL", "SIGTERM",
+                 "MemoryError"):  # fmt: skip
+        assert any(word in reason for reason in reasons), reasons
+    hptune.assert_nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("manner", ["lost worker", "lost warm parent"])
+def test_what_carries_the_trials_dies(hptune: Hptune, manner: str) -> None:
+    path = hptune.file("model.py", model({manner: MANNERS[manner]}))
+    study = hptune.study()
+    ended = hptune("run", path, "--search", "grid", "--study", study, "--workers", "2")
+    assert ended.code == 0, ended.err
+    assert_all_counted_once(study, set(), len(PLACES))
+    hptune.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [each if each == "mid-epoch" else pytest.param(each, marks=pytest.mark.slow)
+     for each in PLACES],
+)  # fmt: skip
+def test_the_master_is_lost(hptune: Hptune, place: str) -> None:
+    path = hptune.file("model.py", model({"lost master": MANNERS["lost master"]}, (place,)))
+    study = hptune.study()
+    started = hptune.start("run", path, "--search", "grid", "--study", study, "--executor",
+                           "joblib", STUDY=str(study))  # fmt: skip
+    assert started.wait().code == -9
+    hptune.assert_nothing_left()
+    ended = hptune("resume", study, STUDY=str(study))
+    assert ended.code == 0, ended.err
+    assert_all_counted_once(study, set(), 1)
+    assert json.loads((study / "best" / "best.json").read_text())["value"] == 40.0
+    hptune.assert_nothing_left()
