@@ -58,6 +58,7 @@ class Shape:
         scratch: A directory on the node's own disk for Dask's files.
         log_directory: Where the jobs' output goes; None for the study's directory.
         notice_seconds: How long before its end a job tells its worker to leave.
+        grace_seconds: How long a job waits for a master that is gone before it ends too.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Shape:
     scratch: str | None = None
     log_directory: str | None = None
     notice_seconds: int = 120
+    grace_seconds: int = 600
 
     @property
     def walltime_seconds(self) -> int:
@@ -247,7 +249,7 @@ _READERS: Mapping[str, Any] = {
         _text,
     ),
     **dict.fromkeys(("trials_per_job", "cpus", "max_jobs"), _whole(1)),
-    **dict.fromkeys(("gpus", "notice_seconds"), _whole(0)),
+    **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
     **dict.fromkeys(("modules", "prologue"), _lines),
     "directives": _directives,
     "environment": _table,

@@ -38,7 +38,7 @@ class JobKind:
         worker: What a job gets.
         job_name: The name of its jobs, which no other study's have.
         script: The job script.
-        logs: Where the jobs' output goes.
+        logs: Where the jobs' output goes, unless the shape says otherwise.
     """
 
     shape: Shape
@@ -46,6 +46,11 @@ class JobKind:
     job_name: str
     script: str
     logs: Path
+
+    @property
+    def log_directory(self) -> Path:
+        """Where its output goes in fact."""
+        return Path(self.shape.log_directory or self.logs)
 
 
 class Jobs:
@@ -102,7 +107,7 @@ class Jobs:
         """
         self._wanted = wanted
         for kind in self._kinds.values():
-            kind.logs.mkdir(parents=True, exist_ok=True)
+            kind.log_directory.mkdir(parents=True, exist_ok=True)
         try:
             self._step(is_first=True)
         except JobQueueError:
@@ -212,8 +217,9 @@ class Jobs:
         )
         # Only what has been idle for a while: trials may be on their way to a worker.
         self._idle_before = idle
+        ending = [job for job in shown if job.state is JobState.ENDING]
         with self._lock:
-            self._jobs = {job.id: job for job in alive}
+            self._jobs = {job.id: job for job in (*alive, *ending)}
         if planned.submit and time.monotonic() >= self._refused_until:
             self._submit(planned.submit, excluded, alive)
         self._slurm.cancel(planned.cancel)
@@ -282,9 +288,7 @@ class Jobs:
                 )
 
     def _log_of(self, job: Job) -> Path:
-        kind = self._kinds[job.name]
-        logs = Path(kind.shape.log_directory or kind.logs)
-        return logs / f"{job.name}-{job.id}.log"
+        return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"
 
     def _cancel_all(self) -> None:
         with contextlib.suppress(SlurmUnavailableError):

@@ -75,7 +75,7 @@ def job_script(
         walltime=shape.walltime,
         cores=worker.cpus,
         processes=1,
-        memory=f"{worker.memory_bytes or MEBIBYTE}B",
+        memory=f"{worker.memory_bytes}B",
         job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
         job_directives_skip=["--mem="] if not worker.memory_bytes else [],
         job_extra_directives=_directives(shape, worker, logs),
@@ -85,7 +85,7 @@ def job_script(
         worker_extra_args=list(command.arguments),
         interface=shape.interface,
         local_directory=shape.scratch,
-        death_timeout=60,
+        death_timeout=shape.grace_seconds,
         shebang="#!/usr/bin/env bash",
     )
     script: str = job.job_script()

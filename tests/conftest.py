@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from attempts import Attempts
-from private_slurm import PrivateSlurm, missing
+from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
 
 from tuner.model_file import check_path
@@ -73,5 +74,8 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for name, value in one_slurm.environment.items():
         monkeypatch.setenv(name, value)
     yield one_slurm
+    # A job that was cancelled takes a moment to be gone.
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: not one_slurm.jobs(), "an empty queue", seconds=20)
     left = one_slurm.clear()
     assert left == [], "the test left jobs behind"

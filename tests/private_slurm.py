@@ -18,7 +18,7 @@ COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "si
 SYSTEM_PATHS = "/usr/sbin:/usr/local/sbin:/sbin"
 
 NODES = ("g1", "g2", "c1")
-"""Two with two GPUs each, one without; each has four cores and 8 GB."""
+"""Two with two GPUs each, one without; each has four cores and 4 GB."""
 
 CONFIGURATION = """\
 ClusterName=hptune
@@ -59,7 +59,7 @@ PartitionName=cpu Nodes=c1 MaxTime=02:00:00 State=UP
 PartitionName=short Nodes=g1,g2 MaxTime=00:05:00 State=UP
 PartitionName=closed Nodes=c1 AllowAccounts=others MaxTime=02:00:00 State=UP
 """
-SHAPE = "CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000 State=UNKNOWN"
+SHAPE = "CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000 State=UNKNOWN"
 # Slurm counts existing device files; any will stand in for GPUs.
 DEVICES = """\
 NodeName=g[1-2] Name=gpu Type=small File=/dev/null
@@ -152,7 +152,7 @@ class PrivateSlurm:
         for node in NODES:
             self.start_node(node)
         try:
-            wait_until(self._all_idle, "three idle nodes", seconds=40)
+            wait_until(self.all_idle, "three idle nodes", seconds=40)
         except TimeoutError as error:
             log = (here / "slurmctld.log").read_text()[-3000:]
             raise TimeoutError(f"{error}; slurmctld says:\n{log}") from None
@@ -224,7 +224,8 @@ class PrivateSlurm:
                 start_new_session=True,
             )
 
-    def _all_idle(self) -> bool:
+    def all_idle(self) -> bool:
+        """Whether all nodes wait for jobs."""
         try:
             states = self.run("sinfo", "--noheader", "-p", "main", "-N", "-o", "%N %T").splitlines()
         except subprocess.CalledProcessError:

@@ -42,12 +42,14 @@ ROOMS = (
     "loop",
     "interrupts",
     "workforce",
+    "slurm",
     "plan",
     "run",
     "replay",
     "study",
     "tuner",
     "cli",
+    "__main__",
     "testing",
 )
 """Each room imports only those above it."""
@@ -79,7 +81,18 @@ class Import:
         return self.imported.partition(".")[0]
 
 
-JOBQUEUE_ROOMS = ("errors", "config", "nodes", "sizing", "script", "queue", "plan", "jobs")
+JOBQUEUE_ROOMS = (
+    "errors",
+    "config",
+    "nodes",
+    "sizing",
+    "script",
+    "queue",
+    "plan",
+    "jobs",
+    "cluster",
+    "starter",
+)
 """The same of `jobqueue`, which stands beside `tuner`."""
 
 

@@ -12,7 +12,8 @@ from .collecting import collect, forget
 from .core.clock import SystemClock
 from .core.engine import Engine
 from .core.messages import Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
-from .core.trial import AttemptId
+from .core.picture import StudyPicture
+from .core.trial import AttemptId, Trial
 from .errors import ModelFileError, ObjectiveFailedError, UnknownMetricError
 from .executors.base import Executor
 from .interrupts import Requests, raise_interrupt
@@ -30,7 +31,7 @@ from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker
 from .worker.orders import StudyBrief
 from .worker.sight import Sight, prepare
-from .workforce import Workforce
+from .workforce import ENDLESS, Cluster, Workforce
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,24 @@ class Watch:
     progress: Progress
     leave_at_once: Callable[[], None] = raise_interrupt
     is_quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Onlookers:
+    """The display, and those who find workers for what there is to do."""
+
+    progress: Progress
+    workers: Workforce
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        """Take note of the present standing."""
+        self.progress.update(picture, ended, now)
+        for line in self.workers.follow(picture):
+            self.progress.note(line)
+
+    def note(self, line: str) -> None:
+        """Show one line that stays."""
+        self.progress.note(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +119,7 @@ def _start(
     settings: StudySettings, directory: StudyDirectory, watch: Watch, client: Any
 ) -> RunResult:
     check_request(settings)
-    with Workforce(settings, client) as workers:
+    with Workforce(settings, client, cluster=_cluster(settings, directory)) as workers:
         _tell_reading(settings, watch)
         found = workers.read_objective()
         plan = plan_start(settings, found, workers)
@@ -165,7 +184,7 @@ def resume(
         directory.clear_stop_request()
         past = _replay(directory, ledger)
         check_changes(settings, past)
-        with Workforce(settings, client) as workers:
+        with Workforce(settings, client, cluster=_cluster(settings, directory)) as workers:
             _tell_reading(settings, watch)
             found = workers.read_objective()
             plan = plan_resume(
@@ -224,6 +243,9 @@ def _collect(
 
 def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
     settings, clock, directory = plan.settings, workers.clock, home.directory
+    budget = settings.budget_trials
+    over = sum(trial.state.is_final for trial in engine.trials)
+    workers.recruit(plan.shape, ENDLESS if budget is None else max(0, budget - over))
     executor = workers.executor(plan.shape, _sight(settings, home, workers))
     files = StudyFiles(directory, plan.aims, keep_checkpoints=settings.keep_checkpoints > 0)
     files.sweep(_over(engine), engine.able_to_go_on)
@@ -244,7 +266,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         clock=clock,
         brief=_brief(plan, home, workers),
         files=files,
-        observer=watch.progress,
+        observer=_Onlookers(watch.progress, workers),
         requests=requests,
     )
 
@@ -279,6 +301,20 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
     forget(directory)
     _raise_verdict(finish, directory)
     return RunResult(finish, engine.active_seconds)
+
+
+def _cluster(settings: StudySettings, directory: StudyDirectory) -> Cluster | None:
+    """Where the workers come from, if the user said more than an address."""
+    if not settings.slurm:
+        return None
+    from .slurm import SlurmWorkers
+
+    return SlurmWorkers(
+        Path(settings.slurm),
+        directory.path,
+        max_jobs=settings.max_jobs,
+        min_workers=settings.min_workers,
+    )
 
 
 def _sight(settings: StudySettings, home: _Home, workers: Workforce) -> Sight | None:

@@ -105,6 +105,10 @@ class StudySettings:
         executor: "dask" or "joblib".
         connect: The address of the Dask scheduler whose workers to use, or the path of its
             scheduler file; empty or "none" for workers on this machine.
+        slurm: The slurm.toml of the jobs that the workers are to run in; empty or "none" for
+            workers elsewhere.
+        max_jobs: How many Slurm jobs there may be at once; None for a default.
+        min_workers: How many workers in Slurm jobs to wait for before the first trial.
         max_failures: The study stops when more trials than this failed.
         same_failure_limit: The study stops when so many first trials failed the same way; 0 for
             never.
@@ -152,6 +156,9 @@ class StudySettings:
     memory_per_trial_bytes: int = 0
     executor: str = "dask"
     connect: str = ""
+    slurm: str = ""
+    max_jobs: int | None = None
+    min_workers: int = 0
     max_failures: int | None = None
     same_failure_limit: int = 3
     checkpoint_every: int | None = None
@@ -185,6 +192,8 @@ class StudySettings:
             "reduction_factor": 2,
             "min_epochs": 1,
             "brackets": 1,
+            "max_jobs": 1,
+            "min_workers": 0,
         }
         for name, minimum in least.items():
             value = getattr(self, name)
@@ -257,6 +266,10 @@ class StudySettings:
             object.__setattr__(self, "connect", "")
         elif self.connect:
             self._check_connect()
+        if self.slurm in ("", "none"):
+            object.__setattr__(self, "slurm", "")
+        else:
+            self._check_slurm()
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """These settings with some changed; asking for other workers takes back the former wish."""
@@ -264,8 +277,14 @@ class StudySettings:
         if changes.get("connect"):
             changes.setdefault("workers", None)
             changes.setdefault("executor", "dask")
+            changes.setdefault("slurm", "")
+        elif changes.get("slurm"):
+            changes.setdefault("workers", None)
+            changes.setdefault("executor", "dask")
+            changes.setdefault("connect", "")
         elif changes.get("workers"):
             changes.setdefault("connect", "")
+            changes.setdefault("slurm", "")
         return replace(self, **changes)
 
     def _check_connect(self) -> None:
@@ -282,6 +301,19 @@ class StudySettings:
                     f"{name} is {getattr(self, name)!r} with connect {self.connect!r}: the one "
                     "asks for workers on this machine, the other for those at a scheduler; give "
                     "one of them"
+                )
+
+    def _check_slurm(self) -> None:
+        object.__setattr__(self, "slurm", str(Path(self.slurm).absolute()))
+        for name, given in (
+            ("workers", self.workers),
+            ("connect", self.connect),
+            ("executor", self.executor == "joblib"),
+        ):
+            if given:
+                raise UsageError(
+                    f"{option(name)} is {getattr(self, name)!r} with --slurm {self.slurm!r}: each "
+                    "of them says where the workers come from; give one of them"
                 )
 
     def to_json(self) -> dict[str, Any]:

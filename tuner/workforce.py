@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from .core.clock import SystemClock
-from .core.resources import Capacity
+from .core.picture import StudyPicture
+from .core.resources import Capacity, Resources
 from .errors import StudyError, UsageError
 from .executors.base import Executor
 from .model_file import Found
@@ -35,6 +36,22 @@ class Cluster(Protocol):
 
     def describe(self) -> str:
         """Where the trials run, in words: "on the workers at tcp://node1:8786"."""
+
+    def start(self, resources: Resources, trials: int) -> None:
+        """Begin to find workers for such trials, so many of them at once.
+
+        Raises:
+            UsageError: No worker can be had as it was asked for.
+        """
+
+    def scale_to(self, trials: int) -> Sequence[str]:
+        """See that so many trials can run at once, as far as that is possible; returns at once.
+
+        What the user should know of it comes back in lines.
+
+        Raises:
+            StudyError: No worker can be had any more.
+        """
 
     def close(self) -> None:
         """End what it started; may be repeated."""
@@ -70,6 +87,14 @@ class Meeting:
     def describe(self) -> str:
         """Where the trials run, in words."""
         return f"on the workers at {self._address}"
+
+    def start(self, resources: Resources, trials: int) -> None:
+        """Workers come and go as they like."""
+
+    def scale_to(self, trials: int) -> Sequence[str]:
+        """Workers come and go as they like."""
+        del trials
+        return ()
 
     def close(self) -> None:
         """Nothing was started."""
@@ -180,6 +205,27 @@ class Workforce:
             self._executor = self._opened(make, self._stack)
         return self._executor
 
+    def recruit(self, shape: LocalShape, trials: int) -> None:
+        """Find workers, where they do not come by themselves.
+
+        Args:
+            shape: What a trial holds.
+            trials: How many trials could run at once now.
+
+        Raises:
+            UsageError: No worker can be had as it was asked for.
+        """
+        if self._cluster is not None:
+            self._cluster.start(shape.resources, trials)
+
+    def follow(self, picture: StudyPicture) -> Sequence[str]:
+        """Find or let go workers as a study needs them; returns what the user should know of it.
+
+        Raises:
+            StudyError: No worker can be had any more.
+        """
+        return () if self._cluster is None else self._cluster.scale_to(_places(picture))
+
     def words(self, shape: LocalShape) -> str:
         """How much runs at once, in words."""
         cpus = shape.resources.cpus
@@ -229,3 +275,16 @@ class Workforce:
         stack.callback(executor.close)
         executor.open()
         return executor
+
+
+ENDLESS = 1_000_000
+"""Trials of a study that goes on until its space is exhausted."""
+
+
+def _places(picture: StudyPicture) -> int:
+    """How many trials could run at once, the running ones included."""
+    if picture.stopping:
+        return len(picture.running)
+    budget = picture.budget_trials
+    left = ENDLESS if budget is None else budget - picture.ended
+    return max(left, len(picture.running))

@@ -30,7 +30,7 @@ THREE_LINES = """\
 #SBATCH --signal=B:TERM@120
 #SBATCH --gres=gpu:2
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
-exec /opt/python/bin/python -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64.00GiB --nanny --death-timeout 60
+exec /opt/python/bin/python -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64.00GiB --nanny --death-timeout 600
 """  # noqa: E501 - a golden file has the lines that it has
 
 EVERYTHING = """\
@@ -56,7 +56,7 @@ export DATA='/data/my set'
 ulimit -n 65536
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
-exec apptainer exec '/images/my tf.sif' python3 -m tuner worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 1.00MiB --death-timeout 60 --local-directory /scratch --grace 600 --interface ib0
+exec apptainer exec '/images/my tf.sif' python3 -m tuner worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
 """  # noqa: E501 - a golden file has the lines that it has
 
 
@@ -96,9 +96,7 @@ def test_the_script_of_all_that_can_be_said() -> None:
     script = job_script(
         config.shapes[0],
         WorkerShape(cpus=2, gpus=0, memory_bytes=0, trials=2),
-        WorkerCommand(
-            address="tcp://login:8786", module="tuner worker", arguments=("--grace", "600")
-        ),
+        WorkerCommand(address="tcp://login:8786", module="tuner worker", arguments=("--quiet",)),
         job_name="hptune-1a2b-small",
         logs=Path("/study/jobs"),
     )

@@ -31,6 +31,8 @@ def client() -> Iterator[Any]:
         yield client
 
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Jobs]
 
 
@@ -133,7 +135,7 @@ def test_a_whole_node_and_two_kinds_of_jobs_at_once(
     assert seen == {"test-gpu": "0,1", "test-cpu": ""}
     assert running["test-cpu"].node == "c1"
     details = slurm.run("scontrol", "show", "job", running["test-gpu"].id)
-    assert "TRES=cpu=4,mem=8000M,node=1" in details.replace("NumCPUs", "")
+    assert "TRES=cpu=4,mem=4000M,node=1" in details.replace("NumCPUs", "")
 
 
 def test_jobs_that_an_earlier_master_left_are_taken_back(

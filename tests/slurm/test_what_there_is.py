@@ -18,7 +18,7 @@ def test_partitions_and_nodes_are_read_from_a_real_sinfo(slurm: PrivateSlurm) ->
     assert partitions["short"].limit_seconds == 300
     ((shape, count),) = partitions["gpu"].nodes
     assert (shape.cpus, shape.gpus, count) == (4, (("small", 2),), 2)
-    assert shape.memory_bytes == 8000 * 2**20
+    assert shape.memory_bytes == 4000 * 2**20
     assert partitions["cpu"].nodes[0][0].gpus == ()
 
 

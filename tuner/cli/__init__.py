@@ -11,6 +11,7 @@ from .joining import scheduler, worker
 from .output import INTERRUPTED, show_error
 from .reading import best, export, replay, status
 from .running import resume, run, stop
+from .slurm import slurm
 
 
 class Commands(click.Group):
@@ -43,5 +44,5 @@ def main() -> None:
     """
 
 
-for _command in (run, resume, stop, status, best, export, replay, scheduler, worker):
+for _command in (run, resume, stop, status, best, export, replay, scheduler, worker, slurm):
     main.add_command(_command)

@@ -57,15 +57,44 @@ def scheduler(host: str, port: int, scheduler_file: Path | None) -> None:
 @click.command()
 @click.argument("address")
 @click.option(
-    "--cpus", type=click.IntRange(min=1), metavar="N", help="Cores to give.  [default: all]"
+    "--cpus",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Cores to give.  [default: all]",
 )
 @click.option(
     "--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs to give.  [default: all]"
 )
 @click.option(
-    "--memory", "memory_bytes", type=Size(), help="Memory to give, such as 64GB.  [default: all]"
+    "--memory",
+    "memory_bytes",
+    type=Size(),
+    help="Memory to give, such as 64GB; 0 to count none.  [default: all]",
+)
+@click.option(
+    "--nthreads",
+    "cores_granted",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="What a job was granted, as dask-jobqueue says it: no more cores than that are given.",
+)
+@click.option(
+    "--memory-limit",
+    "memory_granted_bytes",
+    type=Size(),
+    help="The same of memory.",
 )
 @click.option("--name", default="", metavar="NAME", help="What the dashboard is to call it.")
+@click.option(
+    "--interface",
+    metavar="NAME",
+    help="The network interface to use, such as ib0.  [default: the one that leads out]",
+)
+@click.option(
+    "--local-directory",
+    metavar="DIR",
+    help="A directory on this machine's own disk, for Dask's files.",
+)
 @click.option(
     "--death-timeout",
     "death_timeout_seconds",
@@ -78,7 +107,11 @@ def worker(
     cpus: int | None,
     gpus: int | None,
     memory_bytes: int | None,
+    cores_granted: int | None,
+    memory_granted_bytes: int | None,
     name: str,
+    interface: str | None,
+    local_directory: str | None,
     death_timeout_seconds: float | None,
 ) -> None:
     """Give this machine to the studies that use the scheduler at ADDRESS.
@@ -97,7 +130,10 @@ def worker(
         cpus=cpus,
         gpus=gpus,
         memory_bytes=memory_bytes,
+        granted=(cores_granted, memory_granted_bytes),
         name=name,
         death_timeout_seconds=death_timeout_seconds,
+        interface=interface,
+        local_directory=local_directory,
     )
     join(offer, say=click.echo)

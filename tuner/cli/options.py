@@ -105,6 +105,25 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Use the workers that join the scheduler there (see `hptune scheduler`): its "
             "address, its scheduler file, or `none` for workers on this machine.",
         ),
+        click.option(
+            "--slurm",
+            metavar="SLURM_TOML",
+            help="Run the workers in Slurm jobs as this file says (see `hptune slurm init`), or "
+            "`none`.",
+        ),
+        click.option(
+            "--max-jobs",
+            type=int,
+            metavar="N",
+            help="With --slurm: how many jobs there may be at once.  [default: 10]",
+        ),
+        click.option(
+            "--min-workers",
+            type=int,
+            metavar="N",
+            help="With --slurm: wait for N workers before the first trial.  [default: begin with "
+            "the first one]",
+        ),
         click.option("--cpus-per-trial", type=int, metavar="N", help="CPU cores of a trial."),
         click.option(
             "--gpus-per-trial",

@@ -34,12 +34,16 @@ class Offer:
         capacity: Cores, GPUs and memory.
         name: What Dask is to call it; empty for its address.
         death_timeout_seconds: Leave when no scheduler answered for so long; None for never.
+        interface: The network interface to use; None for the one that leads out.
+        local_directory: Where Dask puts its files; None for where it likes.
     """
 
     meeting: str
     capacity: Capacity
     name: str = ""
     death_timeout_seconds: float | None = None
+    interface: str | None = None
+    local_directory: str | None = None
 
 
 def offered(
@@ -50,13 +54,28 @@ def offered(
     memory_bytes: int | None,
     name: str = "",
     death_timeout_seconds: float | None = None,
+    interface: str | None = None,
+    local_directory: str | None = None,
+    granted: tuple[int | None, int | None] = (None, None),
 ) -> Offer:
     """An offer of what this machine grants, or of a part of it.
+
+    Args:
+        meeting: The scheduler's address, or the path of a file that has it.
+        cpus: How many cores to give; None for all.
+        gpus: How many GPUs to give; None for all.
+        memory_bytes: Memory to give; None for all.
+        name: As `Offer` has it, like all that follows.
+        death_timeout_seconds: As above.
+        interface: As above.
+        local_directory: As above.
+        granted: The cores and the memory in bytes that a batch system granted, where it does not
+            keep its jobs to them by itself: no more is taken for there.
 
     Raises:
         UsageError: More is offered than there is.
     """
-    has = devices.capacity()
+    has = _within(devices.capacity(), *granted)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
         if asked is not None and asked > len(there):
             raise UsageError(
@@ -72,7 +91,12 @@ def offered(
     if cpus == 0:
         raise UsageError("0 cores are offered; offer at least 1")
     capacity = Capacity(has.cpus[:cpus], has.gpus[:gpus], memory)
-    return Offer(meeting, capacity, name, death_timeout_seconds)
+    return Offer(meeting, capacity, name, death_timeout_seconds, interface, local_directory)
+
+
+def _within(has: Capacity, cores: int | None, memory_bytes: int | None) -> Capacity:
+    memory = has.memory_bytes if memory_bytes is None else min(has.memory_bytes, memory_bytes)
+    return Capacity(has.cpus[:cores], has.gpus, memory)
 
 
 def join(offer: Offer, *, say: Callable[[str], None]) -> None:
@@ -170,6 +194,8 @@ class _Joining:
             granted=self._offer.capacity,
             nthreads=len(self._offer.capacity.cpus),
             name=self._offer.name or None,
+            interface=self._offer.interface,
+            local_directory=self._offer.local_directory,
             # Trials are processes of their own, which Dask's limit does not see.
             memory_limit=0,
             dashboard_address="127.0.0.1:0",

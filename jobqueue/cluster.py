@@ -1,0 +1,204 @@
+"""A Dask scheduler in this process, and Slurm jobs whose workers join it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .config import Shape, SlurmConfig
+from .errors import ConfigError, JobQueueError, SubmissionError
+from .jobs import JobKind, Jobs
+from .nodes import Partition
+from .queue import Job, Slurm
+from .script import WorkerCommand, job_of, job_script
+from .sizing import Need, choose_worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be kept alive, and how it is called.
+
+    Attributes:
+        config: The slurm.toml.
+        name: The beginning of the jobs' names; no other study's jobs have it.
+        directory: For the jobs' output and the file that tells them the scheduler's address;
+            every node must see it.
+        module: What a job runs, as `python -m MODULE FILE …`.
+        max_jobs: How many jobs there may be at once.
+    """
+
+    config: SlurmConfig
+    name: str
+    directory: Path
+    module: str
+    max_jobs: int
+
+    @property
+    def scheduler_file(self) -> Path:
+        """Tells the jobs the scheduler's address, and another one after the master's death."""
+        return self.directory / "scheduler.json"
+
+
+def job_kinds(order: Order, need: Need, *, slurm: Slurm | None = None) -> tuple[JobKind, ...]:
+    """The kinds of jobs that can hold such a trial, each with its script.
+
+    Args:
+        order: What is asked for.
+        need: What one trial holds.
+        slurm: Asks Slurm what nodes there are.
+
+    Raises:
+        ConfigError: None of the shapes holds a trial; or one does not exist as it is written.
+        SlurmUnavailableError: There is no Slurm here, or it does not answer.
+    """
+    partitions = (slurm or Slurm()).partitions()
+    kinds, problems = [], []
+    for shape in order.config.shapes:
+        try:
+            kinds.append(_job_kind(order, shape, partitions, need))
+        except ConfigError as error:
+            problems.append(str(error))
+    if not kinds:
+        raise ConfigError("; ".join(problems))
+    return tuple(kinds)
+
+
+def check(order: Order) -> None:
+    """Find what is wrong before anything is started: Slurm looks at each script.
+
+    Raises:
+        ConfigError: A shape does not exist as it is written.
+        SubmissionError: Slurm would refuse a job; the words are its own.
+        SlurmUnavailableError: There is no Slurm here, or it does not answer.
+    """
+    slurm = Slurm()
+    partitions = slurm.partitions()
+    for shape in order.config.shapes:
+        kind = _job_kind(order, shape, partitions, Need())
+        try:
+            slurm.check(kind.script)
+        except SubmissionError as error:
+            raise SubmissionError(f"shape {shape.name}: {error}") from error
+
+
+def _job_kind(order: Order, shape: Shape, partitions: Sequence[Partition], need: Need) -> JobKind:
+    try:
+        worker = choose_worker(partitions, shape, need)
+    except ConfigError as error:
+        raise ConfigError(f"shape {shape.name}: {error}") from error
+    name = f"{order.name}-{shape.name}"
+    command = WorkerCommand(address=str(order.scheduler_file), module=order.module)
+    script = job_script(shape, worker, command, job_name=name, logs=order.directory)
+    return JobKind(shape, worker, name, script, order.directory)
+
+
+class SlurmCluster:
+    """Workers in Slurm jobs, as many as are of use. `close` it in the end.
+
+    The scheduler listens from the beginning, so that a client can connect; jobs are submitted
+    from `start` on, when it is known what a trial needs.
+
+    Args:
+        order: What is asked for.
+        tell: Takes a line for the user now and then, from a thread.
+
+    Raises:
+        JobQueueError: A job cannot be had as it is asked for, or the scheduler cannot listen on
+            the network interface.
+    """
+
+    def __init__(self, order: Order, *, tell: Callable[[str], None]) -> None:
+        # Loads Dask, so not at the top.
+        from distributed import LocalCluster
+
+        check(order)
+        self._order = order
+        self._tell = tell
+        self._jobs: Jobs | None = None
+        interface = order.config.interface
+        try:
+            self._dask: Any = LocalCluster(
+                n_workers=0,
+                host=None if interface else "tcp://0.0.0.0",
+                interface=interface,
+                dashboard_address=":0",
+                silence_logs=50,
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"no Dask scheduler can listen here: {error}") from error
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address."""
+        return str(self._dask.scheduler.address)
+
+    def start(self, need: Need, trials: int, *, min_workers: int = 0) -> None:
+        """Take back jobs that are there, submit others, and wait for as many workers as asked.
+
+        Args:
+            need: What one trial holds.
+            trials: How many trials could run now.
+            min_workers: How many workers to wait for.
+
+        Raises:
+            JobQueueError: Slurm refuses the jobs, or they are of no use; none is left.
+        """
+        self._order.directory.mkdir(parents=True, exist_ok=True)
+        kinds = job_kinds(self._order, need)
+        self._write_address()
+        self._jobs = Jobs(kinds, max_jobs=self._order.max_jobs, tell=self._tell)
+        self._jobs.open(trials)
+        while len(self._workers()) < min_workers:
+            self.scale_to(trials)
+            time.sleep(0.2)
+
+    def scale_to(self, trials: int) -> None:
+        """See that so many trials can run at once; returns at once.
+
+        Raises:
+            JobQueueError: Jobs end again without ever having been of use.
+        """
+        if self._jobs is not None:
+            self._jobs.want(trials, self._workers())
+
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs that are not over."""
+        return () if self._jobs is None else self._jobs.snapshot()
+
+    def exclude(self, node: str) -> None:
+        """Submit no more jobs to a node."""
+        if self._jobs is not None:
+            self._jobs.exclude(node)
+
+    def close(self) -> None:
+        """Cancel the jobs and end the scheduler; may be repeated."""
+        jobs, self._jobs = self._jobs, None
+        if jobs is not None:
+            jobs.close()
+            self._order.scheduler_file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+            self._dask.close(timeout=20)
+
+    def _workers(self) -> dict[str, bool]:
+        """The ids of the jobs whose workers have joined, and whether trials run on them."""
+        found = {}
+        for worker in list(self._dask.scheduler.workers.values()):
+            identity = job_of(worker.name)
+            if identity is not None:
+                found[identity] = bool(worker.processing)
+        return found
+
+    def _write_address(self) -> None:
+        file = self._order.scheduler_file
+        new = file.with_suffix(f".{os.getpid()}")
+        try:
+            new.write_text(json.dumps({"address": self.address}), encoding="utf-8")
+            new.replace(file)
+        except OSError as error:
+            raise JobQueueError(f"{file} cannot be written: {error.strerror}") from error

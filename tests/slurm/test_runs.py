@@ -1,0 +1,172 @@
+"""Whole studies in jobs of a real Slurm, and what becomes of them when jobs and masters go."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from private_slurm import PrivateSlurm, wait_until
+from real_runs import Hptune, Started, rows, trials, wait_for
+
+pytestmark = pytest.mark.slow
+
+WALLTIME = 'walltime = "00:10:00"\ninterface = "lo"\n'
+
+GPUS = WALLTIME + 'partition = "gpu"\n'
+SLICES = GPUS + "trials_per_job = 1\n"
+
+MODEL = """
+import json, os, time
+
+OBJECTIVE, DIRECTION = "total", "max"
+
+def objective(hp, trial):
+    x = hp.Float("x", 0.0, 1.0)
+    saved = trial.checkpoint_dir / "total.json"
+    done, total = json.loads(saved.read_text()) if saved.exists() else (0, 0.0)
+    for epoch in range(done + 1, {epochs} + 1):
+        time.sleep({seconds})
+        total += x * epoch
+        new = saved.with_suffix(".new")
+        new.write_text(json.dumps([epoch, total]))
+        new.replace(saved)
+        trial.report(epoch, total=total, gpu=float(os.environ["CUDA_VISIBLE_DEVICES"] or -1))
+        if trial.should_stop():
+            break
+    return {{"total": total}}
+"""
+"""Goes on from its own checkpoint; what it comes to tells whether an epoch was lost or repeated."""
+
+
+def model(hptune: Hptune, *, epochs: int, seconds: float) -> None:
+    hptune.file("model.py", MODEL.format(epochs=epochs, seconds=seconds))
+
+
+def start(hptune: Hptune, toml: str, *options: object) -> Started:
+    hptune.file("slurm.toml", toml)
+    return hptune.start(
+        "run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--search", "random",
+        "--seed", "1", *options,
+    )  # fmt: skip
+
+
+def finish(hptune: Hptune, started: Started, *, count: int, epochs: int) -> str:
+    """The study ends, and each trial with what it would have come to undisturbed."""
+    ended = started.wait(seconds=200)
+    assert ended.code == 0, ended.err
+    found = trials(hptune.study())
+    assert [trial["state"] for trial in found] == ["COMPLETE"] * count
+    whole = epochs * (epochs + 1) / 2
+    for trial in found:
+        metrics = json.loads(trial["metrics"]) if "metrics" in trial else {}
+        total = metrics.get("total", trial["value"])
+        assert total == pytest.approx(trial["params"]["x"] * whole)
+    return ended.err
+
+
+def reached(study: Path, step: int, *, count: int = 1) -> bool:
+    """Whether so many trials have reported a step."""
+    if not (study / "study.db").exists():
+        return False
+    found = rows(study, f"SELECT DISTINCT trial FROM reports WHERE step >= {step}")
+    return len(found) >= count
+
+
+def job_ids(slurm: PrivateSlurm) -> set[str]:
+    return {line.split()[0] for line in slurm.jobs() if line.split()[1] != "COMPLETING"}
+
+
+def test_no_two_trials_share_a_gpu_and_the_jobs_go_with_the_study(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.3)
+    run = start(hptune, GPUS, "--trials", 8, "--gpus-per-trial", 1, "--max-jobs", 2)
+    told = finish(hptune, run, count=8, epochs=2)
+    assert "Slurm: 2 jobs running on g1, g2" in told
+    held = rows(hptune.study(), "SELECT * FROM attempts")
+    reports = rows(hptune.study(), "SELECT trial, value FROM reports WHERE metric = 'gpu'")
+    seen = {row["trial"]: int(row["value"]) for row in reports}
+    places: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for row in held:
+        (device,) = json.loads(row["devices"])["gpus"]
+        assert int(device) == seen[row["trial"]]
+        places.setdefault((row["node"], int(device)), []).append((row["started"], row["ended"]))
+    assert set(places) == {("g1", 0), ("g1", 1), ("g2", 0), ("g2", 1)}
+    for spans in places.values():
+        spans.sort()
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
+    assert not (hptune.study() / "jobs" / "scheduler.json").exists()
+
+
+def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_their_node(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=40, seconds=0.4)
+    run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 2)
+    study = hptune.study()
+    wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
+    first, second = sorted(job_ids(slurm))
+    slurm.run("scancel", first)
+    wait_for(lambda: len(job_ids(slurm) - {first}) == 2, "a replacement", seconds=30)
+    slurm.run("scontrol", "requeue", second)
+    wait_for(lambda: reached(study, 12, count=2), "that both go on", seconds=120)
+    assert second in job_ids(slurm)
+    node = next(line.split()[-1] for line in slurm.jobs() if line.startswith(second))
+    slurm.kill_node(node)
+    told = finish(hptune, run, count=2, epochs=40)
+    slurm.start_node(node)
+    assert f"job {first} on " in told
+    outcomes = [row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")]
+    assert outcomes.count("FINISHED") == 2
+    assert len(outcomes) >= 5
+    wait_until(slurm.all_idle, "the node's return", seconds=40)
+    for left in hptune.leftovers():  # nobody could clean up on the node that was lost
+        shutil.rmtree(hptune.temporary / left)
+
+
+def test_a_killed_master_is_resumed_with_the_same_jobs(hptune: Hptune, slurm: PrivateSlurm) -> None:
+    model(hptune, epochs=20, seconds=0.3)
+    run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 2)
+    wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
+    before = job_ids(slurm)
+    run.kill()
+    told = finish(hptune, hptune.start("resume", "study"), count=2, epochs=20)
+    assert "took back 2 jobs that an earlier run left" in told
+    shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i").split()
+    assert set(shown) >= before
+    later = {row["node"] for row in rows(hptune.study(), "SELECT node FROM attempts")}
+    assert later <= {"g1", "g2"}
+    new = [
+        each for each in shown if int(each.partition("_")[0]) > int(min(before).partition("_")[0])
+    ]
+    assert new == []
+
+
+def test_a_full_partition_is_waited_for_and_the_reason_is_told(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
+                          "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
+    model(hptune, epochs=2, seconds=0.1)
+    run = start(hptune, WALLTIME + 'partition = "cpu"', "--trials", 2)
+    wait_for(lambda: len(slurm.jobs()) == 2, "a job that waits", seconds=60)
+    wait_until(lambda: "Resources" in " ".join(slurm.jobs()), "its reason", seconds=20)
+    slurm.run("scancel", occupying)
+    told = finish(hptune, run, count=2, epochs=2)
+    assert "Slurm: 1 job waiting in partition cpu" in told
+    assert "Slurm: 1 job running on c1" in told
+
+
+def test_a_trial_longer_than_the_walltime_ends_in_another_job(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=80, seconds=1.0)
+    toml = 'walltime = "00:02:00"\nnotice_seconds = 60\ninterface = "lo"\npartition = "gpu"\n'
+    run = start(hptune, toml + "trials_per_job = 1\n", "--trials", 1, "--gpus-per-trial", 1)
+    finish(hptune, run, count=1, epochs=80)
+    held = rows(hptune.study(), "SELECT outcome, reason FROM attempts ORDER BY number")
+    assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]

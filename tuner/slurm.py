@@ -1,0 +1,162 @@
+"""A run's workers in Slurm jobs: what a study wants, said in the words of `jobqueue`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import queue
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobqueue.config import read_config
+from jobqueue.errors import JobQueueError, JobsFailError
+from jobqueue.sizing import Need
+
+from .core.resources import Resources
+from .errors import StudyError, UsageError
+
+DEFAULT_MAX_JOBS = 10
+
+_COMMAND = "tuner worker"
+"""What a job runs, as `python -m …`."""
+
+
+class SlurmWorkers:
+    """The workers of one study in Slurm jobs: a `workforce.Cluster`.
+
+    Args:
+        config: The slurm.toml.
+        study: The study's directory, which every node must see.
+        max_jobs: How many jobs there may be at once.
+        min_workers: How many workers to wait for before the first trial.
+
+    Raises:
+        UsageError: The slurm.toml is wrong, or Slurm would refuse such a job (in its words).
+    """
+
+    def __init__(
+        self,
+        config: Path,
+        study: Path,
+        *,
+        max_jobs: int | None,
+        min_workers: int,
+    ) -> None:
+        from jobqueue.cluster import SlurmCluster
+
+        self._order = _order(config, study, max_jobs)
+        self._min_workers = min_workers
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        with _as_ours():
+            self._cluster = SlurmCluster(self._order, tell=self._lines.put)
+
+    @property
+    def address(self) -> str:
+        """The address of the scheduler that the jobs' workers join."""
+        return self._cluster.address
+
+    def describe(self) -> str:
+        """Where the trials run, in words."""
+        names = ", ".join(shape.name for shape in self._order.config.shapes)
+        jobs = "1 Slurm job" if self._order.max_jobs == 1 else f"{self._order.max_jobs} Slurm jobs"
+        return f"in at most {jobs} ({names})"
+
+    def start(self, resources: Resources, trials: int) -> None:
+        """Submit the first jobs, or take back those that an earlier master left.
+
+        Raises:
+            UsageError: Slurm refuses them, in its own words; none is left.
+        """
+        with _as_ours():
+            self._cluster.start(_need(resources), trials, min_workers=self._min_workers)
+
+    def scale_to(self, trials: int) -> Sequence[str]:
+        """See that so many trials can run at once, as far as that is possible; returns at once.
+
+        What became of the jobs comes back in lines.
+
+        Raises:
+            StudyError: Jobs end again without ever having been of use.
+        """
+        with _as_ours():
+            self._cluster.scale_to(trials)
+        lines = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                lines.append(self._lines.get_nowait())
+        return lines
+
+    def close(self) -> None:
+        """Cancel the jobs; may be repeated."""
+        self._cluster.close()
+
+
+def starter_text(account: str | None) -> str:
+    """A slurm.toml for what there is.
+
+    Raises:
+        UsageError: There is no Slurm here, or it does not answer.
+    """
+    from jobqueue.queue import Slurm
+    from jobqueue.starter import starter
+
+    with _as_ours():
+        partitions = Slurm().partitions()
+    if not partitions:
+        raise UsageError("Slurm shows no partition to you; ask those who run it")
+    return starter(partitions, account=account)
+
+
+def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
+    """The job script of each shape that can hold such a trial; nothing is submitted.
+
+    Raises:
+        UsageError: The slurm.toml is wrong, or asks for what there is not.
+    """
+    from jobqueue.cluster import job_kinds
+
+    with _as_ours():
+        return [kind.script for kind in job_kinds(_order(config, study, None), _need(resources))]
+
+
+def _order(config: Path, study: Path, max_jobs: int | None) -> Any:
+    from jobqueue.cluster import Order
+
+    with _as_ours():
+        read = read_config(config)
+    return Order(
+        config=read,
+        name=jobs_name(study),
+        directory=study.absolute() / "jobs",
+        module=_COMMAND,
+        max_jobs=max_jobs or DEFAULT_MAX_JOBS,
+    )
+
+
+def jobs_name(study: Path) -> str:
+    """What a study's jobs are called: the same whenever it is resumed, and no other study's.
+
+    >>> jobs_name(Path("/home/me/studies/digits-1"))
+    'hptune-digits-1-8a6c0ac5'
+    """
+    path = study.absolute()
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    return f"hptune-{re.sub(r'[^A-Za-z0-9.-]', '_', path.name)}-{digest}"
+
+
+def _need(resources: Resources) -> Need:
+    return Need(resources.cpus, resources.gpus, resources.memory_bytes)
+
+
+@contextlib.contextmanager
+def _as_ours() -> Iterator[None]:
+    try:
+        yield
+    except JobsFailError as error:
+        message, _, output = str(error).partition("\n")
+        raise StudyError(message, output) from error
+    except JobQueueError as error:
+        raise UsageError(str(error)) from error
