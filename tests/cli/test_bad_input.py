@@ -83,6 +83,12 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
         (["status"], ["Missing argument 'DIR'"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
         (["resume", "nowhere"], ["no study", "nowhere"]),
+        (
+            ["resume", "old", "--search", "tpe"],
+            ["--search is settled", "`hptune run MODEL_FILE --search … --warm-start old`"],
+        ),
+        (["resume", "old", "--try", "x=1"], ["--try is settled", "--warm-start old"]),
+        (["resume", "--warm-start", "b", "old"], ["--warm-start old --warm-start …`"]),
         (["best", "good.py"], ["no study", "it is a file"]),
         (["stop", "nowhere"], ["no study"]),
         (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),

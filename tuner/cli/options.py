@@ -8,10 +8,36 @@ from pathlib import Path
 import click
 
 from ..core.answers import CAUSES
+from ..errors import UsageError
 from .values import Duration, Size, Stage
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
 study_directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+
+
+_SETTLED = ("--search", "--surrogate", "--grid-points", "--try", "--prior", "--warm-start",
+            "--objective", "--direction", "--constraint", "--seed", "--executor")  # fmt: skip
+
+
+def settled_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of `run` that a study keeps for good: whoever gives them anew is told what to do."""
+
+    def refuse(context: click.Context, option: click.Parameter, said: object) -> None:
+        if said:
+            name, directory = option.opts[0], context.params.get("directory", "DIR")
+            raise UsageError(
+                f"{name} is settled when a study begins, so that its trials can be compared and "
+                "its search can be replayed. Start a new study that learns from this one: "
+                f"`hptune run MODEL_FILE {name} … --warm-start {directory}`"
+                if name != "--warm-start"
+                else f"{name} is settled when a study begins. Start a new study that learns from "
+                f"both: `hptune run MODEL_FILE --warm-start {directory} --warm-start …`"
+            )
+
+    for name in _SETTLED:
+        option = click.option(name, multiple=True, hidden=True, expose_value=False, callback=refuse)
+        command = option(command)
+    return command
 
 
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,7 +14,7 @@ import click
 
 from ..errors import StudyError
 from ..samplers import AUTO, SEARCH_WORDS
-from .options import settings_options, study_directory
+from .options import settings_options, settled_options, study_directory
 from .output import INTERRUPTED, echo
 from .values import Duration
 
@@ -141,7 +141,9 @@ def run(
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument(
+    "directory", type=click.Path(path_type=Path), metavar="DIR", is_eager=True
+)  # first of all, since messages about the options name it
 @click.option(
     "--accept-space",
     is_flag=True,
@@ -154,6 +156,7 @@ def run(
     help="Where the model file is now, if it was moved.",
 )
 @settings_options
+@settled_options
 def resume(
     directory: Path, accept_space: bool, model_file: Path | None, quiet: bool, **options: Any
 ) -> None:
