@@ -46,11 +46,15 @@ class Result:
         return [step for step, _ in self.reports]
 
 
+_FOUND: dict[tuple[int, str], Found] = {}
+"""What files declare, by the warm parent that read them: many tests run the same one."""
+
+
 class Attempts:
     """Reads model files and runs single attempts of them."""
 
     def __init__(self, warm: WarmParent, directory: Path) -> None:
-        self._warm = warm
+        self.warm = warm
         self._directory = directory
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._number = 0
@@ -58,7 +62,7 @@ class Attempts:
     def probe(self, text: str) -> Found:
         """What the model file declares."""
         source = check_path(self._write(text))
-        return self._warm.probe(ProbeOrder(source, str(self._directory)))
+        return self.warm.probe(ProbeOrder(source, str(self._directory)))
 
     def run(
         self,
@@ -78,14 +82,16 @@ class Attempts:
         placement: Placement | None = None,
         timeout_seconds: float = 120.0,
         hang_timeout_seconds: float | None = None,
+        keep_last: bool = False,
         **params: Any,
     ) -> Result:
         """Run the file's training once: with its defaults, but for `params`.
 
         `halt` is the step after whose report the attempt is told to stop, and why.
         """
-        found = self.probe(text)
-        source = check_path(self._directory / "model.py")
+        read = id(self.warm), text
+        found = _FOUND[read] = _FOUND[read] if read in _FOUND else self.probe(text)
+        source = check_path(self._write(text))
         aims, _ = resolve_aims(found, objectives, constraints)
         brief = StudyBrief(
             name="test",
@@ -109,13 +115,12 @@ class Attempts:
             seed=seed,
             incumbents=tuple(incumbents),
             resume_from=resume_from,
+            keep_last=keep_last,
         )
         return self._carry_out(order, halt)
 
     def _carry_out(self, order: AttemptOrder, halt: tuple[int, Halt] | None) -> Result:
-        runner = AttemptRunner(
-            order.brief.source, self._events.put, warm_address=self._warm.address
-        )
+        runner = AttemptRunner(order.brief.source, self._events.put, warm_address=self.warm.address)
         try:
             runner.start(order)
             return self._collect(order, runner, halt)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +36,14 @@ def trial(directory: StudyDirectory, number: int, *files: str, nan: bool = False
 
 def kept(directory: StudyDirectory) -> dict[str, str]:
     found = {
-        str(path.relative_to(directory.best)): path.read_text()
-        for path in directory.best.rglob("*")
-        if path.is_file() and (path.name != "best.json" or path.parent == directory.best)
+        f"{at}/{name}".removeprefix("./"): Path(directory.best, at, name).read_text()
+        for at, names in (
+            (os.path.relpath(at, directory.best), names)
+            for at, _, names in os.walk(directory.best, followlinks=True)
+        )
+        for name in names
+        if not at.rpartition("/")[-1].startswith(".checkpoint")
+        and (name != "best.json" or at == ".")
     }
     assert json.loads(found.pop("best.json"))["metric"] == "val_loss"
     return found
@@ -73,6 +80,52 @@ def test_nothing_half_put_is_left_of_a_front(directory: StudyDirectory) -> None:
     for _ in range(2):
         files.keep_best([trial(directory, 0, "model.keras"), trial(directory, 1, "model.keras")])
     assert not [*directory.best.rglob("*.new")]
+
+
+def test_a_checkpoint_is_whole_at_any_instant(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever file is touched, there is one trial's, all of it, and nothing else at the end."""
+    files = StudyFiles(directory, AIMS)
+    names = [f"checkpoint/{part}" for part in "abc"]
+    files.keep_best([trial(directory, 0, *names)])
+    seen: set[str] = set()
+
+    def look(*_: object) -> None:
+        found = {(directory.best / name).read_text() for name in names}
+        assert len(found) == 1, found
+        seen.update(found)
+
+    def watched(module: object, name: str) -> None:
+        real = getattr(module, name)
+
+        def call(*given: object, **named: object) -> object:
+            look()
+            done = real(*given, **named)
+            look()
+            return done
+
+        monkeypatch.setattr(module, name, call)
+
+    with monkeypatch.context():
+        for module, name in ((shutil, "copy2"), (shutil, "rmtree"), (os, "symlink"),
+                             (Path, "replace"), (Path, "unlink"), (Path, "rename")):  # fmt: skip
+            watched(module, name)
+        for number in (1, 2, 3):
+            files.keep_best([trial(directory, number, *names)])
+        monkeypatch.undo()
+    assert seen == {f"of trial {number}" for number in range(4)}
+    assert len([*directory.best.glob(".checkpoint-*")]) == 1
+    files.keep_best([trial(directory, 4, "model.keras")])
+    assert sorted(path.name for path in directory.best.iterdir()) == ["best.json", "model.keras"]
+
+
+def test_a_checkpoint_takes_the_place_of_a_directory(directory: StudyDirectory) -> None:
+    """As an earlier hptune left it."""
+    (directory.best / "checkpoint").mkdir(parents=True)
+    (directory.best / "checkpoint" / "old").touch()
+    StudyFiles(directory, AIMS).keep_best([trial(directory, 0, "checkpoint/weights.pt")])
+    assert kept(directory) == {"checkpoint/weights.pt": "of trial 0"}
 
 
 def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:

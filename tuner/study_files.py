@@ -173,7 +173,10 @@ def _text_of(path: Path) -> str | None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if (linked := _linked_from(path)) is not None:
+        path.unlink()
+        shutil.rmtree(linked, ignore_errors=True)
+    elif path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
@@ -183,7 +186,8 @@ def _copy_directory(source: Path, target: Path) -> bool:
     """Put a copy of a directory in another's place; False if there is nothing to copy."""
     if not source.is_dir() or not any(source.iterdir()):
         return False
-    fresh = target.with_name(target.name + ".new")
+    before = _linked_from(target)
+    fresh = next(each for each in _homes_of(target) if each != before)
     shutil.rmtree(fresh, ignore_errors=True)
     failed: list[OSError] = []
 
@@ -199,9 +203,34 @@ def _copy_directory(source: Path, target: Path) -> bool:
     except shutil.Error as error:
         # It only says that something failed; whether the disk is full is in the first failure.
         raise (failed[0] if failed else error) from error
-    shutil.rmtree(target, ignore_errors=True)
-    fresh.rename(target)
+    _link(target, fresh)
+    if before is not None:
+        shutil.rmtree(before, ignore_errors=True)
     return True
+
+
+def _homes_of(link: Path) -> list[Path]:
+    """Where the directory may lie that a link leads to: in one, while the other is made."""
+    return [link.with_name(f".{link.name}-{which}") for which in "ab"]
+
+
+def _linked_from(link: Path) -> Path | None:
+    return link.with_name(link.readlink().name) if link.is_symlink() else None
+
+
+def _link(link: Path, directory: Path) -> None:
+    """Let a link lead to a directory beside it from now on: a directory takes no other's place."""
+    fresh = link.with_name(link.name + ".new")
+    fresh.unlink(missing_ok=True)
+    try:
+        fresh.symlink_to(directory.name, target_is_directory=True)
+    except OSError:  # some file systems have no links, so there is an instant without it
+        _remove(link)
+        directory.rename(link)
+        return
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)
+    fresh.replace(link)
 
 
 def _put(source: Path, target: Path) -> None:

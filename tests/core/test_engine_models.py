@@ -9,12 +9,15 @@ from engine_driver import EngineDriver, returned, states
 
 from tuner.core.aims import Aims
 from tuner.core.messages import (
+    Command,
     Discard,
     Finish,
     KeepBest,
+    Reported,
     Start,
     Verdict,
 )
+from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
 from tuner.core.trial import (
     AttemptId,
@@ -22,6 +25,7 @@ from tuner.core.trial import (
     Direction,
     Ending,
     Goal,
+    Report,
     Score,
     TrialState,
 )
@@ -137,6 +141,43 @@ def test_what_trains_on_is_no_less_the_best_for_that(driver: EngineDriver) -> No
     assert seen_by_a_reader(driver) == [(1, 0.4)]
     driver.leave()
     assert seen_by_a_reader(driver) == [(1, 0.4)]
+
+
+def test_what_was_paused_while_it_trained_on_is_no_less_the_best_either(
+    driver: EngineDriver,
+) -> None:
+    pruner = PrunerSettings(
+        name="asha", epochs=9, reduction_factor=3, min_epochs=1, mode=HalvingMode.PROMOTE
+    )
+    complete_four(driver, keep=2)
+    driver.open(4, keep_checkpoints=2, go_on=(1, 2), pruner=pruner)
+    driver.join(cores=2)
+    driver.feed(Reported(driver.at, AttemptId(2, 1), Report(3, {"score": 0.9})))
+    driver.feed(Reported(driver.at, AttemptId(1, 1), Report(3, {"score": 0.1})))
+    driver.end(AttemptId(1, 1), Ending(Cause.PAUSED))
+    assert driver.trial(1).state is TrialState.PAUSED
+    assert driver.trial(1).value == 0.4
+    assert [(best.number, best.value) for best in driver.engine.front] == [(1, 0.4)]
+    assert seen_by_a_reader(driver) == [(1, 0.4)]
+
+
+def test_the_front_beyond_the_limit_keeps_no_checkpoints(driver: EngineDriver) -> None:
+    aims = Aims((Goal("score", Direction.MAX), Goal("size", Direction.MIN)))
+    driver.open(3, aims=aims, keep_checkpoints=1)
+    driver.join()
+    commands: list[Command] = []
+    for number in range(3):
+        driver.suggest()
+        metrics = {"score": float(number), "size": float(number)}
+        commands += driver.end(AttemptId(number, 0), Ending(Cause.RETURNED, metrics))
+    assert len(driver.engine.front) == 3
+    assert driver.engine.able_to_go_on == (2,)
+    assert [each for each in commands if isinstance(each, Discard)] == [Discard(0), Discard(1)]
+    # The models are where they are safe before anything is thrown away.
+    for number in range(2):
+        thrown_away = commands.index(Discard(number))
+        kept = [each for each in commands[:thrown_away] if isinstance(each, KeepBest)]
+        assert number in {trial.number for each in kept for trial in each.trials}
 
 
 def test_of_equals_the_first_stays_the_best_though_it_trained_on(driver: EngineDriver) -> None:

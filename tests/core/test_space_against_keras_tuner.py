@@ -1,4 +1,4 @@
-"""Our parameters mean what KerasTuner's mean. Slow, because it loads KerasTuner and TensorFlow."""
+"""Our parameters mean what KerasTuner's mean."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from tuner.core.space import Parameter, SearchSpace
-
-pytestmark = pytest.mark.slow
 
 UNITS = [k / 97 for k in range(97)] + [0.999999]
 

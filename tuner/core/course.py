@@ -197,7 +197,8 @@ class Course:
                 if run.told is Halt.PRUNE:
                     self._prune(record, commands)
                 elif run.told is Halt.PAUSE:
-                    self._measure(record)
+                    if record.before is None:  # else it stands by the result that it has
+                        self._measure(record)
                     self._move(record, TrialState.PAUSED)
                     commands.append(Tell(record.trial))
                 else:

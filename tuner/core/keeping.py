@@ -100,10 +100,13 @@ class Keeping:
         return trial.violation, self._aims.first_goal_key(trial.score), trial.number
 
     def _drop_checkpoints(self) -> set[int]:
-        """Keep no more checkpoints of complete trials than are wanted; returns whose are not."""
+        """Keep no more checkpoints of complete trials than are wanted; returns whose are not.
+
+        One of the best may be among them: its model is in a safer place.
+        """
         dropped = {number for *_, number in self._checkpoints[self._limit :]}
         del self._checkpoints[self._limit :]
-        return dropped - self._training_on - self.models
+        return dropped - self._training_on
 
     # --- for the doubtful -------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from .aims import Aims
-from .trial import NO_BETTER, Attempt, Score, Trial, TrialState
+from .trial import NO_BETTER, Attempt, Outcome, Score, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,17 @@ class Ranking:
         A trial that trains on stands by the result that it has.
         """
         ended_at: dict[int, float] = {}
-        for attempt in attempts:
-            if attempt.reason != NO_BETTER:
+        finished: set[int] = set()
+        for attempt in sorted(attempts, key=lambda attempt: attempt.id):
+            has_result = attempt.outcome is Outcome.FINISHED and attempt.reason != NO_BETTER
+            if has_result or attempt.id.trial not in finished:
                 ended_at[attempt.id.trial] = attempt.ended_at or math.inf
+            if has_result:
+                finished.add(attempt.id.trial)
         ranking = cls(aims)
         ordered = sorted(
-            map(_with_its_result, trials), key=lambda t: (ended_at.get(t.number, 0.0), t.number)
+            (_with_its_result(trial) if trial.number in finished else trial for trial in trials),
+            key=lambda t: (ended_at.get(t.number, 0.0), t.number),
         )
         for trial in ordered:
             ranking.expect(trial)
@@ -201,8 +206,8 @@ class Ranking:
 
 
 def _with_its_result(trial: Trial) -> Trial:
-    trains_on = trial.state in (TrialState.WAITING, TrialState.RUNNING) and trial.value is not None
-    return replace(trial, state=TrialState.COMPLETE) if trains_on else trial
+    """A trial that was complete once stands by that result while it trains on."""
+    return trial if trial.state.is_final else replace(trial, state=TrialState.COMPLETE)
 
 
 def _confirmation(first: Trial, measured: list[Trial], *, failed: int) -> Confirmation:

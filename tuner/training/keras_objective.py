@@ -75,6 +75,7 @@ def run(
         log.warning("The last epoch's checkpoint is not kept: %s", error)
     if trial.aims.joins(trial.aims.score(metrics), incumbents):
         save_model(model, trial.directory)
+    recorder.resumption.forget_if_ended_early()
     return Ending(Cause.RETURNED, metrics, step)
 
 

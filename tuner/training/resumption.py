@@ -80,6 +80,7 @@ class Resumption:
         self._epochs = 0
         self._unwritten: TrainingState | None = None
         self.is_complete = False
+        self._ended_early = False
         """Whether the latest `fit` has trained all that it was to."""
         if trial.is_first_attempt:
             checkpoints.remove()  # another study's, which was in the same place
@@ -149,6 +150,7 @@ class Resumption:
         if self.is_complete:
             # A training that ends by itself, such as by EarlyStopping, has no use for more epochs.
             self._unwritten = None
+            self._ended_early = epoch + 1 < self._epochs
             if self._possible and self._trial.keeps_last and epoch + 1 >= self._epochs:
                 self._unwritten = self._state(model, epoch + 1)
             return
@@ -169,6 +171,11 @@ class Resumption:
         """
         if self._trial.keeps_last and self.is_complete:
             self._write()
+
+    def forget_if_ended_early(self) -> None:
+        """The result is there, and a training that ended by itself will not go on from it."""
+        if self._ended_early:
+            self._checkpoints.remove()
 
     def leave(self) -> None:
         """End the attempt as it was told to; what may be taken up again is on disk then.
