@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # How many tests run at once.
 JOBS ?= 2
 
-.PHONY: demo test test-fast lint clean
+.PHONY: demo test test-slow lint clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hptune needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one to use: make PYTHON=python3.12 …")'
@@ -19,10 +19,11 @@ demo: $(VENV)/.installed
 	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
-
-test-fast: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow'
+
+# What the others show, in more cases.
+test-slow: $(VENV)/.installed
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

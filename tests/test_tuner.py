@@ -154,7 +154,6 @@ def test_a_wrong_call_says_what_is_allowed(hptune: Hptune, call: str, said: str)
     )
 
 
-@pytest.mark.slow
 def test_a_keras_model_and_its_data_travel_from_a_script(hptune: Hptune) -> None:
     ended = hptune.script(
         """
@@ -185,7 +184,6 @@ def test_a_keras_model_and_its_data_travel_from_a_script(hptune: Hptune) -> None
     assert found == ["COMPLETE"] * 3
 
 
-@pytest.mark.slow
 def test_the_workers_of_a_client_and_a_joblib_backend_carry_trials(hptune: Hptune) -> None:
     ended = hptune.script(
         PLAIN

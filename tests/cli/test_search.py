@@ -25,6 +25,7 @@ def objective(hp, trial):
     time.sleep(0.1)
     return a + 10 * (b == "y") + 100 * c
 """
+LIGHT = ("--executor", "joblib")
 ALL = set(itertools.product([1, 2, 3], ["x", "y"], [False, True]))
 
 
@@ -80,7 +81,7 @@ def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune
 
 def test_auto_says_what_it_picks_and_a_resumed_study_stays_with_it(hptune: Hptune) -> None:
     model = hptune.file("model.py", MODEL)
-    ended = hptune("run", model, "--trials", "11", "--study", "few")
+    ended = hptune("run", model, *LIGHT, "--trials", "11", "--study", "few")
     assert ended.code == 0, ended.err
     assert "grid" not in ended.err
     (line,) = [line for line in ended.err.splitlines() if "--search auto takes" in line]
@@ -91,23 +92,25 @@ def test_auto_says_what_it_picks_and_a_resumed_study_stays_with_it(hptune: Hptun
     assert f"{picked} search" in ended.err
     assert json.loads(hptune("status", "few", "--json").out)["search"] == picked
 
-    ended = hptune("run", model, "--trials", "12", "--study", "all")
+    ended = hptune("run", model, *LIGHT, "--trials", "12", "--study", "all")
     assert "--search auto takes grid: 12 trials cover all 12 configurations" in ended.err
     assert set(tried(hptune, "all")) == ALL
 
 
-@pytest.mark.parametrize("search", ["sobol", "skopt", "optuna:TPESampler"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        "random",
+        "optuna:TPESampler",
+        pytest.param("sobol", marks=pytest.mark.slow),
+        pytest.param("skopt", marks=pytest.mark.slow),
+    ],
+)
 def test_each_search_runs_and_ends_when_all_is_tried(hptune: Hptune, search: str) -> None:
     model = hptune.file("model.py", MODEL)
-    ended = hptune("run", model, "--search", search, "--trials", "20", "--study", hptune.study())
-    assert ended.code == 0, ended.err
-    assert "every configuration of the space was tried, 12/20 trials" in ended.out
-    assert set(tried(hptune)) == ALL
-
-
-def test_random_tries_nothing_twice_and_ends_when_all_is_tried(hptune: Hptune) -> None:
-    model = hptune.file("model.py", MODEL)
-    ended = hptune("run", model, "--search", "random", "--trials", "20", "--study", hptune.study())
+    ended = hptune(
+        "run", model, *LIGHT, "--search", search, "--trials", "20", "--study", hptune.study()
+    )
     assert ended.code == 0, ended.err
     assert "every configuration of the space was tried, 12/20 trials" in ended.out
     assert len(tried(hptune)) == 12
@@ -123,7 +126,7 @@ def test_a_grid_of_continuous_parameters(hptune: Hptune) -> None:
         """,
     )
     ended = hptune(
-        "run", model, "--search", "grid", "--grid-points", "3", "--study", hptune.study()
+        "run", model, *LIGHT, "--search", "grid", "--grid-points", "3", "--study", hptune.study()
     )
     assert ended.code == 0, ended.err
     assert "the grid has 9 configurations, 3 values of each continuous parameter" in ended.err
@@ -143,7 +146,7 @@ def test_a_master_that_died_before_it_noted_the_grown_space_loses_nothing(hptune
             return x + hp.Float("y", 0.0, 1.0)
         """,
     )
-    assert hptune("run", model, "--trials", 2, "--study", "study").code == 0
+    assert hptune("run", model, *LIGHT, "--trials", 2, "--study", "study").code == 0
     with contextlib.closing(sqlite3.connect(hptune.study() / "study.db")) as db, db:
         db.execute("DELETE FROM study WHERE key = 'space'")
         db.execute(
@@ -165,7 +168,7 @@ def test_tpe_goes_on_from_what_it_knows_in_a_grown_space(hptune: Hptune) -> None
             return abs(x - 0.3)
         """,
     )
-    run = ("run", model, "--search", "tpe", "--trials", 16, "--seed", 1, "--study", "study")
+    run = ("run", model, *LIGHT, "--search", "tpe", "--trials", 16, "--seed", 1, "--study", "study")
     assert hptune(*run).code == 0
     found = trials(hptune.study())
     assert any("seldom" in trial["params"] for trial in found[:5])
@@ -188,7 +191,7 @@ def test_start_points_come_first_then_the_defaults_also_after_a_stop(hptune: Hpt
     model = hptune.file("model.py", MODEL)
     points = hptune.file("points.csv", "a,b\n1,y\n,x\n")
     first = ("--try", "c=true,a=3", "--try", f"@{points}")
-    ended = hptune("run", model, *first, "--trials", 2, "--study", hptune.study())
+    ended = hptune("run", model, *LIGHT, *first, "--trials", 2, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert hptune("resume", hptune.study(), "--trials", 5).code == 0
     assert tried(hptune)[:3] == [(3, "x", True), (1, "y", False), (2, "x", False)]
@@ -198,7 +201,9 @@ def test_start_points_come_first_then_the_defaults_also_after_a_stop(hptune: Hpt
 def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune) -> None:
     model = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)")
     tpe = ("--search", "tpe", "--seed", 1)
-    assert hptune("run", model, *tpe, "--trials", 8, "--study", hptune.study("old")).code == 0
+    assert (
+        hptune("run", model, *LIGHT, *tpe, "--trials", 8, "--study", hptune.study("old")).code == 0
+    )
     old = trials(hptune.study("old"))
     best = min(t["params"]["x"] for t in old if t["params"]["x"] <= 0.6)
     hptune.file(
@@ -209,7 +214,7 @@ def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune)
         """,
     )
     warm = ("--warm-start", hptune.study("old"))
-    ended = hptune("run", model, *tpe, *warm, "--trials", 2, "--study", hptune.study())
+    ended = hptune("run", model, *LIGHT, *tpe, *warm, "--trials", 2, "--study", hptune.study())
     assert ended.code == 0, ended.err
     inside = sum(trial["params"]["x"] <= 0.6 for trial in old)
     assert 0 < inside < 8
@@ -223,6 +228,8 @@ def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune)
     assert found[2]["origin"] in ("tpe", "tpe (start)")
 
     hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('z', 0.0, 1.0)")
-    ended = hptune("run", model, "--warm-start", hptune.study(), "--study", hptune.study("b"))
+    ended = hptune(
+        "run", model, *LIGHT, "--warm-start", hptune.study(), "--study", hptune.study("b")
+    )
     assert ended.code == 2
     assert "no hyperparameter in common with this study: there are n, x in it and z" in ended.err

@@ -105,7 +105,6 @@ class TestDigitsCnn:
 
 
 class TestKerasTunerHyperModel:
-    @pytest.mark.slow
     # KerasTuner 1.4 calls functions of Python and NumPy that are deprecated.
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_keras_tuner_itself_takes_it(
@@ -236,7 +235,6 @@ for example in examples:
 """
 
 
-@pytest.mark.slow
 def test_importing_runs_no_tensorflow_operation() -> None:
     # A process forked after TensorFlow has run any operation hangs in its training.
     names = ["digits_cnn", "cifar10_cnn", "keras_tuner_hypermodel"]

@@ -132,8 +132,15 @@ def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
     assert_each_trial_exactly_once(hptune.study(), 5)
 
 
-@pytest.mark.parametrize("instant", ["warm_server", "spawn_main"])
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("instant", "how"),
+    [
+        ("warm_server", "Ctrl-C"),
+        ("spawn_main", "SIGTERM"),
+        pytest.param("warm_server", "SIGTERM", marks=pytest.mark.slow),
+        pytest.param("spawn_main", "Ctrl-C", marks=pytest.mark.slow),
+    ],
+)
 def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:
     """Before there is a study: while the framework is imported, while Dask's worker starts."""
     model = hptune.file("model.py", QUICK)
@@ -171,7 +178,6 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
     assert_each_trial_exactly_once(hptune.study(), 3)
 
 
-@pytest.mark.slow
 def test_what_ignores_the_order_is_killed_after_the_grace_time(hptune: Hptune) -> None:
     model = hptune.file("model.py", DEAF)
     ended = hptune("run", model, "--trials", "3", "--timeout", "2s", "--study", hptune.study())
@@ -199,7 +205,6 @@ def test_the_studys_time_is_up(hptune: Hptune) -> None:
     assert_each_trial_exactly_once(hptune.study(), len(trials(hptune.study())))
 
 
-@pytest.mark.slow
 def test_killed_again_and_again(hptune: Hptune) -> None:
     """`kill -9` before, at and after the first trial; every trial is run exactly once."""
     model = hptune.file("model.py", QUICK)
@@ -328,7 +333,6 @@ def test_a_full_disk(hptune: Hptune) -> None:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
-@pytest.mark.slow
 def test_joblib_workers_are_no_worse(hptune: Hptune) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))

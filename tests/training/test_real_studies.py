@@ -138,7 +138,6 @@ print(study.best_trial.value, model.evaluate(*users.load_data()[1], verbose=0))
 """
 
 
-@pytest.mark.slow
 def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(hptune: Hptune) -> None:
     model = hptune.file("model.py", KERAS)
 
