@@ -103,6 +103,7 @@ class EngineDriver:
         self.told_to_stop: dict[AttemptId, Halt] = {}
         self._furthest: dict[int, int] = {}
         self.discarded: set[int] = set()
+        self._put_away: set[int] = set()
 
     # --- events -----------------------------------------------------------------------------
 
@@ -266,13 +267,15 @@ class EngineDriver:
             case KeepBest(trials=trials):
                 assert trials == self.engine.front
                 assert all(trial.state is TrialState.COMPLETE for trial in trials)
-                assert not self.discarded & {trial.number for trial in trials}, "is thrown away"
+                fresh = {trial.number for trial in trials} - self._put_away
+                assert not self.discarded & fresh, "is thrown away"
+                self._put_away |= fresh
             case Discard(trial=number):
                 if number in self.engine.kept:
-                    # Its model was put away before it trained on, in vain.
-                    assert self.trial(number).attempts > 1
+                    assert number in self._put_away, "its model is not in a safe place"
                 else:
                     self.discarded.add(number)
+                    self._put_away.discard(number)
             case Finish():
                 assert not self.running, f"{command} while {self.running} run"
                 self.finish = command

@@ -106,7 +106,9 @@ class Keeping:
         """
         dropped = {number for *_, number in self._checkpoints[self._limit :]}
         del self._checkpoints[self._limit :]
-        return dropped - self._training_on
+        # Where none are kept, `KeepBest` leaves none behind.
+        untouched = self._training_on if self._limit else self._training_on | self.models
+        return dropped - untouched
 
     # --- for the doubtful -------------------------------------------------------------------
 
