@@ -43,6 +43,7 @@ ROOMS = (
     "interrupts",
     "workforce",
     "slurm",
+    "doctor",
     "plan",
     "run",
     "replay",
@@ -236,6 +237,7 @@ def test_dask_is_known_to_those_who_need_it() -> None:
         "tuner.meeting_point",
         "tuner.worker.agent",
         "tuner.worker.joining",
+        "tuner.doctor.workers",
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..errors import HptuneError, UsageError
+from .doctor import doctor
 from .joining import scheduler, worker
 from .output import INTERRUPTED, show_error
 from .reading import best, export, replay, status
@@ -44,5 +45,6 @@ def main() -> None:
     """
 
 
-for _command in (run, resume, stop, status, best, export, replay, scheduler, worker, slurm):
+_COMMANDS = (run, resume, stop, status, best, export, replay, scheduler, worker, slurm, doctor)
+for _command in _COMMANDS:
     main.add_command(_command)

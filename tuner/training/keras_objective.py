@@ -80,16 +80,33 @@ def run(
 
 
 def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any:
-    values = hp.values
-    epochs = int(values.get("epochs", epochs))
     data = load_data(code, hp)
     if recorder.resumption.is_resumed and not model.built:
         _build(model, data)
+    return train(code, hp, model, data, callback=recorder, epochs=epochs)
+
+
+def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epochs: int) -> Any:
+    """Train a model the way that the user's code asks for, with a callback of ours.
+
+    Args:
+        code: The user's entry points.
+        hp: KerasTuner's HyperParameters, holding the configuration.
+        model: What the code built.
+        data: What `load_data` returned.
+        callback: A Keras callback, behind the user's own.
+        epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
+
+    Returns:
+        What the training returned.
+    """
+    values = hp.values
+    epochs = int(values.get("epochs", epochs))
     if code.fit is not None:
-        return code.fit(hp, model, data, [recorder], epochs)
+        return code.fit(hp, model, data, [callback], epochs)
     arguments, keywords = fit_arguments(data)
     keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
-    keywords["callbacks"] = [*keywords.get("callbacks", ()), recorder]
+    keywords["callbacks"] = [*keywords.get("callbacks", ()), callback]
     if has_own_fit(code.hypermodel):
         return own_fit(code.hypermodel, hp, model, arguments, keywords)
     if "batch_size" in values:

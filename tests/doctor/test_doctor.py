@@ -1,0 +1,252 @@
+"""hptune doctor: what passes here, and failures that are really made."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_runs import Hptune
+
+from tuner.doctor.examination import CHECKS, Check, examine
+from tuner.doctor.findings import Finding, Status, Subject
+from tuner.doctor.machine import check_slurm, check_versions
+from tuner.doctor.storage import check_storage
+
+BY_NAME = {check.name: check for check in CHECKS}
+OBJECTIVE = "def objective(hp, trial):\n    trial.report(1, value=1.0)\n    raise RuntimeError\n"
+
+
+def examined(subject: Subject, *names: str) -> dict[str, Finding]:
+    """The findings of some checks, by their names."""
+    checks = [BY_NAME[name] for name in names]
+    return {finding.name: finding for finding in examine(subject, checks)}
+
+
+def in_a_small_tmpfs(script: str, directory: Path) -> str:
+    """What a Python script prints that finds a file system of 1 MB at its first argument.
+
+    The mount is in a namespace of its own, which ends with the script.
+    """
+    directory.mkdir()
+    command = f"mount -t tmpfs -o size=1m none {directory} && exec {sys.executable} -c '{script}'"
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", f"{command} {directory}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip(f"this kernel lends no namespaces: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# --- the whole --------------------------------------------------------------------------------
+
+
+def test_all_is_well_here(hptune: Hptune) -> None:
+    model = hptune.file("model.py", OBJECTIVE)
+    ended = hptune("doctor", model, "--study", hptune.study(), "--json")
+    answer = json.loads(ended.out)
+    findings = {each["name"]: each for each in answer["findings"]}
+    failing = [each for each in answer["findings"] if each["status"] == "fail"]
+    assert (ended.code, answer["ok"], failing) == (0, True, []), ended.err
+    assert all(each["advice"] for each in findings.values() if each["status"] != "pass")
+    assert {
+        *("Python", "packages", "cores", "memory", "GPUs", "study directory", "room", "locks"),
+        *("SQLite", "rename", "fsync", "file clock", "network", "workers", "same versions"),
+        *("clocks", "seen by workers", "framework", "one batch"),
+    } <= set(findings)
+    assert "up to its first report" in findings["one batch"]["found"]
+    assert [path.name for path in hptune.directory.iterdir()] == ["model.py"]
+    hptune.assert_nothing_left()
+
+
+def test_a_broken_file_is_told_without_a_traceback(hptune: Hptune) -> None:
+    model = hptune.file("model.py", "def build_model(hp):\n    return None.model\n")
+    ended = hptune("doctor", model, "--study", hptune.study())
+    assert ended.code == 1
+    assert "'NoneType' object has no attribute 'model'" in ended.out
+    assert "-> mend it, and run hptune doctor" in ended.out
+    assert "1 fails" in ended.out
+    assert "Traceback" not in ended.out + ended.err
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(hptune: Hptune) -> None:
+    ended = hptune("doctor", "modle.py")
+    assert ended.code == 2
+    assert "There is no file modle.py" in ended.err
+
+
+# --- versions and the machine -----------------------------------------------------------------
+
+
+def test_packages_that_do_not_fit_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["dask>=9999", "no-such-package", 'other>=1; extra == "gpu"']
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: asked)
+    found = {finding.name: finding for finding in check_versions(Subject(study=str(tmp_path)))}
+    assert found["packages"].status is Status.FAIL
+    assert "no-such-package is not installed" in found["packages"].found
+    assert "is not >=9999" in found["packages"].found
+    assert "other" not in found["packages"].found
+
+
+def test_one_core_of_many_is_a_warning(tmp_path: Path) -> None:
+    if (os.cpu_count() or 1) == 1:
+        pytest.skip("this machine has one core")
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        found = examined(Subject(study=str(tmp_path)), "machine")
+    finally:
+        os.sched_setaffinity(0, before)
+    assert found["cores"].status is Status.WARN
+    assert found["cores"].found.startswith(f"1 of {os.cpu_count()} granted")
+
+
+def test_hidden_gpus_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = examined(Subject(study=str(tmp_path)), "machine")
+    assert found["GPUs"].status is Status.WARN
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({}, Status.PASS),
+        ({"SLURM_CPUS_PER_TASK": "4", "SLURM_GPUS_ON_NODE": "2"}, Status.PASS),
+        ({"SLURM_CPUS_ON_NODE": "8"}, Status.WARN),
+        ({"SLURM_GPUS_ON_NODE": "1"}, Status.WARN),
+    ],
+)
+def test_slurm_and_the_process_are_to_agree(said: dict[str, str], status: Status) -> None:
+    (finding,) = check_slurm({"SLURM_JOB_ID": "7", **said}, cores=4, gpus=2)
+    assert finding.status is status
+
+
+# --- the file system --------------------------------------------------------------------------
+
+
+def test_a_directory_that_takes_no_files(tmp_path: Path) -> None:
+    found = examined(Subject(study="/proc/studies"), "file system")
+    assert list(found) == ["study directory"]
+    assert found["study directory"].status is Status.FAIL
+    assert "--study" in found["study directory"].advice
+
+
+def test_a_full_file_system(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from tuner.doctor.storage import check_storage
+from tuner.doctor.findings import Subject
+with open(sys.argv[1] + "/filler", "wb") as filler:
+    try:
+        while True:
+            os.write(filler.fileno(), b"x" * 4096)
+    except OSError:
+        pass
+for each in check_storage(Subject(study=sys.argv[1])):
+    print(each.name, each.status, each.found, sep="|")
+"""
+    lines = in_a_small_tmpfs(script.replace("'", '"'), tmp_path / "full").splitlines()
+    found = {line.split("|")[0]: line.split("|")[1:] for line in lines}
+    assert found["room"][0] == "fail"
+    assert found["SQLite"][0] == "fail"
+    assert found["study directory"][0] == "warn"  # it is in memory, too
+    assert "No space left" in " ".join(lines)
+
+
+def test_nothing_is_left_beside_the_study(tmp_path: Path) -> None:
+    found = list(check_storage(Subject(study=str(tmp_path / "a" / "b"))))
+    assert [each.status for each in found if each.name in ("locks", "SQLite", "rename")] == [
+        Status.PASS
+    ] * 3
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- workers ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster
+
+
+def test_the_workers_of_a_scheduler(cluster: Any, tmp_path: Path) -> None:
+    subject = Subject(study=str(tmp_path), connect=cluster.scheduler_address)
+    found = examined(subject, "a worker")
+    assert {each.status for each in found.values()} == {Status.PASS}
+    assert "1 worker answered" in found["workers"].found
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
+    found = examined(Subject(study=str(tmp_path), connect="tcp://127.0.0.1:9"), "a worker")
+    assert found["workers"].status is Status.FAIL
+    assert "tcp://127.0.0.1:9" in found["workers"].found
+
+
+# --- the framework ----------------------------------------------------------------------------
+
+
+def test_a_framework_that_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keras.py").write_text("raise ImportError('libcudnn.so.9 is not there')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = examined(Subject(study=str(tmp_path)), "training")
+    assert found["framework"].status is Status.FAIL
+    assert "ImportError: libcudnn.so.9 is not there" in found["framework"].found
+    assert list(found) == ["framework"]
+
+
+def test_a_framework_that_sees_fewer_gpus_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7,8,9")
+    found = examined(Subject(study=str(tmp_path)), "training")
+    assert found["framework"].status is Status.FAIL
+    assert "of 10 GPUs" in found["framework"].found
+    assert found["one batch"].status is Status.PASS
+    assert "9 weights" in found["one batch"].found
+
+
+# --- checks that break down -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "limit_seconds"),
+    [
+        ("raise RuntimeError('of its own')", "exit status 1): RuntimeError: of its own", 60),
+        ("import os; os.kill(os.getpid(), 11)", "killed by signal 11", 60),
+        ("import signal; signal.pause()", "not done after 2 seconds", 2),
+    ],
+)
+def test_a_check_that_breaks_down_takes_nothing_with_it(
+    body: str,
+    words: str,
+    limit_seconds: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The check's own module stands in the way of what it needs.
+    (tmp_path / "psutil.py").write_text(body)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    broken = Check("machine", "machine", "check_machine", limit_seconds, "try nvidia-smi")
+    found = list(examine(Subject(study=str(tmp_path)), [broken, BY_NAME["versions"]]))
+    assert found[0].name == "machine"
+    assert found[0].status is Status.FAIL
+    assert words in found[0].found
+    assert found[0].advice == "try nvidia-smi"
+    assert [each.name for each in found[1:]] == ["Python", "packages"]

@@ -1,0 +1,29 @@
+"""One check in a process of its own: `python -m tuner.doctor CHECK SUBJECT`.
+
+Findings go to standard output, a line of JSON each, as soon as they are known; whatever the
+user's code or a framework prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from .examination import CHECKS
+from .findings import Subject
+
+
+def main(name: str, subject: str) -> None:
+    """Run the check of that name."""
+    with os.fdopen(os.dup(1), "w") as findings:
+        os.dup2(2, 1)
+        check = next(each for each in CHECKS if each.name == name)
+        for finding in check.run(Subject(**json.loads(subject))):
+            print(json.dumps(finding.to_json()), file=findings, flush=True)
+    # Frameworks and clusters leave threads behind that need not be waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

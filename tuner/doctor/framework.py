@@ -1,0 +1,61 @@
+"""The framework's devices, and one batch of training."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..model_file import check_path, load
+from ..training.first_batch import see_framework, tiny_code, train_one_batch
+from ..worker import devices
+from .findings import Finding, Subject, failed, passed
+
+
+def check_training(subject: Subject) -> Iterator[Finding]:
+    """Import the framework, ask for its devices, and train one batch."""
+    try:
+        seen = see_framework()
+    except Exception as error:  # whatever a framework raises when it is imported
+        yield failed(
+            "framework",
+            f"it cannot be imported: {_words(error)}",
+            "pip install keras and one of tensorflow, jax and torch (and set KERAS_BACKEND)",
+        )
+        return
+    granted = len(devices.gpus())
+    if seen.gpus < granted:
+        yield failed(
+            "framework",
+            f"{seen.words} sees {seen.gpus} of {granted} GPUs",
+            "install its build for CUDA, such as pip install 'tensorflow[and-cuda]', and see that "
+            "the driver is recent enough (nvidia-smi)",
+        )
+    else:
+        count = f"{seen.gpus} GPUs" if seen.gpus else "trains on cores"
+        yield passed("framework", f"{seen.words}: {count}")
+    yield _one_batch(subject)
+
+
+def _one_batch(subject: Subject) -> Finding:
+    own = subject.model_file
+    name = Path(own).name if own else "a tiny model"
+    try:
+        code = load(check_path(Path(own))) if own else tiny_code()
+        with tempfile.TemporaryDirectory(prefix="hptune-doctor-") as folder:
+            return passed("one batch", f"{name}: {train_one_batch(code, Path(folder))}")
+    except (Exception, SystemExit) as error:  # the boundary of the user's code
+        return failed(
+            "one batch",
+            f"{name}: {_words(error)}",
+            f"mend it, and run hptune doctor {shlex.quote(own)} again"
+            if own
+            else "this is the framework itself: install it anew, or choose another one "
+            "(KERAS_BACKEND)",
+        )
+
+
+def _words(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

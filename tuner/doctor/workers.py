@@ -1,0 +1,163 @@
+"""A real Dask worker: how far it is, whether it sees the study directory, what time it has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, LocalCluster
+
+from .findings import Finding, Subject, failed, passed, warned
+from .storage import MOST_SKEW_SECONDS, folder_in
+
+_CALLS = 10
+_SLOW_SECONDS = 0.5
+_MUST_MATCH = ("python", "dask", "distributed", "cloudpickle")
+
+
+def check_workers(subject: Subject) -> Iterator[Finding]:
+    """A worker on this machine, or all workers of a scheduler."""
+    yield passed("network", f"{socket.gethostname()}, {_outward()} leads out")
+    with contextlib.ExitStack() as stack:
+        try:
+            client = stack.enter_context(_client(subject.connect, stack))
+        except (OSError, TimeoutError) as error:
+            yield failed(
+                "workers",
+                f"no answer from {subject.connect or 'a cluster on this machine'}: {error}",
+                "is the scheduler running, and its port open from here?"
+                if subject.connect
+                else "is the loopback interface up, and can processes be started?",
+            )
+            return
+        addresses = sorted(client.nthreads())
+        if not addresses:
+            yield warned(
+                "workers",
+                f"{subject.connect} has none yet",
+                f"start some: hptune worker {subject.connect}",
+            )
+            return
+        yield _round_trip(client, addresses)
+        yield _versions(client)
+        yield _clocks(client, addresses)
+        yield _visible(client, addresses, subject.study)
+
+
+def _client(address: str, stack: contextlib.ExitStack) -> Any:
+    if address:
+        return Client(address, timeout=5)
+    cluster = stack.enter_context(
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            memory_limit=None,
+        )
+    )
+    return Client(cluster)
+
+
+def _outward() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Sends nothing; the system chooses the interface that leads out of this machine.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "no interface"
+        return str(probe.getsockname()[0])
+
+
+def _round_trip(client: Any, addresses: list[str]) -> Finding:
+    times = []
+    for _ in range(_CALLS):
+        began = time.monotonic()
+        client.run(os.getpid, workers=addresses)
+        times.append(time.monotonic() - began)
+    typical = statistics.median(times)
+    count = "1 worker" if len(addresses) == 1 else f"{len(addresses)} workers"
+    words = f"{count} answered in {typical * 1e3:.3g} ms"
+    if typical > _SLOW_SECONDS:
+        return warned("workers", words, "is the network, or this machine, very busy?")
+    return passed("workers", words)
+
+
+def _versions(client: Any) -> Finding:
+    found = client.get_versions()
+    ours = _of_interest(found["client"])
+    differing = []
+    for address, versions in {"the scheduler": found["scheduler"], **found["workers"]}.items():
+        for name, version in _of_interest(versions).items():
+            if version != ours[name]:
+                differing.append(f"{name} is {version} at {address}, {ours[name]} here")
+    if differing:
+        return failed(
+            "same versions", "; ".join(differing[:3]), "use one environment on all machines"
+        )
+    return passed("same versions", "Python and Dask are the same there as here")
+
+
+def _of_interest(versions: dict[str, Any]) -> dict[str, str]:
+    packages = {**versions["packages"], "python": versions["host"]["python"]}
+    return {name: str(packages.get(name)).removesuffix(".final.0") for name in _MUST_MATCH}
+
+
+def _clocks(client: Any, addresses: list[str]) -> Finding:
+    skews = {}
+    for address in addresses[:32]:
+        before = time.time()
+        there = client.run(time.time, workers=[address])[address]
+        after = time.time()
+        skews[address] = max(before - there, there - after, 0.0)
+    worst = max(skews, key=lambda address: skews[address])
+    if skews[worst] > MOST_SKEW_SECONDS:
+        return warned(
+            "clocks",
+            f"{worst} is {skews[worst]:.3g} s off this machine",
+            "hptune does not mind; times in logs do not fit together (NTP?)",
+        )
+    return passed("clocks", f"workers' clocks are within {max(skews[worst], 0.1):.1g} s")
+
+
+def _visible(client: Any, addresses: list[str], study: str) -> Finding:
+    name = "seen by workers"
+    try:
+        with folder_in(study) as folder:
+            word = secrets.token_hex(8)
+            (folder / "word").write_text(word)
+            answers = client.run(_read_and_answer, str(folder), workers=addresses)
+            blind = [address for address, answer in answers.items() if answer != word]
+            if blind:
+                return failed(
+                    name,
+                    f"{', '.join(blind[:3])} cannot read what is written here: {answers[blind[0]]}",
+                    "put the study on a file system that all nodes share (--study DIR)",
+                )
+            back = [path for path in folder.iterdir() if path.name.startswith("answer-")]
+            if len(back) != len(set(answers)):
+                return warned(
+                    name,
+                    f"{len(answers) - len(back)} workers' files are not seen here at once",
+                    "the file system caches: trials' files may be seen late, by some seconds",
+                )
+    except OSError as error:
+        return failed(name, str(error), "see the study directory above")
+    return passed(name, "they read what is written here, and the other way round")
+
+
+def _read_and_answer(folder: str) -> str:
+    try:
+        word = Path(folder, "word").read_text()
+        Path(folder, f"answer-{socket.gethostname()}-{os.getpid()}").write_text(word)
+    except OSError as error:
+        return str(error)
+    return word
