@@ -6,12 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from real_runs import Hptune
+from real_runs import Hptune, wait_for
 
 from tuner.doctor.examination import CHECKS, Check, examine
 from tuner.doctor.findings import Finding, Status, Subject
@@ -175,20 +173,20 @@ def test_nothing_is_left_beside_the_study(tmp_path: Path) -> None:
 # --- workers ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        yield cluster
-
-
-def test_the_workers_of_a_scheduler(cluster: Any, tmp_path: Path) -> None:
-    subject = Subject(study=str(tmp_path), connect=cluster.scheduler_address)
+def test_the_workers_of_a_scheduler(hptune: Hptune) -> None:
+    file = hptune.directory / "scheduler.json"
+    hptune.start("scheduler", "--port", 0, "--scheduler-file", file)
+    wait_for(file.exists, "the scheduler")
+    subject = Subject(study=str(hptune.study()), connect=str(file))
+    found = examined(subject, "a worker")
+    assert found["workers"].status is Status.WARN
+    assert f"hptune worker {file}" in found["workers"].advice
+    hptune.start("worker", file)
+    wait_for(lambda: len(examined(subject, "a worker")) > 2, "the worker")
     found = examined(subject, "a worker")
     assert {each.status for each in found.values()} == {Status.PASS}
     assert "1 worker answered" in found["workers"].found
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in hptune.directory.iterdir()] == ["scheduler.json"]
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     "--connect",
     default="",
     metavar="ADDRESS",
-    help="Look at the workers of the Dask scheduler there.  [default: at one on this machine]",
+    help="Look at the workers of the scheduler there (see `hptune scheduler`): its address or "
+    "its scheduler file.  [default: at one on this machine]",
 )
 @as_json
 def doctor(model_file: Path | None, study: Path, connect: str, *, as_json: bool) -> None:

@@ -14,12 +14,15 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
+from ..errors import StudyError
+from ..executors.dask_executor import connect
+from ..worker import versions
+from ..workforce import Meeting
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import MOST_SKEW_SECONDS, folder_in
 
 _CALLS = 10
 _SLOW_SECONDS = 0.5
-_MUST_MATCH = ("python", "dask", "distributed", "cloudpickle")
 
 
 def check_workers(subject: Subject) -> Iterator[Finding]:
@@ -27,44 +30,45 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
     yield passed("network", f"{socket.gethostname()}, {_outward()} leads out")
     with contextlib.ExitStack() as stack:
         try:
-            client = stack.enter_context(_client(subject.connect, stack))
+            client = _client(subject.connect, stack)
+        except StudyError as error:
+            yield failed("workers", error.message, "then run hptune doctor again")
+            return
         except (OSError, TimeoutError) as error:
             yield failed(
                 "workers",
-                f"no answer from {subject.connect or 'a cluster on this machine'}: {error}",
-                "is the scheduler running, and its port open from here?"
-                if subject.connect
-                else "is the loopback interface up, and can processes be started?",
+                f"a cluster on this machine does not start: {error}",
+                "is the loopback interface up, and can processes be started?",
             )
             return
         addresses = sorted(client.nthreads())
         if not addresses:
             yield warned(
                 "workers",
-                f"{subject.connect} has none yet",
+                f"the scheduler at {subject.connect} has none yet",
                 f"start some: hptune worker {subject.connect}",
             )
             return
         yield _round_trip(client, addresses)
-        yield _versions(client)
-        yield _clocks(client, addresses)
-        yield _visible(client, addresses, subject.study)
+        same = _versions(client, addresses)
+        yield same
+        if "not installed" not in same.found:
+            yield _clocks(client, addresses)
+            yield _visible(client, addresses, subject.study)
 
 
 def _client(address: str, stack: contextlib.ExitStack) -> Any:
     if address:
-        return Client(address, timeout=5)
-    cluster = stack.enter_context(
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address=None,
-            memory_limit=None,
-        )
+        return stack.enter_context(connect(Meeting(address).address, name="hptune-doctor"))
+    cluster = LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        memory_limit=None,
     )
-    return Client(cluster)
+    return stack.enter_context(Client(stack.enter_context(cluster)))
 
 
 def _outward() -> str:
@@ -91,24 +95,28 @@ def _round_trip(client: Any, addresses: list[str]) -> Finding:
     return passed("workers", words)
 
 
-def _versions(client: Any) -> Finding:
-    found = client.get_versions()
-    ours = _of_interest(found["client"])
-    differing = []
-    for address, versions in {"the scheduler": found["scheduler"], **found["workers"]}.items():
-        for name, version in _of_interest(versions).items():
-            if version != ours[name]:
-                differing.append(f"{name} is {version} at {address}, {ours[name]} here")
-    if differing:
-        return failed(
-            "same versions", "; ".join(differing[:3]), "use one environment on all machines"
+def _versions(client: Any, addresses: list[str]) -> Finding:
+    name, advice = "same versions", "use one environment on all machines"
+    here = versions.installed()
+    there = client.run(versions.installed, workers=addresses, on_error="return")
+    wrong, trained_with = [], {}
+    needed = (*versions.OF_MASTER_AND_WORKER, *versions.OF_PICKLED_CODE)
+    for address, found in there.items():
+        if isinstance(found, Exception):
+            return failed(name, f"hptune is not installed at {address}: {found}", advice)
+        if different := versions.differences(here, found, needed):
+            wrong.append(versions.told(different, here="this machine", there=address))
+        frameworks = {each: found.get(each, "") for each in versions.OF_FRAMEWORKS}
+        trained_with[tuple(frameworks.items())] = address
+    if wrong:
+        return failed(name, "; ".join(wrong[:3]), advice)
+    if len(trained_with) > 1:
+        return warned(
+            name,
+            f"Keras or its backend differ between {' and '.join([*trained_with.values()][:2])}",
+            "results of trials cannot be compared then; " + advice,
         )
-    return passed("same versions", "Python and Dask are the same there as here")
-
-
-def _of_interest(versions: dict[str, Any]) -> dict[str, str]:
-    packages = {**versions["packages"], "python": versions["host"]["python"]}
-    return {name: str(packages.get(name)).removesuffix(".final.0") for name in _MUST_MATCH}
+    return passed(name, "hptune, Python, Dask and the framework are the same everywhere")
 
 
 def _clocks(client: Any, addresses: list[str]) -> Finding:
