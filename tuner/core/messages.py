@@ -68,12 +68,17 @@ class StudyClosed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJoined:
-    """A worker can take attempts from now on."""
+    """A worker can take attempts from now on.
+
+    `ends_at` says when it must leave (its job's walltime), in seconds since the epoch; None where
+    nobody knows of an end.
+    """
 
     at: float
     worker: str
     node: str
     capacity: Capacity
+    ends_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,10 @@ class Agent(WorkerPlugin):
                 self._source = look(self._sight)
             except NoSightError as error:
                 return Announcement(WorkerRefused(0.0, worker.address, node, str(error)), here)
-        return Announcement(WorkerJoined(0.0, worker.address, node, self._capacity()), here)
+        joined = WorkerJoined(
+            0.0, worker.address, node, self._capacity(), ends_at=devices.ends_at()
+        )
+        return Announcement(joined, here)
 
     def _capacity(self) -> Capacity:
         worker = self._worker

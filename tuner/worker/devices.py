@@ -119,6 +119,19 @@ def read(path: Path) -> str:
         return ""
 
 
+def ends_at() -> float | None:
+    """When this process's job must end, in seconds since the epoch; None where nobody says.
+
+    A job script of ours says it in HPTUNE_WORKER_ENDS_AT; in other jobs Slurm itself does, from
+    release 23.02 on.
+    """
+    for name in ("HPTUNE_WORKER_ENDS_AT", "SLURM_JOB_END_TIME"):
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return float(text)
+    return None
+
+
 def node() -> str:
     """This machine's name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
