@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from .executors.base import Executor
 from .model_file import Found
 from .settings import LocalShape, StudySettings, resolve_shape, worker_cores
 from .worker import devices
+from .worker.addresses import address_of
 from .worker.orders import ProbeOrder
 from .worker.sight import Sight
 from .worker.warm_parent import WarmParent
@@ -68,16 +68,12 @@ class Meeting:
     """
 
     def __init__(self, meeting: str) -> None:
-        self._address = meeting
-        if "://" in meeting:
-            return
-        try:
-            self._address = str(json.loads(Path(meeting).read_text(encoding="utf-8"))["address"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        self._address = address_of(meeting)
+        if not self._address:
             raise StudyError(
-                f"{meeting} tells no scheduler's address ({error}). `hptune scheduler "
-                "--scheduler-file FILE` writes one, and removes it in the end."
-            ) from error
+                f"{meeting} tells no scheduler's address. `hptune scheduler --scheduler-file "
+                "FILE` writes one, and removes it in the end."
+            )
 
     @property
     def address(self) -> str:

@@ -21,6 +21,7 @@ from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
 from ..worker import versions
+from ..worker.addresses import refusal
 from ..worker.agent import (
     Agent,
     Announcement,
@@ -54,18 +55,15 @@ def connect(address: str, *, name: str) -> Client:
     Raises:
         StudyError: There is no scheduler, or one that this machine does not understand.
     """
+    if why := refusal(address, timeout_seconds=_CONNECT_SECONDS):
+        raise _nobody(address, why)
     with warnings.catch_warnings():
         # Its own words on versions; ours follow.
         warnings.simplefilter("ignore")
         try:
             client = Client(address, name=name, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError, ImportError) as error:
-            why = str(error) or type(error).__name__
-            raise StudyError(
-                f"No Dask scheduler answers at {address} ({why}). Start one with "
-                "`hptune scheduler`, which says its address; between machines, a firewall may be "
-                "in the way."
-            ) from error
+            raise _nobody(address, str(error) or type(error).__name__) from error
     try:
         scheduler: Any = client.scheduler
         found = dict(client.sync(scheduler.versions)["packages"])
@@ -83,6 +81,13 @@ def connect(address: str, *, name: str) -> Client:
             "from the same environment as the study."
         )
     return client
+
+
+def _nobody(address: str, why: str) -> StudyError:
+    return StudyError(
+        f"No Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
+        "says its address; between machines, a firewall may be in the way."
+    )
 
 
 class _Nanny(Nanny):

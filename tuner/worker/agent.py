@@ -110,6 +110,8 @@ class Agent(WorkerPlugin):
         self._leaving = ""
         self._runner: AttemptRunner | None = None
         self.announcement: Announcement | None = None
+        # A worker of our own command has us release our attempts before it leaves.
+        getattr(worker, "agents", []).append(self)
         self.announcement = await asyncio.to_thread(self._announced)
         if isinstance(self.announcement.event, WorkerRefused):
             self._say_refused(self.announcement)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import logging
 import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from distributed import Worker
@@ -19,9 +16,11 @@ from distributed import Worker
 from ..core.resources import Capacity
 from ..errors import StudyError, UsageError
 from . import devices
+from .addresses import address_of, refusal
 from .agent import Agent
 
 _POLL_SECONDS = 0.5
+_REACH_SECONDS = 5.0
 _START_SECONDS = 30.0
 
 
@@ -119,12 +118,26 @@ def join(offer: Offer, *, say: Callable[[str], None]) -> None:
 
 
 class _Worker(Worker):
-    """Dask's worker, which tells its agents what it grants, and hears from them."""
+    """Dask's worker, which tells its agents what it grants, and hears from them.
+
+    Attributes:
+        granted: What studies may use.
+        agents: Those of the studies that came to it.
+        is_closing: Set when it closes, whoever wanted that.
+        is_of_no_use: Set when no study can use it.
+    """
 
     def __init__(self, *arguments: Any, granted: Capacity, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.granted = granted
+        self.agents: list[Agent] = []
+        self.is_closing = asyncio.Event()
         self.is_of_no_use = asyncio.Event()
+
+    async def close(self, *arguments: Any, **options: Any) -> Any:
+        """As Dask has it; called by Dask when the scheduler is gone."""
+        self.is_closing.set()
+        return await super().close(*arguments, **options)
 
     def was_refused(self, *, is_of_versions: bool) -> None:
         """A study refused this worker."""
@@ -132,8 +145,7 @@ class _Worker(Worker):
             self.loop.call_later(1.0, self._look_for_studies)
 
     def _look_for_studies(self) -> None:
-        agents = [plugin for plugin in self.plugins.values() if isinstance(plugin, Agent)]
-        if not any(agent.is_accepted for agent in agents):
+        if not any(agent.is_accepted for agent in self.agents):
             self.is_of_no_use.set()
 
 
@@ -150,16 +162,24 @@ class _Joining:
             loop.add_signal_handler(each, self._on_signal, each)
         while (worker := await self._joined()) is not None:
             self._say(f"joined {worker.scheduler.address} with {_words(self._offer.capacity)}")
-            finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]
-            await _first(self._leave.wait(), finished, worker.is_of_no_use.wait())
-            if self._leave.is_set():
-                self._say(f"{self._signal}: what runs here is released, to go on elsewhere")
-            await worker.close()
+            await _first(self._leave.wait(), worker.is_closing.wait(), worker.is_of_no_use.wait())
             if worker.is_of_no_use.is_set():
+                await worker.close()
                 raise StudyError("No study here can use this worker; the reason is above.")
-            if not self._leave.is_set():
-                self._say("the scheduler is gone; waiting for one to come back")
+            await self._left(worker)
         self._say("left")
+
+    async def _left(self, worker: _Worker) -> None:
+        if not self._leave.is_set():
+            self._say("the scheduler is gone; waiting for one to come back")
+            finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]
+            await _first(self._leave.wait(), finished)
+        if self._leave.is_set():
+            self._say(f"{self._signal}: what runs here is released, to go on elsewhere")
+            await asyncio.gather(
+                *(asyncio.to_thread(agent.release, self._signal) for agent in worker.agents)
+            )
+        await worker.close()
 
     def _on_signal(self, number: int) -> None:
         if self._leave.is_set():
@@ -174,8 +194,8 @@ class _Joining:
         deadline = None if seconds is None else time.monotonic() + seconds
         is_told = False
         while not self._leave.is_set():
-            address = _address(self._offer.meeting)
-            if await _answers(address) and (worker := await self._started(address)):
+            address = address_of(self._offer.meeting)
+            if address and (worker := await self._started(address)):
                 return worker
             if deadline is not None and time.monotonic() > deadline:
                 raise StudyError(
@@ -189,6 +209,8 @@ class _Joining:
         return None
 
     async def _started(self, address: str) -> _Worker | None:
+        if await asyncio.to_thread(refusal, address, timeout_seconds=_REACH_SECONDS):
+            return None
         worker = _Worker(
             address,
             granted=self._offer.capacity,
@@ -211,33 +233,6 @@ class _Joining:
                 return None
             raise StudyError(f"The scheduler at {address} takes no such worker: {cause}") from error
         return worker
-
-
-def _address(meeting: str) -> str:
-    """The scheduler's address; empty while the file that is to tell it does not."""
-    if "://" in meeting:
-        return meeting
-    try:
-        return str(json.loads(Path(meeting).read_text(encoding="utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-async def _answers(address: str) -> bool:
-    """Whether somebody listens there; Dask's own worker would wait aloud, and for ever."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not port.isdecimal():
-        return False
-    try:
-        _, writer = await asyncio.wait_for(
-            asyncio.open_connection(host.strip("[]"), int(port)), _START_SECONDS
-        )
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 async def _first(*awaited: Awaitable[object]) -> None:
