@@ -54,7 +54,9 @@ def objective(hp, trial):
     record = {{"study": {study!r}, "from": time.time(), "gpu": os.environ["CUDA_VISIBLE_DEVICES"]}}
     trial.report(1, score=x)
     time.sleep(0.3)
-    while not (HERE / "go").exists():
+    while not (HERE / {gate!r}).exists():
+        if trial.should_stop():
+            return None
         time.sleep(0.02)
     record["to"] = time.time()
     with (HERE / "holds").open("a") as file:
@@ -121,6 +123,11 @@ def reached(study: Path, step: int, *, trial: int = 0) -> bool:
         return False
     query = f"SELECT count(*) AS n FROM reports WHERE trial = {trial} AND step >= {step}"
     return bool(rows(study, query)[0]["n"])
+
+
+def waits(study: Path) -> bool:
+    """Whether an attempt waits at its worker."""
+    return any(attempt["reason"].startswith("waits") for attempt in attempts(study))
 
 
 def model_of(hptune: Hptune, text: str = MODEL, **names: object) -> Path:
@@ -225,16 +232,24 @@ def trial_pid(hptune: Hptune, study: Path) -> int:
     return int(json.loads(events[-1]["payload"])["pid"])
 
 
-def test_two_studies_on_one_worker_never_hold_the_same(meeting: Meeting, hptune: Hptune) -> None:
+def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
+    meeting: Meeting, hptune: Hptune
+) -> None:
     worker = meeting.worker("--cpus", 2, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b")
     arguments = ("--trials", 6, "--seed", 1, "--search", "random", "--gpus-per-trial", 1)
-    first = meeting.run(model_of(hptune, HOLDING, study="first"), *arguments, study="first")
+
+    def running(study: str, gate: str, *more: object) -> Started:
+        model = model_of(hptune, HOLDING, study=study, gate=gate)
+        return meeting.run(model, *arguments, *more, study=study)
+
+    dead = running("dead", "never", "--master-grace", 0)
+    wait_for(lambda: reached(hptune.study("dead"), 1, trial=1), "a study to hold both GPUs")
+    first = running("first", "go")
+    wait_for(lambda: waits(hptune.study("first")), "the first study to wait for them")
+    dead.kill()
     wait_for(lambda: reached(hptune.study("first"), 1), "the first study to run")
-    second = meeting.run(model_of(hptune, HOLDING, study="second"), *arguments, study="second")
-    wait_for(
-        lambda: any(a["reason"].startswith("waits") for a in attempts(hptune.study("second"))),
-        "an attempt of the second study to wait",
-    )
+    second = running("second", "go")
+    wait_for(lambda: waits(hptune.study("second")), "an attempt of the second study to wait")
     status = hptune("status", hptune.study("second"))
     assert "waits for cores or GPUs that another study holds" in status.out
     (hptune.directory / "go").touch()

@@ -53,11 +53,13 @@ class _Task:
     """An attempt at this worker.
 
     Attributes:
+        outlives_master: Whether it goes on for a while when its master is gone.
         go: Its turn has come, or it is over before that.
         ended: It is over.
         turn: Its place in the line; None before it stands there.
     """
 
+    outlives_master: bool
     go: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     turn: Turn | None = None
@@ -168,9 +170,13 @@ class Agent(WorkerPlugin):
     async def teardown(self, worker: Any) -> None:
         """Called by Dask when the worker closes, and when the study ends.
 
-        If the worker has to go, its attempts are released: they write a checkpoint and leave.
+        If the worker has to go, its attempts are released: they write a checkpoint and leave. If
+        it is the scheduler that has gone, they go on for as long as they may without a master.
         """
         if worker.status in (Status.closing, Status.closing_gracefully):
+            if self._runner is not None and _is_cut_off(worker):
+                self._stop_waiting()
+                await asyncio.to_thread(self._runner.outlive_master)
             await asyncio.to_thread(self.release, "the worker has to go")
         if self._runner is not None:
             await asyncio.to_thread(self._runner.close)
@@ -179,6 +185,13 @@ class Agent(WorkerPlugin):
             self._tasks.clear()
         for task in tasks:
             self._give_back(task)
+
+    def _stop_waiting(self) -> None:
+        with self._lock:
+            tasks = dict(self._tasks)
+        for attempt, task in tasks.items():
+            if self._withdrawn(task):
+                self._end(attempt, Halt.RELEASE)
 
     def release(self, reason: str) -> None:
         """Take no more attempts, and wait until those that are here have been released."""
@@ -200,7 +213,7 @@ class Agent(WorkerPlugin):
 
     def run(self, order: AttemptOrder) -> None:
         """Run an attempt and wait for its end; what happens meanwhile goes to the study's topic."""
-        name, task = order.attempt, _Task()
+        name, task = order.attempt, _Task(order.brief.master_grace_seconds > 0)
         with self._lock:
             self._tasks[name] = task
             halt = Halt.RELEASE if self._leaving else self._stopped_early.get(name)
@@ -223,7 +236,7 @@ class Agent(WorkerPlugin):
                 # Over, or not begun: this order may have overtaken the order to start.
                 self._stopped_early.setdefault(order.attempt, order.halt)
                 return
-        if task.turn is not None and LINE.withdraw(task.turn):
+        if self._withdrawn(task):
             self._end(order.attempt, order.halt)
         elif self._runner is not None:
             self._runner.stop(order.attempt, order.halt)
@@ -234,12 +247,27 @@ class Agent(WorkerPlugin):
         A running task that nobody waits for any more is one whose master is gone.
         """
         del start
-        if finish == "cancelled":
+        if finish == "released":
             with self._lock:
                 orphans = [name for name in self._tasks if task_key(self.name, name) == key]
             for name in orphans:
-                order = StopOrder(name, Halt.RELEASE)
-                threading.Thread(target=self.stop, args=(order,), daemon=True).start()
+                threading.Thread(target=self._orphaned, args=(name,), daemon=True).start()
+
+    def _orphaned(self, attempt: AttemptId) -> None:
+        with self._lock:
+            task = self._tasks.get(attempt)
+        # What runs, and may outlive its master, is the runner's business.
+        if task is None:
+            return
+        if self._withdrawn(task):
+            self._end(attempt, Halt.RELEASE)
+        elif not task.outlives_master:
+            self.stop(StopOrder(attempt, Halt.RELEASE))
+
+    @staticmethod
+    def _withdrawn(task: _Task) -> bool:
+        """Whether the attempt waited for its turn, and does so no longer."""
+        return task.turn is not None and LINE.withdraw(task.turn)
 
     def _end(self, attempt: AttemptId, halt: Halt) -> None:
         self._tell(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=f"told to {halt}")))
@@ -262,6 +290,12 @@ class Agent(WorkerPlugin):
     def _send(self, message: Event | Announcement) -> None:
         # As bytes: Dask forwards plain data between processes only.
         self._worker.log_event(self.name, pickle.dumps(message))
+
+
+def _is_cut_off(worker: Any) -> bool:
+    """Whether the connection to the scheduler is gone."""
+    stream = worker.batched_stream
+    return stream is None or stream.comm is None or stream.comm.closed()
 
 
 def task_key(name: str, attempt: AttemptId) -> str:
