@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from tuner.core.messages import (
 )
 from tuner.core.resources import Placement
 from tuner.core.space import SearchSpace
-from tuner.core.trial import AttemptId, Ending, Halt, Score, Usage
+from tuner.core.trial import AttemptId, Ending, Halt, Score, StopAt, Usage
 from tuner.model_file import Found, check_path
 from tuner.objectives import resolve_aims
 from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
@@ -36,6 +37,7 @@ class Result:
     used: ParametersUsed | None
     directory: Path
     usages: list[Usage]
+    told_at: float = 0.0
 
     @property
     def log(self) -> str:
@@ -83,6 +85,7 @@ class Attempts:
         timeout_seconds: float = 120.0,
         hang_timeout_seconds: float | None = None,
         keep_last: bool = False,
+        stop_at: StopAt = StopAt.BATCH,
         **params: Any,
     ) -> Result:
         """Run the file's training once: with its defaults, but for `params`.
@@ -103,6 +106,7 @@ class Attempts:
             trial_timeout_seconds=timeout_seconds,
             deterministic=deterministic,
             checkpoint_every=checkpoint_every,
+            stop_at=stop_at,
             hang_timeout_seconds=hang_timeout_seconds,
         )
         self._number += 1
@@ -131,15 +135,16 @@ class Attempts:
         self, order: AttemptOrder, runner: AttemptRunner, halt: tuple[int, Halt] | None
     ) -> Result:
         reports: list[tuple[int, Mapping[str, float]]] = []
-        used = None
+        used, told_at = None, 0.0
         usages: list[Usage] = []
         while True:
             event = self._events.get(timeout=180)
             if isinstance(event, AttemptEnded):
-                return Result(event.ending, reports, used, order.directory, usages)
+                return Result(event.ending, reports, used, order.directory, usages, told_at=told_at)
             if isinstance(event, Reported):
                 reports.append((event.report.step, event.report.metrics))
                 if halt is not None and event.report.step == halt[0]:
+                    told_at = time.time()
                     runner.stop(order.attempt, halt[1])
             elif isinstance(event, ParametersUsed):
                 used = event

@@ -336,6 +336,7 @@ def _brief(plan: Plan, home: _Home, workers: Workforce) -> StudyBrief:
         trial_timeout_seconds=settings.trial_timeout_seconds,
         deterministic=settings.seed is not None,
         checkpoint_every=settings.checkpoint_every,
+        stop_at=settings.stop_at,
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
         stage_bytes=settings.stage_bytes,
         master=home.lock.owner.token,

@@ -14,7 +14,7 @@ from .core.beliefs import Belief
 from .core.parameters.checks import plain
 from .core.pruner import HalvingMode, PrunerSettings
 from .core.resources import Capacity, Resources
-from .core.trial import Direction
+from .core.trial import Direction, StopAt
 from .errors import UsageError
 from .model_file import Found, ObjectiveSource, SourceKind
 from .objectives import check
@@ -125,6 +125,7 @@ class StudySettings:
         stage: Whether the arrays that `load_data` returns are kept once per node for all trials
             there: "auto" where they are worth it, taking at most half of the room there is; a
             number of bytes, to allow that much; "off", and each trial loads its own.
+        stop_at: When a Keras trial that is told to stop does so: "batch" or "epoch".
     """
 
     source: ObjectiveSource
@@ -163,6 +164,7 @@ class StudySettings:
     same_failure_limit: int = 3
     checkpoint_every: int | None = None
     keep_checkpoints: int = 3
+    stop_at: StopAt = StopAt.BATCH
     hang_timeout_seconds: float = 600.0
     on_failure: Sequence[str] = ()
     stage: str | int = "auto"
@@ -210,6 +212,9 @@ class StudySettings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{option(name)} is {value:g}; allowed are times above 0")
+        if self.stop_at not in [*StopAt]:
+            raise UsageError(f"--stop-at is {self.stop_at!r}; allowed are {' and '.join(StopAt)}")
+        object.__setattr__(self, "stop_at", StopAt(self.stop_at))
         if self.pruner_mode not in (None, *HalvingMode):
             raise UsageError(
                 f"--pruner-mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"

@@ -184,6 +184,12 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             "them.  [default: auto, half of the room there is]",
         ),
         click.option(
+            "--stop-at",
+            type=click.Choice(["batch", "epoch"]),
+            help="When a Keras trial that is told to stop does so: at the end of its batch, or of "
+            "its epoch, however long that takes.  [default: batch]",
+        ),
+        click.option(
             "--confirm",
             type=int,
             metavar="K",

@@ -99,6 +99,23 @@ class Halt(enum.StrEnum):
         return _CAUSES[self]
 
 
+class StopAt(enum.StrEnum):
+    """When a Keras training that is told to stop does so."""
+
+    BATCH = "batch"
+    """At the end of the batch; what was trained since the last epoch is lost."""
+    EPOCH = "epoch"
+    """At the end of the epoch, however long it takes."""
+
+    def may_end_epoch(self, halt: Halt | None) -> bool:
+        """Whether the epoch is trained to its end; there is no time for it where the worker goes.
+
+        >>> StopAt.EPOCH.may_end_epoch(Halt.PRUNE), StopAt.EPOCH.may_end_epoch(Halt.RELEASE)
+        (True, False)
+        """
+        return self is StopAt.EPOCH and halt is not Halt.RELEASE
+
+
 _CAUSES = {
     Halt.LET_GO: Cause.STOPPED,
     Halt.PRUNE: Cause.PRUNED,

@@ -9,7 +9,7 @@ from typing import Any, SupportsFloat
 
 from ..core.aims import Aims
 from ..core.messages import Event, Reported
-from ..core.trial import AttemptId, Halt, Params, Report
+from ..core.trial import AttemptId, Halt, Params, Report, StopAt
 
 
 class AttemptStopped(BaseException):
@@ -48,6 +48,7 @@ class TrialContext:
         checkpoint_every: After how many epochs each to keep a checkpoint; None for as often as
             costs little, 0 for never.
         keeps_last: Whether the checkpoint of the last epoch may be wanted, to train on later.
+        stop_at: When a Keras training that is told to stop does so.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TrialContext:
         resumed_from: int | None = None,
         checkpoint_every: int | None = None,
         keeps_last: bool = False,
+        stop_at: StopAt = StopAt.BATCH,
         send: Callable[[Event], None],
     ) -> None:
         self.number = attempt.trial
@@ -73,6 +75,7 @@ class TrialContext:
         self.resumed_from = resumed_from
         self.checkpoint_every = checkpoint_every
         self.keeps_last = keeps_last
+        self.stop_at = stop_at
         self._attempt = attempt
         self._directory = directory
         self._send = send

@@ -135,12 +135,12 @@ class Resumption:
 
     def batch_ends(self) -> None:
         """A batch is trained."""
-        if self._trial.should_stop():
+        if self._trial.should_stop() and not self._may_end_epoch:
             self.leave()
 
     def test_batch_ends(self) -> None:
         """A batch is validated. An epoch that is trained is not thrown away, except for good."""
-        if self._trial.halt is Halt.PRUNE:
+        if self._trial.halt is Halt.PRUNE and not self._may_end_epoch:
             self.leave()
 
     def epoch_ends(self, epoch: int) -> None:
@@ -189,6 +189,10 @@ class Resumption:
             except NoRoom as error:
                 log.warning("The trial will go on from an earlier epoch: %s.", error)
         self._trial.stop_if_told()
+
+    @property
+    def _may_end_epoch(self) -> bool:
+        return self._trial.stop_at.may_end_epoch(self._trial.halt)
 
     # --- within -----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..core.aims import Aims
 from ..core.resources import Placement
-from ..core.trial import AttemptId, Halt, Params, Score
+from ..core.trial import AttemptId, Halt, Params, Score, StopAt
 from ..model_file import ObjectiveSource
 
 
@@ -35,6 +35,7 @@ class StudyBrief:
         master: Names the master, in the study's lease.
         master_grace_seconds: How long attempts go on when the master is lost; 0 where they end
             with it.
+        stop_at: When a Keras training that is told to stop does so.
     """
 
     name: str
@@ -50,6 +51,7 @@ class StudyBrief:
     stage_bytes: int | None = None
     master: str = ""
     master_grace_seconds: float = 0.0
+    stop_at: StopAt = StopAt.BATCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,10 @@ class AttemptRunner:
         self._wake()
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
-        """Tell an attempt to stop; after a grace time it is killed. Over already: no matter."""
+        """Tell an attempt to stop; after a grace time it is killed, unless it may end its epoch.
+
+        Over already: no matter.
+        """
         with self._lock:
             run = self._runs.get(attempt)
             if run is not None:
@@ -135,7 +138,9 @@ class AttemptRunner:
         if run.halt is not None or run.ends_as is not None:
             return
         run.halt = halt
-        run.kill_at = time.monotonic() + GRACE_SECONDS
+        if not run.order.brief.stop_at.may_end_epoch(halt):
+            run.kill_at = time.monotonic() + GRACE_SECONDS
+        # Else an epoch takes what it takes; a second Ctrl-C and the time limits end it too.
         with contextlib.suppress(OSError):
             run.channel.send(halt)
 

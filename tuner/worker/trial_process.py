@@ -154,6 +154,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         resumed_from=order.resume_from,
         checkpoint_every=brief.checkpoint_every,
         keeps_last=order.keep_last,
+        stop_at=brief.stop_at,
         send=send,
     )
     context.enter(trial)

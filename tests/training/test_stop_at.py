@@ -1,0 +1,58 @@
+"""A training that is told to stop: how soon it knows, and where it leaves."""
+
+from __future__ import annotations
+
+import pytest
+from attempts import Attempts
+
+from tuner.core.trial import Halt, StopAt
+
+MODEL = """
+import pathlib, time
+import keras
+import numpy as np
+from tuner.training import context
+
+OBJECTIVE, EPOCHS = "val_loss", 5
+
+class Waits(keras.callbacks.Callback):
+    "In the middle of the third epoch, it waits for the order."
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == (2, 1):
+            while context._current.halt is None:
+                time.sleep(0.001)
+            pathlib.Path("known_at").write_text(str(time.time()))
+
+def build_model(hp):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("units", 1, 2))])
+    model.add(keras.layers.Dense(1))
+    model.compile("sgd", "mse")
+    return model
+
+def load_data():
+    x = np.ones((64, 2))
+    return (x, x[:, :1]), (x, x[:, :1])
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    return model.fit(x, y, validation_data=validation, epochs=epochs, batch_size=8,
+                     callbacks=[*callbacks, Waits()])
+"""
+
+
+@pytest.mark.parametrize("halt", [Halt.PRUNE, Halt.PAUSE])
+@pytest.mark.parametrize(("stop_at", "steps"), [(StopAt.BATCH, [1, 2]), (StopAt.EPOCH, [1, 2, 3])])
+def test_it_knows_at_once_and_leaves_where_it_was_asked_to(
+    attempts: Attempts, halt: Halt, stop_at: StopAt, steps: list[int]
+) -> None:
+    result = attempts.run(MODEL, epochs=5, halt=(2, halt), stop_at=stop_at, checkpoint_every=1)
+    assert result.ending.cause is halt.cause, result.log
+    assert result.steps == steps
+    known_at = float((result.directory.parents[2] / "known_at").read_text())
+    assert known_at - result.told_at < 1.0
+    kept = {int(path.stem) for path in (result.directory / "resume").glob("*.ckpt")}
+    assert halt is Halt.PRUNE or max(kept) == steps[-1], kept
