@@ -144,7 +144,7 @@ class Attempts:
             if isinstance(event, Reported):
                 reports.append((event.report.step, event.report.metrics))
                 if halt is not None and event.report.step == halt[0]:
-                    told_at = time.time()
+                    told_at = told_at or time.time()
                     runner.stop(order.attempt, halt[1])
             elif isinstance(event, ParametersUsed):
                 used = event

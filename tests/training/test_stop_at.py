@@ -16,13 +16,14 @@ from tuner.training import context
 OBJECTIVE, EPOCHS = "val_loss", 5
 
 class Waits(keras.callbacks.Callback):
-    "In the middle of the third epoch, it waits for the order."
+    "In the middle of the third epoch, it says so and waits for the order."
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
         if (self.epoch, batch) == (2, 1):
+            context.report(3, halfway=1.0)
             while context._current.halt is None:
                 time.sleep(0.001)
             pathlib.Path("known_at").write_text(str(time.time()))
@@ -45,14 +46,16 @@ def fit(hp, model, data, callbacks, epochs):
 
 
 @pytest.mark.parametrize("halt", [Halt.PRUNE, Halt.PAUSE])
-@pytest.mark.parametrize(("stop_at", "steps"), [(StopAt.BATCH, [1, 2]), (StopAt.EPOCH, [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("stop_at", "steps"), [(StopAt.BATCH, [1, 2, 3]), (StopAt.EPOCH, [1, 2, 3, 3])]
+)
 def test_it_knows_at_once_and_leaves_where_it_was_asked_to(
     attempts: Attempts, halt: Halt, stop_at: StopAt, steps: list[int]
 ) -> None:
-    result = attempts.run(MODEL, epochs=5, halt=(2, halt), stop_at=stop_at, checkpoint_every=1)
+    result = attempts.run(MODEL, epochs=5, halt=(3, halt), stop_at=stop_at, checkpoint_every=1)
     assert result.ending.cause is halt.cause, result.log
     assert result.steps == steps
     known_at = float((result.directory.parents[2] / "known_at").read_text())
-    assert known_at - result.told_at < 1.0
+    assert 0.0 < known_at - result.told_at < 1.0
     kept = {int(path.stem) for path in (result.directory / "resume").glob("*.ckpt")}
-    assert halt is Halt.PRUNE or max(kept) == steps[-1], kept
+    assert halt is Halt.PRUNE or max(kept) == len(steps) - 1, kept
