@@ -37,7 +37,8 @@ def build_model(hp):
 def load_data():
     with open("calls", "a") as calls:
         calls.write(".")
-    x = np.random.default_rng(0).random((ROWS, 1000), dtype="float32")
+    x = np.random.default_rng(0).standard_normal((ROWS, 1000), dtype="float32")
+    x = np.tanh(np.log1p(x * x))  # what is done to data before it is trained on
     y = x[:, :1].copy()
     split = ROWS // 10
     return (x[split:], y[split:]), (x[:split], y[:split])
@@ -45,7 +46,7 @@ def load_data():
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
     return model.fit(x, y, validation_data=validation, epochs=epochs, callbacks=callbacks,
-                     batch_size=1024)
+                     batch_size=1024, steps_per_epoch=20, validation_steps=2)
 """
 
 

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from attempts import Attempts
@@ -16,6 +17,9 @@ from real_runs import Hptune
 
 from tuner.model_file import check_path
 from tuner.worker.warm_parent import WarmParent
+
+if TYPE_CHECKING:
+    from staging_node import Calls, Node
 
 
 @pytest.fixture
@@ -79,3 +83,30 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         wait_until(lambda: not one_slurm.jobs(), "an empty queue", seconds=20)
     left = one_slurm.clear()
     assert left == [], "the test left jobs behind"
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A node whose store lies in the test's directory."""
+    from staging_node import Node
+
+    from tuner.training import staging
+
+    place = tmp_path / "node"
+    place.mkdir()
+    monkeypatch.setenv("SLURM_TMPDIR", str(place))
+    monkeypatch.chdir(tmp_path)
+    node = Node(tmp_path)
+    node.join()
+    try:
+        yield node
+    finally:
+        staging.leave()
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Calls:
+    """Counts the calls of a load_data."""
+    from staging_node import Calls
+
+    return Calls(tmp_path / "calls")
