@@ -224,7 +224,7 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
         and each.imported.removeprefix("tuner.core.")
         in (
             *("engine", "course", "records", "early_stopping", "keeping", "asking"),
-            *("placement", "sampler"),
+            *("placement", "waiting", "sampler"),
         )
     ]
     assert named(rule) == []

@@ -431,7 +431,7 @@ class LocalShape:
     @property
     def at_once(self) -> int:
         """How many trials run at once, as far as cores go."""
-        return sum(len(each) // self.resources.cpus for each in self.cores)
+        return sum(int(len(each) // self.resources.cpus) for each in self.cores)
 
 
 def resolve_shape(

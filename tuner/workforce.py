@@ -186,7 +186,7 @@ class Workforce:
         if self.is_local:
             return shape.at_once
         cores: Mapping[str, int] = self._client.nthreads()
-        return sum(count // shape.resources.cpus for count in cores.values())
+        return sum(int(count // shape.resources.cpus) for count in cores.values())
 
     def executor(self, shape: LocalShape, sight: Sight | None) -> Executor:
         """The open executor.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import pytest
 
 from tuner.core.aims import Aims
 from tuner.core.answers import Answer
@@ -166,14 +168,22 @@ class EngineDriver:
             self.over.append(name)
         return self.feed(WorkerLeft(self.at, worker, reason))
 
-    def suggest(self, params: Sequence[Params] | None = None) -> list[Command]:
+    def suggest(
+        self,
+        params: Sequence[Params] | None = None,
+        *,
+        resources: Callable[[int], Resources | None] = lambda _: None,
+    ) -> list[Command]:
         """Answer the question; with fewer suggestions than asked for, the space is exhausted."""
         if self.ask is None:
             raise AssertionError("nothing was asked")
         numbers, self.ask = self.ask.numbers, None
         if params is None:
             params = [{"x": number} for number in numbers]
-        suggestions = tuple(Suggestion(each, "test") for each in params)
+        suggestions = tuple(
+            Suggestion(each, "test", resources(number))
+            for each, number in zip(params, numbers, strict=False)
+        )
         exhausted = len(suggestions) < len(numbers)
         return self.feed(Suggested(self.at, numbers[0], suggestions, exhausted))
 
@@ -291,12 +301,16 @@ class EngineDriver:
     def _check_held(self, worker: str) -> None:
         capacity = self.workers[worker]
         held = [placement for placement in self.running.values() if placement.worker == worker]
-        cpus = [cpu for placement in held for cpu in placement.cpus]
-        gpus = [gpu for placement in held for gpu in placement.gpus]
-        assert len(cpus) == len(set(cpus))
+        cpus, gpus = dict[int, float](), dict[str, float]()
+        for placement in held:
+            for cpu in placement.cpus:
+                cpus[cpu] = cpus.get(cpu, 0.0) + placement.cpu_share
+            for gpu in placement.gpus:
+                gpus[gpu] = gpus.get(gpu, 0.0) + placement.gpu_share
+            assert len(placement.gpus) <= 1 or placement.gpu_share == 1.0
         assert set(cpus) <= set(capacity.cpus)
-        assert len(gpus) == len(set(gpus))
         assert set(gpus) <= set(capacity.gpus)
+        assert all(share <= 1.000001 for share in (*cpus.values(), *gpus.values()))
         if capacity.memory_bytes:
             assert sum(placement.memory_bytes for placement in held) <= capacity.memory_bytes
 
@@ -307,9 +321,11 @@ class EngineDriver:
             assert set(self.running) <= set(self.told_to_stop), "somebody was not told to stop"
         assert picture.workers == len(self.workers)
         assert picture.cpus == sum(len(each.cpus) for each in self.workers.values())
-        assert picture.cpus_held == sum(len(held.cpus) for held in self.running.values())
+        cpus = sum(len(held.cpus) * held.cpu_share for held in self.running.values())
+        assert picture.cpus_held == pytest.approx(cpus)
         assert picture.gpus == sum(len(each.gpus) for each in self.workers.values())
-        assert picture.gpus_held == sum(len(held.gpus) for held in self.running.values())
+        gpus = sum(len(held.gpus) * held.gpu_share for held in self.running.values())
+        assert picture.gpus_held == pytest.approx(gpus)
         assert [*self.engine.trials] == [self._trial_rows[n] for n in sorted(self._trial_rows)]
         ended = {name for name, row in self._attempt_rows.items() if row.outcome is not None}
         assert ended == set(self.over)

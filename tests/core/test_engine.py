@@ -247,6 +247,33 @@ def test_a_clock_that_goes_back_takes_no_time_away(driver: EngineDriver) -> None
     assert driver.engine.active_seconds == 4.0
 
 
+# --- trials of unequal size -----------------------------------------------------------------
+
+
+def test_a_trial_gets_what_its_configuration_needs(driver: EngineDriver) -> None:
+    driver.open(trials=2)
+    driver.join(cores=4)
+    driver.suggest(resources=lambda number: Resources(cpus=3) if number else None)
+    assert [driver.starts[n].placement.cpus for n in (0, 1)] == [(0,), (1, 2, 3)]
+
+
+def test_while_a_large_trial_waits_smaller_ones_fill_other_workers_and_not_its(
+    driver: EngineDriver,
+) -> None:
+    driver.open(trials=9)
+    driver.join("small", cores=1)
+    driver.join("large", cores=3)
+    driver.suggest(resources=lambda number: Resources(cpus=3) if number else None)
+    assert driver.ask == Ask((1, 2, 3)), "asked for when it was answered, as the other joined"
+    driver.suggest(resources=lambda number: Resources(cpus=3))
+    assert driver.starts[1].placement.worker == "large"
+    assert driver.engine.picture.counts[TrialState.WAITING] == 2
+    driver.end(FIRST, returned(0.5))
+    assert driver.ask == Ask((4,)), "the small worker needs another small trial"
+    driver.suggest()
+    assert driver.starts[4].placement.worker == "small"
+
+
 # --- parameters found on the way ------------------------------------------------------------
 
 
@@ -292,7 +319,7 @@ def test_the_picture_says_why_nothing_runs(driver: EngineDriver) -> None:
     driver.open(trials=1, resources=Resources(cpus=2, gpus=1))
     assert driver.engine.picture.notice == "waiting for a worker"
     driver.join("small", cores=8)
-    assert "no worker can hold a trial of 2 cores and 1 GPUs" in driver.engine.picture.notice
+    assert "no worker can hold a trial of 2 cores and 1 GPU:" in driver.engine.picture.notice
     driver.join("large", cores=2, gpus=1)
     assert driver.engine.picture.notice == ""
 

@@ -33,10 +33,11 @@ BUDGETS = st.none() | st.integers(1, 12)
 LIMITS = st.none() | st.integers(0, 3)
 RESOURCES = st.builds(
     Resources,
-    cpus=st.integers(1, 3),
-    gpus=st.sampled_from([None, 0, 1, 2]),
+    cpus=st.sampled_from([0.4, 0.5, 1, 1, 2, 3]),
+    gpus=st.sampled_from([None, 0, 0.5, 1, 2]),
     memory_bytes=st.sampled_from([0, 4]),
 )
+OWN_RESOURCES = st.lists(st.none() | RESOURCES, min_size=1, max_size=4)
 CAPACITIES = st.builds(
     lambda cores, gpus, memory: Capacity(
         tuple(range(10, 10 + cores)), tuple("ABCD"[:gpus]), memory_bytes=memory
@@ -144,9 +145,9 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.driver.leave("never seen") == []
 
     @precondition(lambda self: self.driver.ask is not None)
-    @rule()
-    def sampler_answers(self) -> None:
-        self.driver.suggest()
+    @rule(own=OWN_RESOURCES)
+    def sampler_answers(self, own: list[Resources | None]) -> None:
+        self.driver.suggest(resources=lambda number: own[number % len(own)])
 
     @precondition(lambda self: self.driver.ask is not None)
     @rule(data=st.data())

@@ -194,6 +194,22 @@ def test_of_equals_the_first_stays_the_best_though_it_trained_on(driver: EngineD
     assert seen_by_a_reader(driver) == [(0, 0.4)]
 
 
+def test_of_equals_the_first_stays_the_best_though_it_is_to_train_on_later(
+    driver: EngineDriver,
+) -> None:
+    driver.open(2, keep_checkpoints=2)
+    driver.join()
+    for number in range(2):
+        driver.suggest()
+        driver.end(AttemptId(number, 0), returned(0.4))
+    driver.open(2, keep_checkpoints=2, go_on=(0,))
+    driver.join()
+    driver.stop()
+    driver.end(AttemptId(0, 1), Ending(Cause.STOPPED))
+    assert [best.number for best in driver.engine.front] == [0]
+    assert seen_by_a_reader(driver) == [(0, 0.4)]
+
+
 @pytest.mark.parametrize(
     "ending", [Ending(Cause.EXCEPTION, reason="broken"), Ending(Cause.NON_FINITE), returned(0.1)]
 )

@@ -6,38 +6,44 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.core.first_fit import FirstFit
 from tuner.core.placement import Places
 from tuner.core.resources import Capacity, Placement, Resources
+from tuner.core.waiting import Waiting
 
+ONE = Resources()
 WANTED = st.builds(
     Resources,
-    cpus=st.integers(1, 3),
-    gpus=st.sampled_from([None, 0, 1, 2]),
+    cpus=st.sampled_from([0.25, 1 / 3, 0.5, 1, 2, 3]),
+    gpus=st.sampled_from([None, 0, 0.3, 0.5, 1, 2]),
     memory_bytes=st.sampled_from([0, 3]),
+    gpu_memory_bytes=st.sampled_from([0, 0, 4, 20]),
 )
 CAPACITIES = st.builds(
     Capacity,
     cpus=st.integers(0, 6).map(lambda cores: tuple(range(cores))),
     gpus=st.integers(0, 3).map(lambda gpus: tuple("ABC"[:gpus])),
     memory_bytes=st.sampled_from([0, 2, 7]),
+    gpu_memory_bytes=st.sampled_from([0, 16]),
+    near=st.sampled_from([(), ((0, 2, 4), (1, 3, 5))]),
 )
 
 
-def places(wanted: Resources, *capacities: Capacity) -> Places:
-    made = Places(wanted)
+def places(*capacities: Capacity) -> Places:
+    made = Places()
     for number, capacity in enumerate(capacities):
         made.add(f"w{number}", f"n{number}", capacity)
     return made
 
 
-def take(made: Places) -> Placement:
-    placement = made.take()
+def take(made: Places, wanted: Resources = ONE) -> Placement:
+    placement = made.take(wanted)
     assert placement is not None
     return placement
 
 
 def test_the_worker_that_joined_first_is_filled_first() -> None:
-    made = places(Resources(), Capacity((0, 1)), Capacity((0,)), Capacity((0,)))
+    made = places(Capacity((0, 1)), Capacity((0,)), Capacity((0,)))
     taken = [take(made) for _ in range(4)]
     assert [placement.worker for placement in taken] == ["w0", "w0", "w1", "w2"]
     for placement in (taken[3], taken[2], taken[1]):  # the last one first
@@ -46,17 +52,51 @@ def test_the_worker_that_joined_first_is_filled_first() -> None:
 
 
 def test_cores_and_devices_are_given_out_once() -> None:
-    made = places(Resources(cpus=2, gpus=1), Capacity((4, 5, 6, 7), ("A", "B")))
-    assert take(made) == Placement("w0", (4, 5), ("A",))
-    assert take(made) == Placement("w0", (6, 7), ("B",))
-    assert made.take() is None
+    made, wanted = places(Capacity((4, 5, 6, 7), ("A", "B"))), Resources(cpus=2, gpus=1)
+    assert take(made, wanted) == Placement("w0", (4, 5), ("A",))
+    assert take(made, wanted) == Placement("w0", (6, 7), ("B",))
+    assert made.take(wanted) is None
 
 
 def test_unless_told_otherwise_a_trial_takes_a_gpu_where_there_is_one() -> None:
-    made = places(Resources(), Capacity((0, 1, 2), ("A",)), Capacity((0,)))
+    made = places(Capacity((0, 1, 2), ("A",)), Capacity((0,)))
     assert take(made).gpus == ("A",)
     assert take(made) == Placement("w1", (0,))
-    assert made.take() is None
+    assert made.take(ONE) is None
+
+
+def test_a_part_of_a_gpu_is_never_of_two() -> None:
+    made, most = places(Capacity((0, 1, 2, 3), ("A", "B"))), Resources(gpus=0.6)
+    assert [take(made, most).gpus for _ in range(2)] == [("A",), ("B",)]
+    assert made.take(most) is None
+    assert take(made, Resources(gpus=0.4)).gpus == ("A",)
+
+
+def test_parts_share_a_device_so_that_whole_ones_stay_whole() -> None:
+    made = places(Capacity((0, 1, 2), ("A", "B")))
+    half = take(made, Resources(gpus=0.5))
+    assert (half.gpus, half.gpu_share) == (("A",), 0.5)
+    assert take(made, Resources(gpus=1)).gpus == ("B",)
+    assert take(made, Resources(gpus=0.5)).gpus == ("A",)
+
+
+def test_who_asks_for_memory_of_a_gpu_gets_the_part_that_holds_it() -> None:
+    made = places(Capacity((0, 1, 2, 3), ("A",), gpu_memory_bytes=100))
+    wanted = Resources(gpu_memory_bytes=40)
+    first = take(made, wanted)
+    assert (first.gpus, first.gpu_share, first.gpu_memory_bytes) == (("A",), 0.4, 40)
+    assert made.rooms(wanted, at_most=9) == 1
+    unknown = places(Capacity((0, 1), ("A",)))
+    assert take(unknown, wanted).gpu_share == 1.0
+
+
+def test_cores_of_one_trial_are_near_each_other_if_they_can_be() -> None:
+    made = places(Capacity((0, 1, 2, 3), near=((0, 2), (1, 3))))
+    assert take(made, Resources(cpus=2)).cpus == (0, 2)
+    made = places(Capacity((0, 1, 2, 3), near=((0, 2), (1, 3))))
+    assert take(made).cpus == (0,)
+    assert take(made, Resources(cpus=2)).cpus == (1, 3)
+    assert take(made).cpus == (2,)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +104,9 @@ def test_unless_told_otherwise_a_trial_takes_a_gpu_where_there_is_one() -> None:
     [
         (Resources(), 8),
         (Resources(cpus=3), 2),
+        (Resources(cpus=0.5), 16),
         (Resources(gpus=1), 2),
+        (Resources(gpus=0.5), 4),
         (Resources(gpus=0, memory_bytes=3), 3),
         (Resources(memory_bytes=11), 0),
         (Resources(cpus=9), 0),
@@ -73,60 +115,173 @@ def test_unless_told_otherwise_a_trial_takes_a_gpu_where_there_is_one() -> None:
 )
 def test_the_scarcest_thing_decides(wanted: Resources, rooms: int) -> None:
     gpus = ("A", "B") if wanted.gpus else ()
-    made = places(wanted, Capacity(tuple(range(8)), gpus, memory_bytes=10))
-    assert made.rooms(at_most=100) == rooms
-    assert made.could_ever_hold_one() == (rooms > 0)
+    made = places(Capacity(tuple(range(8)), gpus, memory_bytes=10))
+    assert made.rooms(wanted, at_most=100) == rooms
+    assert made.could_hold(wanted) == (rooms > 0)
 
 
 def test_unknown_memory_is_not_counted() -> None:
-    made = places(Resources(memory_bytes=5), Capacity((0, 1)))
-    assert made.rooms(at_most=9) == 2
+    assert places(Capacity((0, 1))).rooms(Resources(memory_bytes=5), at_most=9) == 2
 
 
 def test_what_was_held_on_a_lost_worker_is_gone() -> None:
-    made = places(Resources(), Capacity((0, 1)))
+    made = places(Capacity((0, 1)))
     placement = take(made)
     made.remove("w0")
     made.give_back(placement)
-    assert (made.cpus, made.cpus_held, made.take()) == (0, 0, None)
+    assert (made.cpus, made.cpus_held, made.take(ONE)) == (0, 0, None)
     made.validate([])
 
 
 def test_a_name_that_comes_back_is_another_worker() -> None:
-    made = places(Resources(), Capacity((0,)), Capacity((0,)))
+    made = places(Capacity((0,)), Capacity((0,)))
     made.remove("w0")
     made.add("w0", "elsewhere", Capacity((0,)))
-    assert made.rooms(at_most=9) == 2
+    assert made.rooms(ONE, at_most=9) == 2
     assert [take(made).worker for _ in range(2)] == ["w1", "w0"]
     assert made.node("w0") == "elsewhere"
 
 
 def test_counting_stops_where_it_is_told_to() -> None:
-    assert places(Resources(), Capacity((0, 1, 2))).rooms(at_most=2) == 2
+    assert places(Capacity((0, 1, 2))).rooms(ONE, at_most=2) == 2
+
+
+def test_thousands_of_workers_may_come_and_go() -> None:
+    made = places(Capacity((0, 1)))
+    held = [take(made)]
+    for number in range(1, 2_000):
+        made.add(f"w{number}", "n", Capacity((0, 1)))
+        if number > 3:
+            made.remove(f"w{number - 3}")
+            held = [each for each in held if each.worker in made]
+    made.validate(held)
+    assert made.rooms(ONE, at_most=99) == 2 * len(made) - 1
+
+
+def test_a_worker_that_ends_too_early_is_passed_over() -> None:
+    made = Places()
+    made.add("short", "n", Capacity((0,)), ends_at=100.0)
+    made.add("long", "n", Capacity((0,)), ends_at=500.0)
+    made.add("endless", "n", Capacity((0,)))
+    assert [made.take(ONE, until=until) for until in (200.0, 50.0, 900.0)] == [
+        Placement("long", (0,)),
+        Placement("short", (0,)),
+        Placement("endless", (0,)),
+    ]
+
+
+# --- whose turn it is -----------------------------------------------------------------------
+
+BIG, SMALL = Resources(cpus=4), Resources(cpus=1)
+
+
+def waiting(sizes: list[Resources], seconds: tuple[float, float] = (0.0, 0.0)) -> Waiting:
+    made = Waiting(lambda number: sizes[number], lambda _: seconds)
+    made.add((True, number) for number in range(len(sizes)))
+    return made
+
+
+def test_a_large_trial_is_passed_over_and_has_its_turn() -> None:
+    made, queue = (
+        places(Capacity((0, 1, 2, 3)), Capacity((0,))),
+        waiting([SMALL, BIG, *[SMALL] * 9]),
+    )
+    first = queue.place(made, 0.0)
+    assert first is not None
+    assert (first[0], first[1].worker) == (0, "w0")
+    second = queue.place(made, 0.0)
+    assert second is not None
+    assert (second[0], second[1].worker) == (2, "w1"), "w0 is kept for the large one"
+    assert queue.place(made, 0.0) is None
+    assert (queue.blocked, made.reserved) == (BIG, "w0")
+    made.give_back(second[1])
+    again = queue.place(made, 0.0)
+    assert again is not None
+    assert (again[0], again[1].worker) == (3, "w1"), "the others still have the other worker"
+    made.give_back(first[1])
+    turn = queue.place(made, 0.0)
+    assert turn is not None
+    assert (turn[0], turn[1].worker) == (1, "w0")
+    assert made.reserved is None
+
+
+def test_one_that_no_worker_could_hold_holds_up_nobody() -> None:
+    made, queue = places(Capacity((0, 1))), waiting([BIG, SMALL, SMALL])
+    placed = [queue.place(made, 0.0) for _ in range(3)]
+    assert [each and each[0] for each in placed] == [1, 2, None]
+    assert (queue.blocked, made.reserved) == (None, None)
+
+
+def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
+    made, queue = places(Capacity((0, 1, 2, 3))), waiting([SMALL, BIG, SMALL])
+    queue.place(made, 0.0)
+    assert queue.place(made, 0.0) is None
+    made.remove("w0")
+    made.add("w1", "n", Capacity((0,)))
+    placed = queue.place(made, 0.0)
+    assert placed is not None
+    assert (placed[0], made.reserved) == (2, None)
+
+
+def test_a_trial_goes_where_it_can_end_else_where_it_gets_any_further() -> None:
+    made = Places()
+    made.add("short", "n", Capacity((0,)), ends_at=150.0)
+    made.add("long", "n", Capacity((0,)), ends_at=500.0)
+    queue = waiting([SMALL] * 3, seconds=(20.0, 300.0))
+    placed = [queue.place(made, 100.0) for _ in range(2)]
+    assert [each and each[1].worker for each in placed] == ["long", "short"]
+    made.give_back(Placement("short", (0,)))
+    assert queue.place(made, 140.0) is None, "it would not reach its next checkpoint"
+
+
+# --- any order ------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
-@given(st.data(), WANTED, st.lists(CAPACITIES, min_size=1, max_size=6))
-def test_the_books_balance_whatever_comes(
-    data: st.DataObject, wanted: Resources, capacities: list[Capacity]
-) -> None:
-    made = places(wanted, *capacities)
+@given(st.data(), st.lists(CAPACITIES, min_size=1, max_size=6))
+def test_the_books_balance_whatever_comes(data: st.DataObject, capacities: list[Capacity]) -> None:
+    made = places(*capacities)
     there = {f"w{number}" for number in range(len(capacities))}
     held: list[Placement] = []
     for _ in range(data.draw(st.integers(0, 25))):
-        rooms = made.rooms(at_most=100)
-        match data.draw(st.sampled_from(["take", "give back", "remove"])):
+        wanted = data.draw(WANTED)
+        rooms = made.rooms(wanted, at_most=100)
+        match data.draw(st.sampled_from(["take", "take", "give back", "remove", "reserve"])):
             case "take":
-                placement = made.take()
+                reserved = made.reserved
+                placement = made.take(wanted)
                 assert (placement is None) == (rooms == 0)
                 if placement is not None:
-                    assert made.rooms(at_most=100) == rooms - 1
+                    assert made.rooms(wanted, at_most=100) == rooms - 1 or rooms == 100
+                    assert made.could_hold(wanted)
+                    assert placement.worker != reserved
                     held.append(placement)
             case "give back" if held:
                 made.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            case "reserve":
+                assert made.reserve(wanted) == made.could_hold(wanted)
             case "remove" if len(there) > 1:
                 gone = data.draw(st.sampled_from(sorted(there)))
                 there.discard(gone)
                 made.remove(gone)
                 held = [placement for placement in held if placement.worker != gone]
         made.validate(held)
+
+
+ROWS = st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 4)), max_size=40)
+
+
+@given(ROWS, st.lists(st.tuples(st.integers(0, 39), st.tuples(*[st.integers(-1, 4)] * 2))))
+def test_the_first_that_fits_is_found(
+    rows: list[tuple[int, int]], changes: list[tuple[int, tuple[int, int]]]
+) -> None:
+    tree = FirstFit(2)
+    for row in rows:
+        tree.append(row)
+    for number, row in changes:
+        if number < len(rows):
+            rows[number] = row
+            tree.put(number, row)
+    for wanted in ((0, 0), (2, 0), (0, 3), (2, 2)):
+        expected = [n for n, row in enumerate(rows) if row[0] >= wanted[0] and row[1] >= wanted[1]]
+        assert list(tree.having(wanted)) == expected

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from .messages import Ask, Suggested
 
+MOST_PASSED_OVER = 4
+"""While so many trials wait, too large for what is free, no others are asked for to fill it."""
+
 
 class Asking:
     """Asks the sampler one question at a time: no more than there is room for and than is left.
@@ -68,14 +71,13 @@ class Asking:
             rooms: How many more attempts fit now, counted up to a number.
         """
         ready = math.ceil(self._ask_ahead * running) if running > 1 else 0
-        spare = ready - waiting
-        # While a trial waits, there is no room for it.
-        if self._asked or (waiting and spare <= 0):
-            return None
-        left = self._left(sys.maxsize)
+        spare = max(0, ready - waiting)
+        left = 0 if self._asked else self._left(sys.maxsize)
         if not left:
             return None
-        self._asked = min(spare if waiting else spare + rooms(left), left)
+        # There may be room for others while a large trial waits for its place.
+        wanted = spare + rooms(left) if waiting < MOST_PASSED_OVER else spare
+        self._asked = max(0, min(wanted, left))
         return Ask(tuple(range(first, first + self._asked))) if self._asked else None
 
     def _left(self, at_most: int) -> int:

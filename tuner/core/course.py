@@ -92,7 +92,8 @@ class Course:
         """The search is over: train the best configurations again, as often as is missing."""
         wanting = self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
         for trial in wanting:
-            self.add(Suggestion(trial.params, f"{CONFIRMS}{trial.number}"), commands)
+            origin, resources = f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
+            self.add(Suggestion(trial.params, origin, resources), commands)
         return bool(wanting)
 
     def drew(self, name: AttemptId, params: Params, commands: list[Command]) -> None:

@@ -66,6 +66,7 @@ from .records import Records
 from .resources import Placement, Resources
 from .seeds import training_seed
 from .trial import Attempt, AttemptId, Cause, Ending, Trial, TrialState
+from .waiting import Waiting
 
 
 class Engine:
@@ -85,7 +86,8 @@ class Engine:
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
         self._make_pruner = make_pruner
         self._known_course: Course | None = None
-        self._places = Places(Resources())
+        self._places = Places()
+        self._waiting = Waiting(self._wanted)
         self._asking = Asking()
         self._refused = ""
         self._ending: Finish | None = None
@@ -155,6 +157,7 @@ class Engine:
             self._latest_at = event.at
         if not self._is_closed:
             self._advance(event.at, commands)
+        self._waiting.add(self._records.take_newly_waiting())
         return commands
 
     # --- events -----------------------------------------------------------------------------
@@ -163,7 +166,9 @@ class Engine:
         if self._known_course is None:
             self._known_course = Course(event, self._make_pruner)
         self._course.open(event, commands)
-        self._places = Places(event.resources)
+        self._places = Places()
+        self._waiting = Waiting(self._wanted)
+        self._waiting.add(self._course.records.all_waiting())
         self._asking = Asking(
             event.trials, ask_ahead=event.ask_ahead, searched=self._asking.searched
         )
@@ -218,7 +223,7 @@ class Engine:
                 len(records),
                 waiting=records.waiting,
                 running=len(records.running),
-                rooms=self._places.rooms,
+                rooms=self._rooms_for_more,
             )
             if question is not None:
                 commands.append(question)
@@ -244,17 +249,30 @@ class Engine:
                 commands.append(Finish(Verdict.DONE, f"{len(records)} trials are over"))
 
     def _place_waiting(self, at: float, commands: list[Command]) -> None:
-        while self._records.waiting or self._records.count(TrialState.PAUSED):
-            if not self._places.rooms(1):
+        records, usual = self._records, self._course.opened.resources
+        while records.waiting or records.count(TrialState.PAUSED):
+            is_paused = records.count(TrialState.PAUSED)
+            if is_paused and self._waiting.blocked is None and self._places.rooms(usual):
+                self._course.promote(commands, is_last=False)
+            self._waiting.add(records.take_newly_waiting())
+            found = self._waiting.place(self._places, at)
+            if found is None:
                 return
-            self._course.promote(commands, is_last=False)
-            placement = self._places.take() if self._records.waiting else None
-            if placement is None:
-                return
-            commands.append(self._start(at, placement))
+            commands.append(self._start(at, *found))
 
-    def _start(self, at: float, placement: Placement) -> Start:
-        run = self._records.start_next(at, placement, self._places.node(placement.worker))
+    def _rooms_for_more(self, at_most: int) -> int:
+        """For how many trials there is room beside those that wait."""
+        usual = self._course.opened.resources
+        if self._waiting.blocked is not None and self._places.rooms(usual):
+            self._places.reserve(self._waiting.blocked)
+        return self._places.rooms(usual, at_most)
+
+    def _wanted(self, number: int) -> Resources:
+        return self._records[number].resources or self._course.opened.resources
+
+    def _start(self, at: float, number: int, placement: Placement) -> Start:
+        node = self._places.node(placement.worker)
+        run = self._records.start(number, placement, node=node, at=at)
         record = self._records[run.attempt.id.trial]
         confirms = record.trial.confirms is not None
         return Start(
@@ -335,15 +353,15 @@ class Engine:
     @property
     def picture(self) -> StudyPicture:
         """The study as it stands, for those who show it."""
-        opened = self._course.opened
+        opened, records = self._course.opened, self._records
         return StudyPicture(
             aims=opened.aims,
             budget_trials=None if opened.trials is None else opened.trials + self._confirmations,
-            counts=self._records.counts,
+            counts=records.counts,
             front=self.front,
             running=tuple(
-                RunningAttempt(self._records[name.trial].trial, record.attempt, record.latest)
-                for name, record in self._records.running.items()
+                RunningAttempt(records[name.trial].trial, record.attempt, record.latest)
+                for name, record in records.running.items()
             ),
             workers=len(self._places),
             cpus=self._places.cpus,
@@ -355,18 +373,20 @@ class Engine:
         )
 
     def _notice(self) -> str:
-        if self._records.running or self._finished:
+        if self._finished:
             return ""
-        if not len(self._places):
+        running = self._records.running
+        if not running and not len(self._places):
             return "; ".join(filter(None, ("waiting for a worker", self._refused)))
-        wanted = self._course.opened.resources
-        if not self._places.could_ever_hold_one():
-            gpus = f" and {wanted.gpus} GPUs" if wanted.gpus else ""
-            memory = f", {wanted.memory_bytes / 1e9:.3g} GB" if wanted.memory_bytes else ""
-            return (
-                f"no worker can hold a trial of {wanted.cpus} cores{gpus}{memory}: "
-                "waiting for a larger one (or ask for less)"
-            )
+        sizes = list(self._waiting.sizes)
+        if not running and not sizes:
+            sizes = [self._course.opened.resources]
+        for size in sizes:
+            if len(self._places) and not self._places.could_hold(size):
+                return (
+                    f"no worker can hold a trial of {size}: waiting for a larger one (or ask for "
+                    "less)"
+                )
         return ""
 
     def validate(self) -> None:
@@ -384,10 +404,16 @@ class Engine:
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:
             raise AssertionError(f"{self._confirmations} confirmations were counted")
-        if self._ending is None and not self._is_closed and self._places.rooms(1):
-            if records.waiting:
-                raise AssertionError(f"{records.waiting} wait, and there is room")
-            if self._course.promotion(is_last=False) is not None:
+        self._waiting.validate(
+            record.trial.number for record in records if record.trial.state is TrialState.WAITING
+        )
+        if self._ending is None and not self._is_closed:
+            for wanted in self._waiting.sizes:
+                if self._places.rooms(wanted):
+                    raise AssertionError(f"a trial of {wanted} waits, and there is room")
+            usual = self._course.opened.resources
+            may_go_on = self._waiting.blocked is None and self._places.rooms(usual)
+            if may_go_on and self._course.promotion(is_last=False) is not None:
                 raise AssertionError("a paused trial could go on, and there is room")
         if self._finished and records.running:
             raise AssertionError("finished with attempts running")

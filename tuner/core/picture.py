@@ -45,9 +45,9 @@ class StudyPicture:
     running: tuple[RunningAttempt, ...]
     workers: int
     cpus: int
-    cpus_held: int
+    cpus_held: float
     gpus: int
-    gpus_held: int
+    gpus_held: float
     notice: str
     stopping: str
 

@@ -1,42 +1,107 @@
-"""Who runs where: free cores and devices on one side, what an attempt asks for on the other."""
+"""Who runs where: free cores and devices on one side, what attempts ask for on the other."""
 
 from __future__ import annotations
 
-import heapq
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from .first_fit import Amounts, FirstFit
+from .pools import WHOLE, Pool, parts_of
 from .resources import Capacity, Placement, Resources
+
+MOST_ON_A_GPU = 8
+"""So many attempts share a GPU at most, however little memory they need."""
+
+_FOR_EVER = math.inf
+_WIDTH = 5
 
 
 @dataclass(slots=True)
 class _Worker:
     """What a worker has, and what of it is free."""
 
-    number: int
+    name: str
     node: str
     capacity: Capacity
-    cpus: list[int]
-    gpus: list[str]
+    ends_at: float
+    cpus: Pool[int]
+    gpus: Pool[str]
     memory_bytes: int
-    is_listed: bool = False
+    row: int = -1
     is_retired: bool = False
+
+    def gpus_for(self, wanted: Resources) -> float:
+        amount = wanted.gpus
+        if amount is None:
+            amount = 1 if len(self.gpus) else 0
+        device_bytes = self.capacity.gpu_memory_bytes
+        if amount == 1 and wanted.gpu_memory_bytes and device_bytes:
+            amount = max(1 / MOST_ON_A_GPU, wanted.gpu_memory_bytes / device_bytes)
+        return amount if amount < 1 else int(amount)
 
     def rooms(self, wanted: Resources) -> int:
         """How many attempts of this size fit into what is free."""
         if self.is_retired:
             return 0
-        rooms = len(self.cpus) // wanted.cpus
+        rooms = self.cpus.rooms(wanted.cpus)
         gpus = self.gpus_for(wanted)
-        if gpus:
-            rooms = min(rooms, len(self.gpus) // gpus)
+        if gpus and rooms:
+            rooms = min(rooms, self.gpus.rooms(gpus))
         if wanted.memory_bytes and self.capacity.memory_bytes:
             rooms = min(rooms, self.memory_bytes // wanted.memory_bytes)
         return rooms
 
-    def gpus_for(self, wanted: Resources) -> int:
-        if wanted.gpus is None:
-            return 1 if self.capacity.gpus else 0
-        return wanted.gpus
+    def take(self, wanted: Resources) -> Placement:
+        amount = self.gpus_for(wanted)
+        cpus = self.cpus.take(wanted.cpus)
+        gpus = self.gpus.take(amount) if amount else ()
+        if cpus is None or gpus is None:
+            raise AssertionError(f"{self.name} has no room for {wanted}")
+        memory_bytes = wanted.memory_bytes if self.capacity.memory_bytes else 0
+        self.memory_bytes -= memory_bytes
+        is_part = 0 < amount < 1
+        return Placement(
+            self.name,
+            tuple(cpus),
+            tuple(gpus),
+            memory_bytes,
+            gpu_share=amount if is_part else 1.0,
+            gpu_memory_bytes=int(amount * self.capacity.gpu_memory_bytes) if is_part else 0,
+            cpu_share=wanted.cpus if wanted.cpus < 1 else 1.0,
+        )
+
+    def give_back(self, placement: Placement) -> None:
+        self.cpus.give_back(placement.cpus, placement.cpu_share)
+        self.gpus.give_back(placement.gpus, placement.gpu_share)
+        self.memory_bytes += placement.memory_bytes
+
+    @property
+    def amounts(self) -> Amounts:
+        """What is free, as `_asked_for` asks for it."""
+        gpus = self.gpus.most
+        return (
+            self.cpus.most,
+            gpus,
+            gpus if self.capacity.gpus else 1.0,
+            self.memory_bytes if self.capacity.memory_bytes else math.inf,
+            self.ends_at,
+        )
+
+
+def _asked_for(wanted: Resources, until: float) -> Amounts:
+    """The least that a worker must have free; whether that is enough, it knows itself."""
+    gpus = wanted.gpus
+    one = 1.0 if gpus is None else gpus
+    if one == 1 and wanted.gpu_memory_bytes:
+        one = 1e-6  # some part of one, by its memory
+    return (
+        wanted.cpus if wanted.cpus >= 1 else parts_of(wanted.cpus) / WHOLE,
+        0.0 if gpus is None else one,
+        one if gpus is None else 0.0,
+        wanted.memory_bytes,
+        until,
+    )
 
 
 class Places:
@@ -47,37 +112,36 @@ class Places:
 
     Worked example: two workers, of three cores and of two, and attempts of two cores::
 
-        >>> places = Places(Resources(cpus=2))
+        >>> places, two = Places(), Resources(cpus=2)
         >>> places.add("a", "n1", Capacity(cpus=(0, 1, 2)))
         >>> places.add("b", "n2", Capacity(cpus=(0, 1)))
-        >>> places.rooms(10)
+        >>> places.rooms(two, at_most=10)
         2
-        >>> first = places.take()
-        >>> first
-        Placement(worker='a', cpus=(0, 1), gpus=(), memory_bytes=0)
-        >>> places.take().worker
+        >>> first = places.take(two)
+        >>> first.worker, first.cpus
+        ('a', (0, 1))
+        >>> places.take(two).worker
         'b'
-        >>> places.take() is None
-        True
+        >>> places.take(two) is None, places.take(Resources(cpus=1)).worker
+        (True, 'a')
         >>> places.give_back(first)
-        >>> places.take().worker
+        >>> places.take(two).worker
         'a'
 
-    Args:
-        wanted: What every attempt asks for.
+    So that a large attempt is not passed over for ever by small ones, one worker may be reserved
+    for it: it fills no more until the large one fits.
     """
 
-    def __init__(self, wanted: Resources) -> None:
-        self._wanted = wanted
+    def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
-        self._joins = 0
-        # A heap of (how-manieth to join, name) of those with room, so that a full cluster of
-        # thousands costs nothing here. Entries that are out of date go when they are met.
-        self._with_room: list[tuple[int, str]] = []
+        self._rows: list[_Worker | None] = []
+        self._free = FirstFit(_WIDTH)
+        self._totals = FirstFit(_WIDTH)
+        self._reserved: tuple[Resources, str] | None = None
         self.cpus = 0
-        self.cpus_held = 0
         self.gpus = 0
-        self.gpus_held = 0
+        self.cpus_held = 0.0
+        self.gpus_held = 0.0
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._workers
@@ -89,112 +153,195 @@ class Places:
         """The machine that the worker runs on."""
         return self._workers[worker].node
 
-    def add(self, worker: str, node: str, capacity: Capacity) -> None:
-        """A worker joined; all that it has is free."""
-        self._workers[worker] = record = _empty(self._joins, node, capacity)
-        self._joins += 1
+    def largest(self, *, gpus: bool) -> Capacity | None:
+        """Of the workers (with GPUs), the capacity of the one with the most memory."""
+        found = (w.capacity for w in self._workers.values() if len(w.gpus) or not gpus)
+        return max(found, key=lambda each: each.memory_bytes, default=None)
+
+    # --- workers ----------------------------------------------------------------------------
+
+    def add(
+        self, worker: str, node: str, capacity: Capacity, *, ends_at: float | None = None
+    ) -> None:
+        """A worker joined; all that it has is free, until its end if it says one."""
+        record = _Worker(
+            name=worker,
+            node=node,
+            capacity=capacity,
+            ends_at=_FOR_EVER if ends_at is None else ends_at,
+            cpus=Pool(capacity.cpus, capacity.near),
+            gpus=Pool(capacity.gpus),
+            memory_bytes=capacity.memory_bytes,
+        )
+        self._workers[worker] = record
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
-        self._list(worker, record)
+        if len(self._rows) > 64 and len(self._rows) > 2 * len(self._workers):
+            self._renumber()
+        else:
+            self._number(record)
+
+    def _number(self, record: _Worker) -> None:
+        self._totals.append(record.amounts)
+        record.row = self._free.append(record.amounts)
+        self._rows.append(record)
+
+    def _renumber(self) -> None:
+        """Forget the rows of workers that left."""
+        self._rows, self._free, self._totals = [], FirstFit(_WIDTH), FirstFit(_WIDTH)
+        for record in self._workers.values():
+            empty = Pool(record.capacity.cpus), Pool(record.capacity.gpus)
+            held, record.cpus, record.gpus = (record.cpus, record.gpus), *empty
+            memory_bytes, record.memory_bytes = record.memory_bytes, record.capacity.memory_bytes
+            self._number(record)
+            record.cpus, record.gpus = held
+            record.memory_bytes = memory_bytes
+            self._update(record)
+            if record.is_retired:
+                self._totals.drop(record.row)
 
     def retire(self, worker: str) -> None:
         """A worker is about to leave: what is free on it is not given away any more."""
         if record := self._workers.get(worker):
             record.is_retired = True
+            self._totals.drop(record.row)
+            self._update(record)
+            if self.reserved == worker:
+                self._reserved = None
 
     def remove(self, worker: str) -> None:
         """A worker left; what was held on it is gone with it."""
         record = self._workers.pop(worker)
+        self._rows[record.row] = None
+        self._free.drop(record.row)
+        self._totals.drop(record.row)
         self.cpus -= len(record.capacity.cpus)
         self.gpus -= len(record.capacity.gpus)
-        self.cpus_held -= len(record.capacity.cpus) - len(record.cpus)
-        self.gpus_held -= len(record.capacity.gpus) - len(record.gpus)
+        self.cpus_held -= record.cpus.held
+        self.gpus_held -= record.gpus.held
+        if self._reserved is not None and self._reserved[1] == worker:
+            self._reserved = None
 
-    def rooms(self, at_most: int) -> int:
-        """How many more attempts fit now; counting stops at `at_most`."""
+    # --- questions --------------------------------------------------------------------------
+
+    def rooms(self, wanted: Resources, at_most: int = 1) -> int:
+        """How many more attempts of this size fit now; counting stops at `at_most`."""
         found = 0
-        for number, name in self._with_room:
+        for record in self._with_room(wanted, 0.0):
+            found += record.rooms(wanted)
             if found >= at_most:
                 break
-            record = self._workers.get(name)
-            if record is not None and record.number == number:
-                found += record.rooms(self._wanted)
         return min(found, at_most)
 
-    def could_ever_hold_one(self) -> bool:
+    def could_hold(self, wanted: Resources, until: float = 0.0) -> bool:
         """Whether some worker, were it empty, could hold an attempt."""
-        return any(
-            _empty(record.number, record.node, record.capacity).rooms(self._wanted)
-            for record in self._workers.values()
-        )
+        return any(self._that_could_hold(wanted, until))
 
-    def take(self) -> Placement | None:
-        """Hold room for one attempt; None if there is none at present."""
-        wanted = self._wanted
-        while self._with_room:
-            number, name = self._with_room[0]
-            record = self._workers.get(name)
-            if record is None or record.number != number or not record.rooms(wanted):
-                heapq.heappop(self._with_room)
-                if record is not None and record.number == number:
-                    record.is_listed = False
-                continue
-            gpus = record.gpus_for(wanted)
-            held_cpus, record.cpus = record.cpus[: wanted.cpus], record.cpus[wanted.cpus :]
-            held_gpus, record.gpus = record.gpus[:gpus], record.gpus[gpus:]
-            record.memory_bytes -= wanted.memory_bytes
-            self.cpus_held += len(held_cpus)
-            self.gpus_held += gpus
-            return Placement(name, tuple(held_cpus), tuple(held_gpus), wanted.memory_bytes)
-        return None
+    def _with_room(self, wanted: Resources, until: float) -> Iterator[_Worker]:
+        for row in self._free.having(_asked_for(wanted, until)):
+            record = self._rows[row]
+            if record is not None and record.rooms(wanted):
+                yield record
+
+    def _that_could_hold(self, wanted: Resources, until: float) -> Iterator[_Worker]:
+        for row in self._totals.having(_asked_for(wanted, until)):
+            record = self._rows[row]
+            if record is not None and record.gpus_for(wanted) <= len(record.gpus):
+                yield record
+
+    # --- attempts ---------------------------------------------------------------------------
+
+    def take(
+        self, wanted: Resources, *, until: float = 0.0, may_use_reserved: bool = False
+    ) -> Placement | None:
+        """Hold room for one attempt; None if there is none at present.
+
+        Args:
+            wanted: How much room.
+            until: The worker must not end before this, in seconds since the epoch.
+            may_use_reserved: Whether this is the attempt that a worker is reserved for.
+        """
+        record = next(self._with_room(wanted, until), None)
+        if may_use_reserved and self._reserved is not None:
+            reserved = self._workers[self._reserved[1]]
+            if record is None and reserved.rooms(wanted) and reserved.ends_at >= until:
+                record = reserved
+            if record is not None:
+                self.release()
+        if record is None:
+            return None
+        placement = record.take(wanted)
+        self.cpus_held += len(placement.cpus) * placement.cpu_share
+        self.gpus_held += len(placement.gpus) * placement.gpu_share
+        self._update(record)
+        return placement
 
     def give_back(self, placement: Placement) -> None:
         """An attempt ended; what it held is free again, unless its worker left."""
         record = self._workers.get(placement.worker)
         if record is None:
             return
-        record.cpus = sorted([*record.cpus, *placement.cpus])
-        record.gpus = [g for g in record.capacity.gpus if g in {*record.gpus, *placement.gpus}]
-        record.memory_bytes += placement.memory_bytes
-        self.cpus_held -= len(placement.cpus)
-        self.gpus_held -= len(placement.gpus)
-        self._list(placement.worker, record)
+        record.give_back(placement)
+        self.cpus_held -= len(placement.cpus) * placement.cpu_share
+        self.gpus_held -= len(placement.gpus) * placement.gpu_share
+        self._update(record)
 
-    def _list(self, worker: str, record: _Worker) -> None:
-        if not record.is_listed and record.rooms(self._wanted):
-            record.is_listed = True
-            heapq.heappush(self._with_room, (record.number, worker))
+    def _update(self, record: _Worker) -> None:
+        if record.is_retired or self.reserved == record.name:
+            self._free.drop(record.row)
+        else:
+            self._free.put(record.row, record.amounts)
 
-    def validate(self, held: list[Placement]) -> None:
+    # --- reservations -----------------------------------------------------------------------
+
+    @property
+    def reserved(self) -> str | None:
+        """The worker that is reserved, if one is."""
+        return None if self._reserved is None else self._reserved[1]
+
+    def reserve(self, wanted: Resources, until: float = 0.0) -> bool:
+        """Let no other attempt begin on a worker until one of this size fits there.
+
+        The one with the most free cores and GPUs of those that could hold it, for that is likely
+        to be empty enough first. False if there is none.
+        """
+        if self._reserved is not None and self._reserved[0] == wanted:
+            return True
+        self.release()
+        able = self._that_could_hold(wanted, until)
+        chosen = max(able, key=lambda each: (each.gpus.whole, each.cpus.whole), default=None)
+        if chosen is None:
+            return False
+        self._reserved = wanted, chosen.name
+        self._update(chosen)
+        return True
+
+    def release(self) -> None:
+        """No worker is reserved any more."""
+        if self._reserved is not None:
+            record = self._workers[self._reserved[1]]
+            self._reserved = None
+            self._update(record)
+
+    # --- for the doubtful -------------------------------------------------------------------
+
+    def validate(self, held: Iterable[Placement]) -> None:
         """Check that exactly these placements are held, and nothing twice.
 
         Raises:
             AssertionError: The books do not balance.
         """
-        listed = set(self._with_room)
+        held = [placement for placement in held if placement.worker in self._workers]
         for name, record in self._workers.items():
             here = [placement for placement in held if placement.worker == name]
-            cpus = sorted([*record.cpus, *(cpu for p in here for cpu in p.cpus)])
-            gpus = sorted([*record.gpus, *(gpu for p in here for gpu in p.gpus)])
-            if cpus != sorted(record.capacity.cpus) or gpus != sorted(record.capacity.gpus):
-                raise AssertionError(f"{name}: cores {cpus}, GPUs {gpus} do not add up")
+            record.cpus.validate((p.cpus, p.cpu_share) for p in here)
+            record.gpus.validate((p.gpus, p.gpu_share) for p in here)
             memory_bytes = record.memory_bytes + sum(p.memory_bytes for p in here)
-            if memory_bytes != record.capacity.memory_bytes:
+            if memory_bytes != record.capacity.memory_bytes or record.memory_bytes < 0:
                 raise AssertionError(f"{name}: memory of {memory_bytes} bytes does not add up")
-            if record.rooms(self._wanted) and (record.number, name) not in listed:
-                raise AssertionError(f"{name} has room and is not listed")
-        if self.cpus_held != sum(len(p.cpus) for p in held if p.worker in self._workers):
-            raise AssertionError(f"{self.cpus_held} cores counted as held")
-        if self.gpus_held != sum(len(p.gpus) for p in held if p.worker in self._workers):
-            raise AssertionError(f"{self.gpus_held} GPUs counted as held")
-
-
-def _empty(number: int, node: str, capacity: Capacity) -> _Worker:
-    return _Worker(
-        number=number,
-        node=node,
-        capacity=capacity,
-        cpus=list(capacity.cpus),
-        gpus=list(capacity.gpus),
-        memory_bytes=capacity.memory_bytes,
-    )
+            if self._rows[record.row] is not record:
+                raise AssertionError(f"{name} does not stand where it should")
+        cpus = sum(len(p.cpus) * p.cpu_share for p in held)
+        gpus = sum(len(p.gpus) * p.gpu_share for p in held)
+        if abs(self.cpus_held - cpus) > 1e-6 or abs(self.gpus_held - gpus) > 1e-6:
+            raise AssertionError(f"{self.cpus_held} cores, {self.gpus_held} GPUs counted as held")

@@ -5,14 +5,13 @@ Nothing is decided here; but nothing can be entered that would not add up.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..errors import InvalidTransition
 from .aims import Aims
-from .resources import Placement
+from .resources import Placement, Resources
 from .trial import (
     Attempt,
     AttemptId,
@@ -40,6 +39,7 @@ class TrialRecord:
         best_value: The best value of those of them that break no constraint.
         last: The last of these reports, while the trial is not over.
         before: What the trial was when it was complete, while it trains on.
+        resources: What its configuration needs, where the user said so of it alone.
     """
 
     trial: Trial
@@ -49,6 +49,7 @@ class TrialRecord:
     best_value: float | None = None
     last: Report | None = None
     before: Trial | None = None
+    resources: Resources | None = None
 
     @property
     def result(self) -> Trial:
@@ -86,8 +87,7 @@ class Records:
     def __init__(self) -> None:
         self._trials: list[TrialRecord] = []
         self._counts = dict.fromkeys(TrialState, 0)
-        # Those that have run before come first, then by number.
-        self._waiting: list[tuple[bool, int]] = []
+        self._newly_waiting: list[tuple[bool, int]] = []
         self._running: dict[AttemptId, AttemptRecord] = {}
         self._running_on: dict[str, dict[AttemptId, None]] = {}
         self._changed_trials: set[int] = set()
@@ -116,7 +116,12 @@ class Records:
     @property
     def waiting(self) -> int:
         """How many trials wait for a place."""
-        return len(self._waiting)
+        return self._counts[TrialState.WAITING]
+
+    def take_newly_waiting(self) -> list[tuple[bool, int]]:
+        """The trials that wait since the last call: whether each is new, and its number."""
+        newly, self._newly_waiting = self._newly_waiting, []
+        return newly
 
     @property
     def running(self) -> Mapping[AttemptId, AttemptRecord]:
@@ -127,16 +132,25 @@ class Records:
         """The attempts that run on a worker."""
         return list(self._running_on.get(worker, ()))
 
+    def all_waiting(self) -> list[tuple[bool, int]]:
+        """All that wait: whether each is new, and its number."""
+        self._newly_waiting = []
+        return [
+            (not record.trial.attempts, record.trial.number)
+            for record in self._trials
+            if record.trial.state is TrialState.WAITING
+        ]
+
     # --- trials -----------------------------------------------------------------------------
 
     def add(self, suggestion: Suggestion) -> Trial:
         """A new trial, which waits for a place."""
         number = len(self._trials)
         trial = Trial(number, suggestion.params, suggestion.origin, TrialState.WAITING)
-        self._trials.append(TrialRecord(trial))
+        self._trials.append(TrialRecord(trial, resources=suggestion.resources))
         self._counts[TrialState.WAITING] += 1
         self._changed_trials.add(number)
-        heapq.heappush(self._waiting, (True, number))
+        self._newly_waiting.append((True, number))
         return trial
 
     def put(self, record: TrialRecord, trial: Trial) -> None:
@@ -168,7 +182,7 @@ class Records:
         had = {name: getattr(result, name) for name in names}
         self.put(record, replace(record.trial, **had))
         self.move(record, TrialState.WAITING)
-        heapq.heappush(self._waiting, (False, record.trial.number))
+        self._newly_waiting.append((False, record.trial.number))
 
     def reopen(self, record: TrialRecord) -> None:
         """A complete trial is to train on."""
@@ -192,9 +206,8 @@ class Records:
 
     # --- attempts ---------------------------------------------------------------------------
 
-    def start_next(self, at: float, placement: Placement, node: str) -> AttemptRecord:
-        """The trial that waits longest has a place: its next attempt begins."""
-        _, number = heapq.heappop(self._waiting)
+    def start(self, number: int, placement: Placement, *, node: str, at: float) -> AttemptRecord:
+        """A trial that waited has a place: its next attempt begins."""
         trial = self._trials[number]
         name = AttemptId(number, trial.trial.attempts)
         record = AttemptRecord(Attempt(name, placement, node, placed_at=at))
@@ -240,9 +253,6 @@ class Records:
         for state in TrialState:
             if self._counts[state] != states.count(state):
                 raise AssertionError(f"{state}: counted {self._counts[state]}")
-        waiting = [n for n, state in enumerate(states) if state is TrialState.WAITING]
-        if sorted(number for _, number in self._waiting) != waiting:
-            raise AssertionError(f"waiting {sorted(self._waiting)}, states say {waiting}")
         running = {record.running for record in self._trials if record.running is not None}
         if running != set(self._running):
             raise AssertionError(f"running {set(self._running)}, trials say {running}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .resources import Placement
+from .resources import Placement, Resources
 
 ParamValue = bool | int | float | str | None
 Params = Mapping[str, ParamValue]
@@ -141,10 +141,12 @@ class Suggestion:
     Attributes:
         params: Value of every active hyperparameter.
         origin: Who proposed it, in the sampler's own words ("random", "grid", "tpe", …).
+        resources: What the user says that this configuration needs; None for the study's.
     """
 
     params: Params
     origin: str
+    resources: Resources | None = None
 
 
 @dataclass(frozen=True, slots=True)

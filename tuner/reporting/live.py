@@ -312,9 +312,9 @@ def _trial_lines(
 def _foot_lines(picture: StudyPicture) -> list[Text]:
     line = _gutter("workers").append(str(picture.workers))
     if picture.workers:
-        line.append(f"  {picture.cpus_held}/{picture.cpus} cores")
+        line.append(f"  {picture.cpus_held:.3g}/{picture.cpus} cores")
         if picture.gpus:
-            line.append(f", {picture.gpus_held}/{picture.gpus} GPUs")
+            line.append(f", {picture.gpus_held:.3g}/{picture.gpus} GPUs")
         line.append(" held")
     lines = [line]
     if picture.stopping:

@@ -1,0 +1,129 @@
+"""Devices of one kind (the cores, or the GPUs, of a worker), given out whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+Device = TypeVar("Device", bound=Hashable)
+
+WHOLE = 1_000_000
+"""A whole device, in parts."""
+
+
+def parts_of(amount: float) -> int:
+    """What part of one device an amount below 1 is; three thirds are no more than a whole.
+
+    >>> parts_of(0.5), 3 * parts_of(1 / 3) <= WHOLE
+    (500000, True)
+    """
+    return max(1, int(amount * WHOLE))
+
+
+class Pool(Generic[Device]):
+    """What is free of some devices.
+
+    An amount below 1 is a part of one device, never of two; a greater one is whole devices.
+
+    Worked example::
+
+        >>> pool = Pool(("A", "B"))
+        >>> pool.take(0.5), pool.take(1), pool.take(0.5), pool.take(0.5)
+        (('A',), ('B',), ('A',), None)
+        >>> pool.give_back(("B",), 1)
+        >>> pool.take(0.5)
+        ('B',)
+
+    Args:
+        devices: In the order in which they are given out.
+        groups: Those that are near each other; whole devices come from one group if they can.
+    """
+
+    def __init__(self, devices: Sequence[Device], groups: Iterable[Sequence[Device]] = ()) -> None:
+        self._free = dict.fromkeys(devices, WHOLE)
+        self._whole = len(self._free)
+        known = [[each for each in group if each in self._free] for group in groups]
+        self._groups = [group for group in known if group]
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    @property
+    def whole(self) -> int:
+        """How many devices are free altogether."""
+        return self._whole
+
+    @property
+    def most(self) -> float:
+        """The largest amount that can be had: whole devices, or else a part of one."""
+        return self._whole or max(self._free.values(), default=0) / WHOLE
+
+    @property
+    def held(self) -> float:
+        """How much is held, in devices."""
+        return len(self._free) - sum(self._free.values()) / WHOLE
+
+    def rooms(self, amount: float) -> int:
+        """How often so much can be had now; for an amount above 0."""
+        if amount >= 1:
+            return self._whole // int(amount)
+        parts = parts_of(amount)
+        return sum(free // parts for free in self._free.values())
+
+    def take(self, amount: float) -> tuple[Device, ...] | None:
+        """Hold so much; None if there is not as much. For an amount above 0.
+
+        A part comes from the fullest device that has room, so that whole ones stay whole.
+        """
+        if amount >= 1:
+            return self._take_whole(int(amount))
+        parts = parts_of(amount)
+        fitting = [each for each, free in self._free.items() if free >= parts]
+        if not fitting:
+            return None
+        chosen = min(fitting, key=self._free.__getitem__)
+        self._put(chosen, -parts)
+        return (chosen,)
+
+    def _take_whole(self, count: int) -> tuple[Device, ...] | None:
+        if count > self._whole:
+            return None
+        chosen = [each for each, free in self._free.items() if free == WHOLE]
+        if self._groups and count < len(chosen):
+            near = [[each for each in group if self._free[each] == WHOLE] for group in self._groups]
+            enough = [group for group in near if len(group) >= count]
+            # The smallest group that suffices; without one, as few groups as can be.
+            near.sort(key=len, reverse=True)
+            listed = {each for group in near for each in group}
+            rest = [each for each in chosen if each not in listed]
+            chosen = min(enough, key=len) if enough else [*(e for g in near for e in g), *rest]
+        held = tuple(chosen[:count])
+        for each in held:
+            self._put(each, -WHOLE)
+        return held
+
+    def give_back(self, devices: Iterable[Device], amount: float) -> None:
+        """What was held is free again."""
+        parts = WHOLE if amount >= 1 else parts_of(amount)
+        for each in devices:
+            self._put(each, parts)
+
+    def _put(self, device: Device, parts: int) -> None:
+        before = self._free[device]
+        self._free[device] = before + parts
+        self._whole += (before + parts == WHOLE) - (before == WHOLE)
+
+    def validate(self, held: Iterable[tuple[Sequence[Device], float]]) -> None:
+        """Check that exactly this is held.
+
+        Raises:
+            AssertionError: It is not.
+        """
+        free = dict.fromkeys(self._free, WHOLE)
+        for devices, amount in held:
+            for each in devices:
+                free[each] -= WHOLE if amount >= 1 else parts_of(amount)
+        if free != self._free or min(free.values(), default=0) < 0:
+            raise AssertionError(f"free are {self._free}, and {free} by what is held")
+        if self._whole != sum(each == WHOLE for each in free.values()):
+            raise AssertionError(f"{self._whole} counted as whole of {free}")
