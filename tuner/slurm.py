@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import queue
 import re
@@ -148,7 +149,7 @@ def jobs_name(study: Path) -> str:
 
 
 def _need(resources: Resources) -> Need:
-    return Need(resources.cpus, resources.gpus, resources.memory_bytes)
+    return Need(math.ceil(resources.cpus), resources.gpus, resources.memory_bytes)
 
 
 @contextlib.contextmanager
