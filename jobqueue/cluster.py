@@ -15,7 +15,7 @@ from .config import Shape, SlurmConfig
 from .errors import ConfigError, JobQueueError, SubmissionError
 from .jobs import JobKind, Jobs
 from .nodes import Partition
-from .queue import Job, Slurm
+from .queue import Slurm
 from .script import WorkerCommand, job_of, job_script
 from .sizing import Need, choose_worker
 
@@ -166,15 +166,6 @@ class SlurmCluster:
         """
         if self._jobs is not None:
             self._jobs.want(trials, self._workers())
-
-    def jobs(self) -> tuple[Job, ...]:
-        """The jobs that are not over."""
-        return () if self._jobs is None else self._jobs.snapshot()
-
-    def exclude(self, node: str) -> None:
-        """Submit no more jobs to a node."""
-        if self._jobs is not None:
-            self._jobs.exclude(node)
 
     def close(self) -> None:
         """Cancel the jobs and end the scheduler; may be repeated."""

@@ -92,7 +92,6 @@ class Jobs:
         self._idle_before: set[str] = set()
         self._jobs: dict[str, Job] = {}
         self._over: set[str] = set()
-        self._excluded: tuple[str, ...] = ()
         self._failed_in_a_row = 0
         self._refused_until = 0.0
         self._told = ""
@@ -135,11 +134,6 @@ class Jobs:
             self._joined.update(workers)
         if is_new:
             self._changed.set()
-
-    def exclude(self, node: str) -> None:
-        """Submit no more jobs to a node."""
-        with self._lock:
-            self._excluded = tuple(sorted({*self._excluded, node}))
 
     def snapshot(self) -> tuple[Job, ...]:
         """The jobs that are not over, as Slurm last showed them."""
@@ -193,7 +187,7 @@ class Jobs:
     def _step(self, *, is_first: bool = False) -> None:
         shown = self._slurm.jobs(self._kinds)
         with self._lock:
-            wanted, workers, excluded = self._wanted, self._workers, self._excluded
+            wanted, workers = self._wanted, self._workers
         alive = [job for job in shown if job.state in (JobState.PENDING, JobState.RUNNING)]
         if is_first:
             self._over = {job.id for job in shown} - {job.id for job in alive}
@@ -221,7 +215,7 @@ class Jobs:
         with self._lock:
             self._jobs = {job.id: job for job in (*alive, *ending)}
         if planned.submit and time.monotonic() >= self._refused_until:
-            self._submit(planned.submit, excluded, alive)
+            self._submit(planned.submit, alive)
         self._slurm.cancel(planned.cancel)
         with self._lock:
             for identity in planned.cancel:
@@ -229,13 +223,11 @@ class Jobs:
                 self._over.add(identity)
         self._say(self.words())
 
-    def _submit(
-        self, counts: Mapping[str, int], excluded: Sequence[str], alive: Sequence[Job]
-    ) -> None:
+    def _submit(self, counts: Mapping[str, int], alive: Sequence[Job]) -> None:
         for name, count in counts.items():
             kind = self._kinds[name]
             try:
-                ids = self._slurm.submit(kind.script, count, exclude=excluded)
+                ids = self._slurm.submit(kind.script, count)
             except SubmissionError as error:
                 self._refuse(f"{error} (shape {kind.shape.name})", alive)
                 continue

@@ -127,16 +127,14 @@ class Slurm:
             )
         )
 
-    def submit(self, script: str, count: int, *, exclude: Sequence[str] = ()) -> tuple[str, ...]:
+    def submit(self, script: str, count: int) -> tuple[str, ...]:
         """Submit so many jobs by one call; returns their ids.
 
         Raises:
             SubmissionError: Slurm refuses them; none of them was submitted.
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        options = [f"--exclude={','.join(exclude)}"] if exclude else []
-        command = ["sbatch", "--parsable", f"--array=0-{count - 1}", *options]
-        done = self._run(command, script)
+        done = self._run(["sbatch", "--parsable", f"--array=0-{count - 1}"], script)
         if done.returncode:
             raise SubmissionError(f"Slurm refuses the job: {_words(done.stderr)}")
         number = done.stdout.strip().partition(";")[0]

@@ -53,9 +53,11 @@ def start(hptune: Hptune, toml: str, *options: object) -> Started:
     )  # fmt: skip
 
 
-def finish(hptune: Hptune, started: Started, *, count: int, epochs: int) -> str:
+def finish(
+    hptune: Hptune, started: Started, *, count: int, epochs: int, seconds: float = 200
+) -> str:
     """The study ends, and each trial with what it would have come to undisturbed."""
-    ended = started.wait(seconds=200)
+    ended = started.wait(seconds=seconds)
     assert ended.code == 0, ended.err
     found = trials(hptune.study())
     assert [trial["state"] for trial in found] == ["COMPLETE"] * count
@@ -120,9 +122,14 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     told = finish(hptune, run, count=2, epochs=40)
     slurm.start_node(node)
     assert f"job {first} on " in told
-    outcomes = [row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")]
+    held = rows(study, "SELECT outcome, reason FROM attempts")
+    outcomes = [row["outcome"] for row in held]
     assert outcomes.count("FINISHED") == 2
-    assert len(outcomes) >= 5
+    assert set(outcomes) <= {"FINISHED", "RELEASED", "LOST"}
+    released = [row["reason"] for row in held if row["outcome"] == "RELEASED"]
+    assert len(released) >= 2
+    # Slurm signals all processes of a job, and yet the trials left in good order.
+    assert not [reason for reason in released if "killed" in reason]
     wait_until(slurm.all_idle, "the node's return", seconds=40)
     for left in hptune.leftovers():  # nobody could clean up on the node that was lost
         shutil.rmtree(hptune.temporary / left)
@@ -161,12 +168,17 @@ def test_a_full_partition_is_waited_for_and_the_reason_is_told(
     assert "Slurm: 1 job running on c1" in told
 
 
+@pytest.mark.timeout(600)
 def test_a_trial_longer_than_the_walltime_ends_in_another_job(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
+    # Slurm may send the signal up to a minute early, so a job has between 15 and 75 seconds.
     model(hptune, epochs=80, seconds=1.0)
-    toml = 'walltime = "00:02:00"\nnotice_seconds = 60\ninterface = "lo"\npartition = "gpu"\n'
+    toml = 'walltime = "00:02:00"\nnotice_seconds = 45\ninterface = "lo"\npartition = "gpu"\n'
     run = start(hptune, toml + "trials_per_job = 1\n", "--trials", 1, "--gpus-per-trial", 1)
-    finish(hptune, run, count=1, epochs=80)
+    finish(hptune, run, count=1, epochs=80, seconds=500)
     held = rows(hptune.study(), "SELECT outcome, reason FROM attempts ORDER BY number")
-    assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]
+    *before, last = [row["outcome"] for row in held]
+    assert last == "FINISHED"
+    assert before
+    assert set(before) == {"RELEASED"}

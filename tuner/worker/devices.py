@@ -119,6 +119,11 @@ def read(path: Path) -> str:
         return ""
 
 
+def is_slurm_job() -> bool:
+    """Whether this process belongs to a job of Slurm's."""
+    return "SLURM_JOB_ID" in os.environ
+
+
 def ends_at() -> float | None:
     """When this process's job must end, in seconds since the epoch; None where nobody says.
 

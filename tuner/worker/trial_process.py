@@ -25,7 +25,7 @@ from ..core.resources import Resources
 from ..core.trial import Cause, Ending
 from ..errors import HptuneError, ModelFileError
 from ..model_file import Found, UserCode, load, user_traceback, without_colours
-from . import isolation, symptoms, usage
+from . import devices, isolation, symptoms, usage
 from .orders import AttemptOrder, NotFound, ProbeOrder
 
 _PR_SET_PDEATHSIG = 1
@@ -70,11 +70,22 @@ def _leave_the_parent() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+    if devices.is_slurm_job():
+        leave_sigterm_to_the_worker()
     atexit._clear()  # noqa: SLF001 - the parent's clean-up is not ours to run
     nothing = os.open(os.devnull, os.O_RDONLY)
     if nothing:
         os.dup2(nothing, 0)
         os.close(nothing)
+
+
+def leave_sigterm_to_the_worker() -> None:
+    """Slurm tells every process of a job to end; the worker alone knows what to do then.
+
+    It tells its attempts to write checkpoints. Processes that a trial starts end as they would.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
 # --- attempts -----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from typing import Any
 from ..model_file import ObjectiveSource, SourceKind, load
 from ..training import staging
 from ..training.hyperparameters import import_keras_tuner
-from . import trial_process
+from . import devices, trial_process
 
 READY = b"ready\n"
 UNSAFE_STATUS = 75
@@ -71,6 +71,8 @@ class _Server:
         for end in (awake, waker):
             end.settimeout(0)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        if devices.is_slurm_job():
+            trial_process.leave_sigterm_to_the_worker()
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(awake, selectors.EVENT_READ, lambda: self._reap(awake))
