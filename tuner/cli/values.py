@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -12,7 +12,7 @@ class Duration(click.ParamType[float]):
     """A length of time such as 90s, 30m, 2h, 1d, or 1h30m; a bare number means seconds."""
 
     name = "time"
-    _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # noqa: RUF012
+    _UNITS: ClassVar = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

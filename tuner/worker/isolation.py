@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from ..core.resources import Placement
@@ -52,8 +53,8 @@ def confine(placement: Placement) -> tuple[int, ...]:
 
 def be_the_first_to_go() -> None:
     """Where memory runs out, the kernel is to end a trial, and neither worker nor master."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-        file.write("500")
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def limit_threads(cpus: int) -> None:

@@ -172,7 +172,7 @@ class _Joining:
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
             self._say("the scheduler is gone; waiting for one to come back")
-            finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]
+            finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]  # Dask's
             await _first(self._leave.wait(), finished)
         if self._leave.is_set():
             self._say(f"{self._signal}: what runs here is released, to go on elsewhere")
