@@ -76,6 +76,15 @@ def test_a_broken_file_is_told_without_a_traceback(hptune: Hptune) -> None:
     assert "Traceback" not in ended.out + ended.err
 
 
+def test_an_interrupt_ends_all_of_it(hptune: Hptune) -> None:
+    started = hptune.start("doctor", "--study", hptune.study())
+    wait_for(lambda: len(hptune.processes()) > len(CHECKS), "the checks")
+    started.interrupt()
+    assert started.wait(seconds=20).code == 130
+    hptune.assert_nothing_left()
+    assert list(hptune.directory.glob("*")) == []
+
+
 def test_a_file_that_is_not_there_is_a_usage_error(hptune: Hptune) -> None:
     ended = hptune("doctor", "modle.py")
     assert ended.code == 2

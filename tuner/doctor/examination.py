@@ -6,16 +6,18 @@ import contextlib
 import importlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import IO
 
 from .findings import Finding, Status, Subject, failed
+from .storage import clean_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,34 @@ def examine(subject: Subject, checks: Sequence[Check] = CHECKS) -> Iterator[Find
 
     Never raises: a check that breaks down or takes too long is a finding.
     """
+    subject = replace(subject, token=secrets.token_hex(4))
+    try:
+        yield from _at_once(subject, checks)
+    finally:
+        with contextlib.suppress(OSError):
+            clean_up(subject)
+
+
+def _at_once(subject: Subject, checks: Sequence[Check]) -> Iterator[Finding]:
+    started: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(len(checks)) as pool:
-        running = [pool.submit(_in_own_process, check, subject) for check in checks]
-        for each in running:
-            yield from each.result()
+        running = [pool.submit(_in_own_process, check, subject, started) for check in checks]
+        try:
+            for each in running:
+                yield from each.result()
+        except BaseException:
+            # Whoever is interrupted does not wait for the rest.
+            for each in running:
+                each.cancel()
+            for process in started:
+                if process.poll() is None:
+                    _kill_group(process.pid)
+            raise
 
 
-def _in_own_process(check: Check, subject: Subject) -> list[Finding]:
+def _in_own_process(
+    check: Check, subject: Subject, started: list[subprocess.Popen[bytes]]
+) -> list[Finding]:
     arguments = [check.name, json.dumps(asdict(subject))]
     with tempfile.TemporaryFile() as errors:
         try:
@@ -93,6 +116,7 @@ def _in_own_process(check: Check, subject: Subject) -> list[Finding]:
             )
         except OSError as error:
             return [failed(check.name, f"no process can be started: {error}", check.advice)]
+        started.append(process)
         output, is_late = _output(process, check.limit_seconds)
         findings = [Finding.from_json(json.loads(line)) for line in output.splitlines()]
         if is_late:

@@ -49,11 +49,13 @@ class Subject:
         study: A study's directory; it need not be there.
         model_file: The user's model file; empty for a tiny model of the doctor's own.
         connect: The address of a Dask scheduler whose workers to look at; empty to start one here.
+        token: Part of the name of every folder that is made beside the study.
     """
 
     study: str
     model_file: str = ""
     connect: str = ""
+    token: str = ""
 
 
 def passed(name: str, found: str) -> Finding:

@@ -25,6 +25,7 @@ LEAST_BYTES = 200_000_000
 SLOW_SYNC_SECONDS = 0.1
 MOST_SKEW_SECONDS = 2.0
 _REPLACED = 200
+_PREFIX = ".hptune-doctor-"
 _CONTEND = """
 import pathlib, sys
 from tuner.errors import StudyLockedError
@@ -39,20 +40,30 @@ else:
 
 
 @contextlib.contextmanager
-def folder_in(study: str) -> Iterator[Path]:
+def folder_for(subject: Subject) -> Iterator[Path]:
     """A folder of the doctor's own where the study is, or would be.
 
     Raises:
         OSError: None can be made there.
     """
-    place = Path(study)
-    while not place.exists():
-        place = place.parent
-    folder = Path(tempfile.mkdtemp(prefix=".hptune-doctor-", dir=place))
+    prefix = f"{_PREFIX}{subject.token}"
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_place(subject)))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def clean_up(subject: Subject) -> None:
+    """Remove what checks that were killed have left."""
+    if subject.token:
+        for folder in _place(subject).glob(f"{_PREFIX}{subject.token}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _place(subject: Subject) -> Path:
+    place = Path(subject.study)
+    return next(each for each in (place, *place.parents) if each.exists())
 
 
 def check_storage(subject: Subject) -> Iterator[Finding]:
@@ -60,7 +71,7 @@ def check_storage(subject: Subject) -> Iterator[Finding]:
     mount = mount_of(Path(subject.study))
     where = f"{subject.study} on {mount.kind} ({mount.point})"
     try:
-        with folder_in(subject.study) as folder:
+        with folder_for(subject) as folder:
             if mount.is_memory:
                 yield warned(
                     "study directory",

@@ -19,7 +19,7 @@ from ..executors.dask_executor import connect
 from ..worker import versions
 from ..workforce import Meeting
 from .findings import Finding, Subject, failed, passed, warned
-from .storage import MOST_SKEW_SECONDS, folder_in
+from .storage import MOST_SKEW_SECONDS, folder_for
 
 _CALLS = 10
 _SLOW_SECONDS = 0.5
@@ -54,7 +54,7 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
         yield same
         if "not installed" not in same.found:
             yield _clocks(client, addresses)
-            yield _visible(client, addresses, subject.study)
+            yield _visible(client, addresses, subject)
 
 
 def _client(address: str, stack: contextlib.ExitStack) -> Any:
@@ -136,10 +136,10 @@ def _clocks(client: Any, addresses: list[str]) -> Finding:
     return passed("clocks", f"workers' clocks are within {max(skews[worst], 0.1):.1g} s")
 
 
-def _visible(client: Any, addresses: list[str], study: str) -> Finding:
+def _visible(client: Any, addresses: list[str], subject: Subject) -> Finding:
     name = "seen by workers"
     try:
-        with folder_in(study) as folder:
+        with folder_for(subject) as folder:
             word = secrets.token_hex(8)
             (folder / "word").write_text(word)
             answers = client.run(_read_and_answer, str(folder), workers=addresses)
