@@ -13,7 +13,8 @@ import dask
 from distributed import Client, LocalCluster
 
 from tuner.core.clock import SystemClock
-from tuner.core.trial import Cause
+from tuner.core.messages import AttemptWaits
+from tuner.core.trial import Cause, Halt
 from tuner.executors.base import Executor
 from tuner.executors.dask_executor import DaskExecutor
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
@@ -77,6 +78,27 @@ class TestDaskExecutor(ExecutorSuite):
             cluster.scale(1)
             assert driver.ending(driver.start("return")).cause is Cause.RETURNED
             assert len(driver.workers) == 1
+
+    def test_what_waits_for_another_study_ends_at_once_when_told(self, stage: Stage) -> None:
+        with (
+            cluster_of(1) as (_, client),
+            on_dask(stage, client=client) as one,
+            on_dask(stage, client=client) as two,
+        ):
+            first, second = (Driver(each, stage.brief, self.limit_seconds) for each in (one, two))
+            running = first.running("wait")
+            second.any_worker()
+            waiting = second.start("wait")
+            second.wait(
+                lambda: any(isinstance(event, AttemptWaits) for event in second.story),
+                "the second study's attempt waits",
+            )
+            two.stop(waiting, Halt.PAUSE)
+            assert second.ending(waiting).cause is Cause.PAUSED
+            behind = second.start("return")
+            one.stop(running)
+            assert second.ending(behind).cause is Cause.RETURNED
+            assert first.ending(running).cause is Cause.STOPPED
 
     def test_somebody_elses_client_is_left_as_it_was(self, stage: Stage) -> None:
         with cluster_of(1) as (_, client):

@@ -22,9 +22,10 @@ class Executor(abc.ABC):
 
     - `WorkerJoined` before any attempt is placed on a worker, `WorkerLeft` when it is gone. A
       worker that left and comes back has another name. Having no worker is a state, never an
-      error.
-    - for each `start`, at most one `AttemptStarted`, then any number of `Reported`, then exactly
-      one `AttemptEnded`, unless its worker left before.
+      error. A worker that is about to go may say so by `WorkerLeaving`; `WorkerRefused` tells of
+      one that cannot be used.
+    - for each `start`, at most one `AttemptWaits`, then at most one `AttemptStarted`, then any
+      number of `Reported`, then exactly one `AttemptEnded`, unless its worker left before.
 
     A trace of one attempt that is told to stop and of another whose worker dies::
 

@@ -14,10 +14,12 @@ from ..core.aims import Aims
 from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
+    AttemptWaits,
     Event,
     Measured,
     Reported,
     WorkerJoined,
+    WorkerLeaving,
     WorkerLeft,
 )
 from ..core.resources import Capacity, Placement
@@ -241,6 +243,12 @@ class Driver:
             case WorkerLeft(worker=worker):
                 assert worker in self.workers, f"{worker} left, and was not there"
                 del self.workers[worker]
+            case WorkerLeaving(worker=worker):
+                assert worker in self.workers, f"{worker} is about to leave, and was not there"
+            case AttemptWaits(attempt=name, reason=reason):
+                known = self._alive(name, event)
+                assert known.started is None, f"{name} waits, and has started"
+                assert reason, f"{name} waits: for what?"
             case AttemptStarted(attempt=name):
                 known = self._alive(name, event)
                 assert known.started is None, f"{name} started twice"
