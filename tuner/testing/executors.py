@@ -218,7 +218,7 @@ class ExecutorSuite(abc.ABC):
     def test_results_that_make_no_sense_are_passed_on_for_the_engine(self, shared: Driver) -> None:
         shared.any_worker()
         other = shared.ending(shared.start("return another metric"))
-        assert other.metrics == {"loss": 1.0}
+        assert other.metrics["loss"] == 1.0  # beside what it has reported
         assert other.cause in (Cause.RETURNED, Cause.UNKNOWN_METRIC)
         nan = shared.ending(shared.start("return NaN"))
         assert nan.cause is Cause.NON_FINITE or math.isnan(nan.metrics["score"])
