@@ -125,13 +125,13 @@ def disturbed(run: Run, *, minutes: float, seed: int) -> Counter[str]:
     until = time.monotonic() + 60 * minutes
     run.start()
     while time.monotonic() < until:
-        time.sleep(chance.uniform(1.0, 4.0))
+        time.sleep(chance.uniform(3.0, 9.0))
         if run.process is not None and run.process.poll() is not None:
             if run.process.returncode == 0:
                 return killed
             run.start()
             continue
-        kind = chance.choices(["trial", "worker", "warm parent", "master"], [8, 3, 1, 2])[0]
+        kind = chance.choices(["trial", "worker", "warm parent", "master"], [6, 3, 1, 1])[0]
         there = run.victims().get(kind)
         if not there:
             continue

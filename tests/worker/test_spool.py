@@ -175,7 +175,7 @@ def test_a_master_that_gives_no_sign_of_life_is_lost(
     now[0] += 5
     assert watch.look() is Master.LIVES
     now[0] += 5
-    assert watch.look() is Master.REPLACED  # the study is over
+    assert watch.look() is Master.LOST  # it has ended, and may have had to
 
 
 def test_another_master(directory: StudyDirectory, now: list[float]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import resource_tracker
 from typing import Any, ClassVar
 
+import dask
 from distributed import Client, Future, LocalCluster, Nanny, Status
 
 from ..core.clock import Clock
@@ -41,6 +42,8 @@ _WORKERS_COME_AND_GO = "all"
 _CONNECT_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 15.0
 """A worker that Dask knows and whose agent has not been heard of by then is asked what is wrong."""
+
+_TRIES = 5
 
 log = logging.getLogger(__name__)
 
@@ -197,29 +200,50 @@ class DaskExecutor(Executor):
             self._opened = True
             self._client.subscribe_topic(self._name, self._on_agent_event)
             self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
-            self._client.register_plugin(self._agent, name=self._name)
+            self._install_agent()
             # The subscription travels on another way than the plug-in, so the announcements of
             # the workers that are here already may have come before it.
             there = self._client.run(announcement, self._name, on_error="return")
             for worker, announced in there.items():
                 self._on_answer(worker, announced)
 
+    def _install_agent(self) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                self._client.register_plugin(self._agent, name=self._name)
+                return
+            except OSError as error:
+                # A worker died while it was told; the others may not have heard of it.
+                if not left:
+                    raise StudyError(
+                        f"The Dask workers cannot be told of the study: {error}"
+                    ) from error
+
     def _start_cluster(self) -> Any:
+        # Nobody looks at these histories, and each worker's would grow by megabytes in an hour.
+        without = {
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.system-monitor.log-length": 600,
+        }
         try:
-            self._cluster = LocalCluster(
-                n_workers=len(self._cores),
-                threads_per_worker=len(self._cores[0]),
-                processes=True,
-                worker_class=_Nanny,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                # Trials are processes of their own, which Dask's limit does not see.
-                memory_limit=0,
-                silence_logs=logging.ERROR,
-            )
+            with dask.config.set(without):
+                self._make_cluster()
         except (OSError, RuntimeError, TimeoutError) as error:
             raise StudyError(f"The Dask cluster cannot be started: {error}") from error
         return Client(self._cluster, set_as_default=False)
+
+    def _make_cluster(self) -> None:
+        self._cluster = LocalCluster(
+            n_workers=len(self._cores),
+            threads_per_worker=len(self._cores[0]),
+            processes=True,
+            worker_class=_Nanny,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            # Trials are processes of their own, which Dask's limit does not see.
+            memory_limit=0,
+            silence_logs=logging.ERROR,
+        )
 
     def start(self, order: AttemptOrder) -> None:
         """Submit the attempt as a task to the worker of its placement."""

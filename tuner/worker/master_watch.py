@@ -17,9 +17,9 @@ class Master(enum.Enum):
 
     LIVES = enum.auto()
     LOST = enum.auto()
-    """It gives no sign of life any more; another one may come."""
+    """It gives no sign of life any more, or has said that it ends; another one may come."""
     REPLACED = enum.auto()
-    """Another one has taken over, or the study has ended: nobody waits for these attempts."""
+    """Another one has taken over: nobody waits for these attempts any more."""
 
 
 class MasterWatch:
@@ -56,7 +56,7 @@ class MasterWatch:
             # Once may be a hiccup of the file system's.
             self._missing += 1
             if self._missing > 1:
-                self._standing = Master.REPLACED
+                self._standing = Master.LOST
             return self._standing
         except (OSError, ValueError):
             return self._standing

@@ -351,7 +351,7 @@ class AttemptRunner:
                 self._look_for_the_master(runs)
                 self._memory.look()
                 for run in runs:
-                    self._look_at(run)
+                    self._look_at(run, beside=len(runs))
             except Exception:
                 logger.exception("An attempt could not be measured; it goes on.")
 
@@ -391,8 +391,8 @@ class AttemptRunner:
                     self.stop(name)
             time.sleep(_POLL_SECONDS)
 
-    def _look_at(self, run: _Run) -> None:
-        if run.watch is None or not run.watch.look():
+    def _look_at(self, run: _Run, *, beside: int) -> None:
+        if run.watch is None or not run.watch.look(beside):
             return
         with self._lock:
             # Nothing follows the attempt's end.

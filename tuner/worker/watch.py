@@ -12,8 +12,8 @@ from . import memory
 from .gpu_usage import GpuUsage
 from .usage import Meter
 
-SHARE_OF_TIME = 0.004
-"""So much of one core's time measuring an attempt may take."""
+SHARE_OF_TIME = 0.003
+"""So much of one core's time measuring may take, of all attempts of a worker together."""
 
 SHORT_SHARE = 0.1
 """Memory is short where less than this share of it is free."""
@@ -101,8 +101,12 @@ class Watch:
             self._look_from = 0.0
         return is_first
 
-    def look(self) -> bool:
-        """Measure it if it is time to, or if it has grown; returns whether it was measured."""
+    def look(self, beside: int = 1) -> bool:
+        """Measure it if it is time to, or if it has grown; returns whether it was measured.
+
+        Args:
+            beside: How many attempts are watched here, which share the time for it.
+        """
         resident = _resident_bytes(self.meter.pid)
         if time.monotonic() < self._look_from and resident < _GROWTH * self._resident:
             return False
@@ -110,7 +114,7 @@ class Watch:
         self.meter.take()
         self._resident = resident
         cost = time.thread_time() - began
-        self._look_from = time.monotonic() + cost / SHARE_OF_TIME
+        self._look_from = time.monotonic() + beside * cost / SHARE_OF_TIME
         return True
 
     def judgement(self, worker: MemoryWatch) -> Ending | None:
