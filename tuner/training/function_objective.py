@@ -30,7 +30,8 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     returned = read_result(result, trial.metric)
     report = trial.report_of(returned.get(trial.metric))
     if report is None:
-        return Ending(Cause.RETURNED, returned)
+        # An earlier attempt has reported all that there was to report.
+        return Ending(Cause.RETURNED, returned, trial.resumed_from)
     return Ending(Cause.RETURNED, {**report.metrics, **returned}, report.step)
 
 
