@@ -6,11 +6,14 @@ does what its manner says; so the death is exactly there, and no test has to wai
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
-from real_runs import Hptune, rows, trials
+from real_runs import Hptune, Started, rows, trials
 
 PLACES = ("before start", "mid-epoch", "during the checkpoint", "after the result")
 MANNERS = {
@@ -163,3 +166,92 @@ def test_the_master_is_lost(hptune: Hptune, place: str) -> None:
     assert_all_counted_once(study, set(), 1)
     assert json.loads((study / "best" / "best.json").read_text())["value"] == 40.0
     hptune.assert_nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_the_dask_scheduler_is_lost(hptune: Hptune, place: str) -> None:
+    manner = {"lost scheduler": "os.kill(int(open('scheduler').read()), signal.SIGKILL)"}
+    path = hptune.file("model.py", model(manner, (place,)))
+    study = hptune.study()
+
+    def meet(port: int) -> tuple[Started, str]:
+        started = hptune.start("scheduler", "--port", port)
+        assert started.process.stdout is not None
+        found = re.search(r"tcp://\S+:\d+", started.process.stdout.readline())
+        assert found
+        return started, found[0]
+
+    scheduler, address = meet(0)
+    (hptune.directory / "scheduler").write_text(str(scheduler.pid))
+    worker = hptune.start("worker", address, "--cpus", 1)
+    started = hptune.start("run", path, "--search", "grid", "--study", study, "--connect", address)
+    ended = started.wait(seconds=200)
+    assert (ended.code, "connection to the Dask scheduler is lost" in ended.err) == (1, True)
+    scheduler.wait()
+    again, _ = meet(int(address.rpartition(":")[2]))
+    resumed = hptune("resume", study, seconds=200)
+    assert resumed.code == 0, resumed.err
+    assert_all_counted_once(study, set(), 1)
+    for each in (worker, again):
+        each.process.terminate()
+        each.wait()
+    hptune.assert_nothing_left()
+
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def small_cgroup() -> Path | None:
+    """A control group of the memory controller, if this user may make one."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(",") or not controllers:
+            base = CGROUP / "memory" if controllers else CGROUP
+            group = base / path.strip("/") / f"hptune-test-{os.getpid()}"
+            limit = "memory.limit_in_bytes" if controllers else "memory.max"
+            with contextlib.suppress(OSError):
+                group.mkdir()
+                if (group / limit).exists():
+                    (group / limit).write_text(str(LIMIT_BYTES))
+                    return group
+                group.rmdir()
+    return None
+
+
+LIMIT_BYTES = 2_500_000_000
+GREEDY = """
+import time
+
+def objective(hp, trial):
+    greedy = hp.Boolean("greedy")
+    trial.report(1, value=0.5)
+    held = []
+    for _ in range(60 if greedy else 0):
+        held.append(bytearray(100 << 20))
+        time.sleep(0.02)
+    return 1.0
+"""
+
+
+@pytest.mark.slow
+def test_the_kernel_ends_a_trial_for_its_memory_and_nothing_else(hptune: Hptune) -> None:
+    group = small_cgroup()
+    if group is None:
+        pytest.skip("no control group can be made here")
+    path, study = hptune.file("model.py", GREEDY), hptune.study()
+    try:
+        started = hptune.start("run", path, "--search", "grid", "--workers", "1", "--study", study)
+        (group / "cgroup.procs").write_text(str(started.pid))
+        ended = started.wait(seconds=200)
+        assert ended.code == 0, ended.err
+        hptune.assert_nothing_left()
+    finally:
+        group.rmdir()
+    greedy = rows(study, "SELECT * FROM trials WHERE state = 'FAILED'")
+    assert len(greedy) == 1
+    ends = rows(study, f"SELECT outcome, reason FROM attempts WHERE trial = {greedy[0]['number']}")
+    assert [row["outcome"] for row in ends] == ["LOST", "ERRORED"]
+    for row in ends:
+        assert "killed by SIGKILL: out of memory (oom_kill in " in row["reason"]
+        assert "of 2.5 GB" in row["reason"]
