@@ -10,10 +10,13 @@ import contextlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
-from real_runs import Hptune, Started, rows, trials
+from real_runs import Hptune, Started, rows, trials, wait_for
+
+from tuner.worker import warm_parent
 
 PLACES = ("before start", "mid-epoch", "during the checkpoint", "after the result")
 MANNERS = {
@@ -149,6 +152,19 @@ def test_what_carries_the_trials_dies(hptune: Hptune, manner: str) -> None:
     hptune.assert_nothing_left()
 
 
+def test_what_nobody_was_left_to_remove_goes_with_the_next_run(hptune: Hptune) -> None:
+    path = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)")
+    dead, living = (hptune.temporary / name for name in ("hptune-dead", "hptune-living"))
+    here = " ".join(warm_parent._here())
+    for folder, pid, began in ((dead, os.getpid(), "1"),
+                               (living, os.getpid(), warm_parent._began(os.getpid()))):  # fmt: skip
+        folder.mkdir()
+        (folder / "owner").write_text(f"{here} {pid} {began}")
+    assert hptune("run", path, "--trials", "1", "--executor", "joblib").code == 0
+    assert [each.name for each in hptune.temporary.glob("hptune-*")] == ["hptune-living"]
+    shutil.rmtree(living)
+
+
 @pytest.mark.parametrize(
     "place",
     [each if each == "mid-epoch" else pytest.param(each, marks=pytest.mark.slow)
@@ -219,6 +235,12 @@ def small_cgroup() -> Path | None:
     return None
 
 
+def was_removed(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return not group.exists()
+
+
 LIMIT_BYTES = 2_500_000_000
 GREEDY = """
 import time
@@ -247,7 +269,8 @@ def test_the_kernel_ends_a_trial_for_its_memory_and_nothing_else(hptune: Hptune)
         assert ended.code == 0, ended.err
         hptune.assert_nothing_left()
     finally:
-        group.rmdir()
+        # The kernel takes a moment to see that nobody is in it any more.
+        wait_for(lambda: was_removed(group), "the control group to be empty")
     greedy = rows(study, "SELECT * FROM trials WHERE state = 'FAILED'")
     assert len(greedy) == 1
     ends = rows(study, f"SELECT outcome, reason FROM attempts WHERE trial = {greedy[0]['number']}")

@@ -25,6 +25,7 @@ from .orders import AttemptOrder, NotFound, ProbeOrder
 READY = b"ready\n"
 MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
+_OWNER = "owner"
 _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
     "trial imports it anew; inside build_model or load_data it would be faster"
@@ -217,10 +218,35 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Connection[Any, Any]
 
 def _folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="hptune-"))
-    if len(os.fsencode(folder)) <= MAX_FOLDER_BYTES:
-        return folder
-    folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix="hptune-", dir="/tmp"))
+    if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="hptune-", dir="/tmp"))
+    _sweep(folder.parent)
+    (folder / _OWNER).write_text(" ".join((*_here(), str(os.getpid()), _began(os.getpid()))))
+    return folder
+
+
+def _sweep(parent: Path) -> None:
+    """Remove folders that nobody was left to remove: owner and warm parent were both killed."""
+    for owner in parent.glob(f"hptune-*/{_OWNER}"):
+        with contextlib.suppress(OSError, ValueError):
+            *where, pid, began = owner.read_text().split(" ")
+            if tuple(where) == _here() and _began(int(pid)) != began:
+                shutil.rmtree(owner.parent, ignore_errors=True)
+
+
+def _here() -> tuple[str, str]:
+    """Where process ids mean the same: the running kernel, and the container."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return boot, os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path
+
+
+def _began(pid: int) -> str:
+    """When the process began, in the kernel's ticks; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def _environment() -> dict[str, str]:
