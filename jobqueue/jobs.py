@@ -207,7 +207,6 @@ class Jobs:
             [self._as_alive(job, is_busy=job.id not in idle & self._idle_before) for job in alive],
             [Kind(k.job_name, k.worker.trials, k.shape.max_jobs) for k in self._kinds.values()],
             max_jobs=self._max_jobs,
-            replace_seconds=max(k.shape.notice_seconds for k in self._kinds.values()) + 60,
         )
         # Only what has been idle for a while: trials may be on their way to a worker.
         self._idle_before = idle
@@ -246,7 +245,12 @@ class Jobs:
 
     def _as_alive(self, job: Job, *, is_busy: bool) -> Alive:
         pending = job.state is JobState.PENDING
-        left = None if job.ends_at is None or pending else job.ends_at - time.time()
+        left = None
+        if job.ends_at is not None and not pending:
+            # Slurm may signal a minute early. Short jobs are not replaced in their first half.
+            shape = self._kinds[job.name].shape
+            margin = min(shape.notice_seconds + 60, shape.walltime_seconds / 2)
+            left = job.ends_at - time.time() - margin
         return Alive(job.id, job.name, pending, is_busy and not pending, left)
 
     def _note_ended(self, shown: Sequence[Job]) -> None:

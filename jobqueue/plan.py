@@ -30,7 +30,7 @@ class Alive:
         kind: The name of its kind.
         is_pending: Whether it waits to be started.
         is_busy: Whether trials run on its worker.
-        seconds_left: How long it may run on; None if nobody knows.
+        seconds_left: How long it is of use; None if nobody knows, 0 or less if it is about to end.
     """
 
     id: str
@@ -54,7 +54,6 @@ def plan(
     kinds: Sequence[Kind],
     *,
     max_jobs: int,
-    replace_seconds: float = 0.0,
 ) -> Plan:
     """What to do so that so many trials can run at once.
 
@@ -73,12 +72,9 @@ def plan(
         alive: The jobs that there are.
         kinds: The kinds of jobs that may be submitted.
         max_jobs: How many jobs there may be in all; those about to end do not count.
-        replace_seconds: With less time left, a job is about to end.
     """
     trials = {kind.name: kind.trials for kind in kinds}
-    lasting = [
-        job for job in alive if job.seconds_left is None or job.seconds_left > replace_seconds
-    ]
+    lasting = [job for job in alive if job.seconds_left is None or job.seconds_left > 0]
     waiting = {kind.name: 0 for kind in kinds}
     having = {kind.name: 0 for kind in kinds}
     for job in lasting:

@@ -19,10 +19,11 @@ def test_as_many_jobs_as_the_trials_need_and_no_more_than_allowed() -> None:
 
 
 def test_a_lost_job_is_replaced_and_one_about_to_end_too() -> None:
-    ending = Alive("1", "gpu", is_busy=True, seconds_left=50)
+    ending = Alive("1", "gpu", is_busy=True, seconds_left=-10)
+    lasting = Alive("1", "gpu", is_busy=True, seconds_left=10)
     assert plan(4, [], [GPU], max_jobs=1).submit == {"gpu": 1}
-    assert plan(4, [ending], [GPU], max_jobs=1, replace_seconds=60).submit == {"gpu": 1}
-    assert plan(4, [ending], [GPU], max_jobs=1, replace_seconds=40).submit == {}
+    assert plan(4, [ending], [GPU], max_jobs=1).submit == {"gpu": 1}
+    assert plan(4, [lasting], [GPU], max_jobs=1).submit == {}
 
 
 def test_kinds_take_turns_so_that_a_full_partition_holds_nothing_up() -> None:
@@ -52,7 +53,7 @@ alive = st.lists(
         kind=st.sampled_from(["gpu", "cpu", "other"]),
         is_pending=st.booleans(),
         is_busy=st.booleans(),
-        seconds_left=st.one_of(st.none(), st.floats(0, 1000)),
+        seconds_left=st.one_of(st.none(), st.floats(-100, 100)),
     ),
     max_size=8,
 )
@@ -62,8 +63,8 @@ alive = st.lists(
 def test_it_never_goes_beyond_a_limit_and_settles_at_once(
     wanted: int, jobs: list[Alive], some: list[Kind], max_jobs: int
 ) -> None:
-    planned = plan(wanted, jobs, some, max_jobs=max_jobs, replace_seconds=100)
-    lasting = [job for job in jobs if job.seconds_left is None or job.seconds_left > 100]
+    planned = plan(wanted, jobs, some, max_jobs=max_jobs)
+    lasting = [job for job in jobs if job.seconds_left is None or job.seconds_left > 0]
     new = sum(planned.submit.values())
     assert new == 0 or len(lasting) + new <= max_jobs
     assert not (planned.submit and planned.cancel)
@@ -75,5 +76,5 @@ def test_it_never_goes_beyond_a_limit_and_settles_at_once(
         for kind, count in planned.submit.items()
         for i in range(count)
     ]
-    again = plan(wanted, after, some, max_jobs=max_jobs, replace_seconds=100)
+    again = plan(wanted, after, some, max_jobs=max_jobs)
     assert again.submit == {}
