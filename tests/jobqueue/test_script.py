@@ -56,7 +56,7 @@ export DATA='/data/my set'
 ulimit -n 65536
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
-exec apptainer exec '/images/my tf.sif' python3 -m tuner worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
+exec apptainer exec '/images/my tf.sif' python3 -m tuner worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
 """  # noqa: E501 - a golden file has the lines that it has
 
 
