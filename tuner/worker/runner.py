@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ from ..model_file import ObjectiveSource
 from .gpu_usage import GpuUsage
 from .master_watch import Master, MasterWatch
 from .orders import AttemptOrder
+from .running import RunningAttempt
 from .spool import HEARTBEAT_SECONDS, Spool
 from .usage import Meter
-from .warm_parent import Client, WarmParent, signal_name
+from .warm_parent import Client, WarmParent
 from .watch import MemoryWatch, Watch, ending_grace
 
 logger = logging.getLogger(__name__)
@@ -34,26 +34,7 @@ GRACE_SECONDS = 10.0
 LOOK_SECONDS = 1.0
 """How often attempts are looked at; how thoroughly, their `Watch` decides."""
 
-_TOLD = Halt.LET_GO.cause
 _POLL_SECONDS = 0.2
-
-
-@dataclass(slots=True)
-class _Run:
-    order: AttemptOrder
-    channel: Connection[Any, Any]
-    client: Client
-    timeout_at: float | None
-    kill_at: float | None = None
-    halt: Halt | None = None
-    watch: Watch | None = None
-    spool: Spool | None = None
-    # Why we end it, of our own accord.
-    ends_as: Ending | None = None
-    ending: Ending | None = None
-    channel_closed: bool = False
-    exit_status: int | None = None
-    parent_lost: bool = False
 
 
 class AttemptRunner:
@@ -82,7 +63,7 @@ class AttemptRunner:
         self._own_parent: WarmParent | None = None
         self._client: Client | None = None
         self._lost: list[Client] = []
-        self._runs: dict[AttemptId, _Run] = {}
+        self._runs: dict[AttemptId, RunningAttempt] = {}
         self._stopped_early: dict[AttemptId, Halt] = {}
         self._lock = threading.RLock()
         self._wake_reader, self._wake_writer = _pipe()
@@ -105,7 +86,7 @@ class AttemptRunner:
                 channel = client.fork(order.attempt, order)
                 timeout = order.brief.trial_timeout_seconds
                 timeout_at = None if timeout is None else time.monotonic() + timeout
-                run = self._runs[order.attempt] = _Run(order, channel, client, timeout_at)
+                run = self._runs[order.attempt] = RunningAttempt(order, channel, client, timeout_at)
                 if order.brief.master_grace_seconds:
                     run.spool = Spool(order.directory, order.attempt)
                     if self._master is None:
@@ -134,7 +115,7 @@ class AttemptRunner:
                 self._stopped_early.setdefault(attempt, halt)
         self._wake()
 
-    def _stop(self, run: _Run, halt: Halt) -> None:
+    def _stop(self, run: RunningAttempt, halt: Halt) -> None:
         if run.halt is not None or run.ends_as is not None:
             return
         run.halt = halt
@@ -236,7 +217,7 @@ class AttemptRunner:
         self._end_overdue()
         self._settle_ended()
 
-    def _read(self, run: _Run) -> None:
+    def _read(self, run: RunningAttempt) -> None:
         try:
             event = run.channel.recv()
         except (EOFError, OSError):
@@ -286,7 +267,7 @@ class AttemptRunner:
                         with contextlib.suppress(OSError):
                             self._client.kill(attempt)
 
-    def _end_early(self, run: _Run, ending: Ending, seconds: float) -> None:
+    def _end_early(self, run: RunningAttempt, ending: Ending, seconds: float) -> None:
         """End an attempt that nobody has told to stop, after so much time to write a checkpoint."""
         with self._lock:
             if run.halt is not None or run.ends_as is not None or run.ending is not None:
@@ -313,23 +294,11 @@ class AttemptRunner:
         for run in ended:
             if run.watch is not None and (usage := run.watch.meter.usage) is not None:
                 self._tell(run, Measured(0.0, run.order.attempt, usage))
-            self._tell(run, AttemptEnded(0.0, run.order.attempt, self._ending_of(run)))
-
-    def _ending_of(self, run: _Run) -> Ending:
-        if run.ending is not None and (run.ends_as is None or run.ending.cause is not _TOLD):
-            return run.ending
-        if run.ends_as is not None:
-            return run.ends_as
-        ending = _ending_of_process(run)
-        if run.exit_status == -signal.SIGKILL and ending.cause is Cause.KILLED:
-            held = 0 if run.watch is None else run.watch.meter.memory_bytes
-            if evidence := self._memory.evidence(held):
-                return Ending(Cause.OUT_OF_MEMORY, reason=f"{ending.reason}: {evidence}")
-        return ending
+            self._tell(run, AttemptEnded(0.0, run.order.attempt, run.how_it_ended(self._memory)))
 
     # --- the thread that measures -----------------------------------------------------------
 
-    def _watch_of(self, run: _Run, pid: int) -> Watch:
+    def _watch_of(self, run: RunningAttempt, pid: int) -> Watch:
         placement = run.order.placement
         meter = Meter(
             pid,
@@ -355,7 +324,7 @@ class AttemptRunner:
             except Exception:
                 logger.exception("An attempt could not be measured; it goes on.")
 
-    def _look_for_the_master(self, runs: list[_Run]) -> None:
+    def _look_for_the_master(self, runs: list[RunningAttempt]) -> None:
         """Let the attempts of a master that is gone go on for a while, and then leave."""
         now = time.monotonic()
         if self._master is None:
@@ -391,7 +360,7 @@ class AttemptRunner:
                     self.stop(name)
             time.sleep(_POLL_SECONDS)
 
-    def _look_at(self, run: _Run, *, beside: int) -> None:
+    def _look_at(self, run: RunningAttempt, *, beside: int) -> None:
         if run.watch is None or not run.watch.look(beside):
             return
         with self._lock:
@@ -404,7 +373,7 @@ class AttemptRunner:
         if ending is not None:
             self._end_early(run, ending, ending_grace(ending))
 
-    def _tell(self, run: _Run, event: Event) -> None:
+    def _tell(self, run: RunningAttempt, event: Event) -> None:
         if run.spool is not None:
             run.spool.add(event)
         self._listener(event)
@@ -412,23 +381,6 @@ class AttemptRunner:
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
             self._wake_writer.send(None)
-
-
-def _ending_of_process(run: _Run) -> Ending:
-    """What a process that ended without a word died of."""
-    status = run.exit_status or 0
-    if run.halt is not None:
-        return Ending(run.halt.cause, reason=f"told to {run.halt}; killed after the grace time")
-    if run.parent_lost:
-        return Ending(Cause.WORKER_LOST, reason="the process that it was forked from failed")
-    if status >= 0:
-        return Ending(
-            Cause.EXITED, reason=f"its process exited with status {status} and gave no result"
-        )
-    name = signal_name(-status)
-    if -status in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return Ending(Cause.KILLED, reason=f"its process was killed by {name}")
-    return Ending(Cause.EXITED, reason=f"its process crashed with {name}")
 
 
 def _pipe() -> tuple[Connection[Any, Any], Connection[Any, Any]]:
