@@ -17,11 +17,16 @@ from tuner.core.messages import AttemptWaits
 from tuner.core.trial import Cause, Halt
 from tuner.executors.base import Executor
 from tuner.executors.dask_executor import DaskExecutor
+from tuner.study_directory import StudyDirectory
+from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
+from tuner.worker.sight import Sight, prepare
 
 
 @contextmanager
-def on_dask(stage: Stage, *, cores: int = 2, client: Any = None) -> Iterator[DaskExecutor]:
+def on_dask(
+    stage: Stage, *, cores: int = 2, client: Any = None, sight: Sight | None = None
+) -> Iterator[DaskExecutor]:
     executor = DaskExecutor(
         name=f"hptune-{uuid.uuid4().hex[:12]}",
         source=stage.source,
@@ -29,6 +34,7 @@ def on_dask(stage: Stage, *, cores: int = 2, client: Any = None) -> Iterator[Das
         cores=[tuple(range(cores))],
         client=client,
         warm_address=stage.warm_address,
+        sight=sight,
     )
     executor.open()
     try:
@@ -53,6 +59,12 @@ def cluster_of(workers: int) -> Iterator[tuple[Any, Any]]:
         Client(cluster, set_as_default=False) as client,
     ):
         yield cluster, client
+
+
+def agents(client: Any) -> list[str]:
+    """The agents in all workers."""
+    plugins = client.run(lambda dask_worker: [*dask_worker.plugins])
+    return [name for names in plugins.values() for name in names if "hptune" in name]
 
 
 class TestDaskExecutor(ExecutorSuite):
@@ -100,12 +112,22 @@ class TestDaskExecutor(ExecutorSuite):
             assert second.ending(behind).cause is Cause.RETURNED
             assert first.ending(running).cause is Cause.STOPPED
 
+    def test_an_agent_goes_whose_master_is_gone_without_a_word(self, stage: Stage) -> None:
+        directory = StudyDirectory(stage.folder / "seen").create()
+        with cluster_of(1) as (_, client), directory.acquire() as lock:
+            sight = prepare(directory.path, lock.owner.token, stage.source)
+            with on_dask(stage, client=client, sight=sight) as executor:
+                driver = Driver(executor, stage.brief, self.limit_seconds)
+                driver.any_worker()
+                assert driver.ending(driver.start("return")).cause is Cause.RETURNED
+                lock.release()
+                wait_until(lambda: not agents(client), 60.0, lambda: str(agents(client)))
+
     def test_somebody_elses_client_is_left_as_it_was(self, stage: Stage) -> None:
         with cluster_of(1) as (_, client):
             with on_dask(stage, client=client) as executor:
                 driver = Driver(executor, stage.brief, self.limit_seconds)
                 pid = driver.pid(driver.running("wait"))
             self.check_gone(pid)
-            plugins = client.run(lambda dask_worker: [*dask_worker.plugins])
-            assert not any("hptune" in name for names in plugins.values() for name in names)
+            assert agents(client) == []
             assert client.submit(abs, -3).result() == 3

@@ -313,8 +313,9 @@ class DaskExecutor(Executor):
         if self._is_ours:
             steps += [client.close, lambda: cluster.close(timeout=20)]
         for step in steps:
-            # A scheduler that is gone refuses some of it, which is no reason to leave the rest.
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+            # A scheduler that is gone refuses some of it, and an agent may have gone by itself:
+            # no reason to leave the rest.
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, KeyError):
                 step()
 
     @property

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from distributed import Status, WorkerPlugin, get_worker, secede
@@ -25,12 +26,17 @@ from ..core.resources import Capacity
 from ..core.trial import AttemptId, Ending, Halt
 from ..model_file import ObjectiveSource
 from . import devices, versions
+from .master_watch import Master, MasterWatch
 from .orders import AttemptOrder, StopOrder
 from .runner import GRACE_SECONDS, AttemptRunner
 from .sight import NoSightError, Sight, look
 from .turns import LINE, WAITS, Turn
 
 logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 5.0
+_SILENT_SECONDS = 900.0
+"""A master of whom nothing was seen for so long, and who has nothing running here, is gone."""
 
 _LEAVE_SECONDS = GRACE_SECONDS + 5.0
 """By then every attempt has written its checkpoint, or was killed."""
@@ -111,6 +117,7 @@ class Agent(WorkerPlugin):
         self._stopped_early: dict[AttemptId, Halt] = {}
         self._leaving = ""
         self._runner: AttemptRunner | None = None
+        self._watching: asyncio.Future[None] | None = None
         self.announcement: Announcement | None = None
         # A worker of our own command has us release our attempts before it leaves.
         getattr(worker, "agents", []).append(self)
@@ -119,7 +126,22 @@ class Agent(WorkerPlugin):
             self._say_refused(self.announcement)
         else:
             self._runner = AttemptRunner(self._source, self._tell, warm_address=self._warm_address)
+            if self._sight is not None:
+                watch = MasterWatch(Path(self._sight.directory), self._sight.token)
+                self._watching = asyncio.ensure_future(self._outlast(watch))
         self._send(self.announcement)
+
+    async def _outlast(self, watch: MasterWatch) -> None:
+        """Go when the master is gone that should have taken us away, and nothing runs."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            standing = await asyncio.to_thread(watch.look)
+            is_silent = watch.silent_seconds > _SILENT_SECONDS
+            is_gone = standing is Master.REPLACED or (standing is Master.LOST and is_silent)
+            if is_gone and not self._tasks:
+                self._watching = None
+                await self._worker.plugin_remove(self.name)
+                return
 
     def _announced(self) -> Announcement:
         here, node, worker = versions.installed(), devices.node(), self._worker
@@ -173,6 +195,8 @@ class Agent(WorkerPlugin):
         If the worker has to go, its attempts are released: they write a checkpoint and leave. If
         it is the scheduler that has gone, they go on for as long as they may without a master.
         """
+        if self._watching is not None:
+            self._watching.cancel()
         if worker.status in (Status.closing, Status.closing_gracefully):
             if self._runner is not None and _is_cut_off(worker):
                 self._stop_waiting()
@@ -185,6 +209,8 @@ class Agent(WorkerPlugin):
             self._tasks.clear()
         for task in tasks:
             self._give_back(task)
+        if self in getattr(worker, "agents", ()):
+            worker.agents.remove(self)
 
     def _stop_waiting(self) -> None:
         with self._lock:
