@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import types
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +37,10 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return free_form
     if hint is Resources:
         small = st.integers(0, 9)
-        return st.builds(Resources, small.map(lambda n: n + 1), st.none() | small, small)
+        gpus = st.none() | small | st.sampled_from([0.25, 0.5])
+        return st.builds(Resources, small.map(lambda n: n + 1), gpus, small)
+    if isinstance(hint, types.UnionType) and Resources in typing.get_args(hint):
+        return st.none() | values_of(Resources)
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         made: Any = hint

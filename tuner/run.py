@@ -290,6 +290,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
                     keep_checkpoints=settings.keep_checkpoints,
                     go_on=plan.go_on,
                     answers=settings.answers,
+                    budget=settings.device_budget,
                     space=tuple(plan.space.to_json()),
                     ask_ahead=ask_ahead(settings),
                     confirm=settings.confirm,

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from .core.answers import Answer, read_answer
 from .core.beliefs import Belief
+from .core.device_hours import DeviceBudget, read_budget
 from .core.parameters.checks import plain
 from .core.pruner import HalvingMode, PrunerSettings
 from .core.resources import Capacity, Resources
@@ -97,10 +98,13 @@ class StudySettings:
         seed: The study's seed; None for a random one.
         timeout_seconds: How long the study may work; the time while it is down does not count.
         trial_timeout_seconds: How long an attempt may run.
+        budget: How long cores or GPUs may be held over all attempts, such as "100gpu-h" or
+            "40core-h"; "none" or nothing for as long as it takes.
         workers: How many workers to start on this machine, which share its cores evenly.
         cpus_per_trial: Cores of a trial; None for 1, or for all of a worker's where `workers` is
             given.
-        gpus_per_trial: GPUs of a trial; None for one where a worker has any.
+        gpus_per_trial: GPUs of a trial, whole ones or a part of one; None for one where a worker
+            has any.
         memory_per_trial_bytes: Host memory of a trial; 0 if it is not counted.
         executor: "dask" or "joblib".
         connect: The address of the Dask scheduler whose workers to use, or the path of its
@@ -151,9 +155,10 @@ class StudySettings:
     seed: int | None = None
     timeout_seconds: float | None = None
     trial_timeout_seconds: float | None = None
+    budget: str = ""
     workers: int | None = None
     cpus_per_trial: int | None = None
-    gpus_per_trial: int | None = None
+    gpus_per_trial: float | None = None
     memory_per_trial_bytes: int = 0
     executor: str = "dask"
     connect: str = ""
@@ -171,6 +176,11 @@ class StudySettings:
     master_grace_seconds: float = 600.0
 
     @property
+    def device_budget(self) -> DeviceBudget | None:
+        """The budget in device hours, if there is one."""
+        return None if self.budget in ("", "none") else read_budget(self.budget)
+
+    @property
     def answers(self) -> tuple[Answer, ...]:
         """What is done about attempts that end badly; of two about one cause, the last counts."""
         return tuple(read_answer(each) for each in reversed(self.on_failure))
@@ -181,7 +191,6 @@ class StudySettings:
             "epochs": 1,
             "workers": 1,
             "cpus_per_trial": 1,
-            "gpus_per_trial": 0,
             "memory_per_trial_bytes": 0,
             "seed": 0,
             "max_failures": 0,
@@ -215,6 +224,12 @@ class StudySettings:
         if self.stop_at not in [*StopAt]:
             raise UsageError(f"--stop-at is {self.stop_at!r}; allowed are {' and '.join(StopAt)}")
         object.__setattr__(self, "stop_at", StopAt(self.stop_at))
+        gpus = self.gpus_per_trial
+        if gpus is not None and not (0 <= gpus < 1 or (gpus >= 1 and gpus == int(gpus))):
+            raise UsageError(
+                f"--gpus-per-trial is {gpus:g}; allowed are whole numbers from 0 on, and parts of "
+                "one GPU, such as 0.5"
+            )
         if self.pruner_mode not in (None, *HalvingMode):
             raise UsageError(
                 f"--pruner-mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"
@@ -248,6 +263,10 @@ class StudySettings:
             value = getattr(self, name)
             if not value >= 0:
                 raise UsageError(f"{name} is {value:g}; allowed are times from 0 on")
+        try:
+            _ = self.device_budget
+        except ValueError as error:
+            raise UsageError(f"--budget: {error}") from error
         if isinstance(self.on_failure, str):
             raise UsageError(f"on_failure is {self.on_failure!r}; give a list, even of one")
         object.__setattr__(self, "on_failure", tuple(self.on_failure))
@@ -464,9 +483,11 @@ def resolve_shape(
         )
     for name, least in (("cpus", 1), ("gpus", 0), ("memory_bytes", 0)):
         value = file.get(name)
-        if value is not None and (type(value) is not int or value < least):
+        is_part = name == "gpus" and type(value) is float and 0 < value < 1
+        if value is not None and not is_part and (type(value) is not int or value < least):
             raise UsageError(
                 f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
+                + (" and parts of one GPU, such as 0.5" if name == "gpus" else "")
             )
     cores = worker_cores(settings.workers, machine.cpus)
     whole = len(cores[0])
@@ -484,7 +505,7 @@ def resolve_shape(
     if is_certain and gpus and gpus > len(machine.gpus):
         found = ", ".join(machine.gpus) or "none"
         raise UsageError(
-            f"a trial asks for {gpus} GPUs, but this machine's are: {found} (as "
+            f"a trial asks for {gpus:g} GPUs, but this machine's are: {found} (as "
             "CUDA_VISIBLE_DEVICES or nvidia-smi tell); ask for fewer"
         )
     if is_certain and machine.memory_bytes and memory > machine.memory_bytes:

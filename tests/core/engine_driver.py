@@ -10,6 +10,7 @@ import pytest
 
 from tuner.core.aims import Aims
 from tuner.core.answers import Answer
+from tuner.core.device_hours import DeviceBudget
 from tuner.core.engine import Engine
 from tuner.core.messages import (
     Ask,
@@ -123,6 +124,7 @@ class EngineDriver:
         keep_checkpoints: int = 0,
         go_on: tuple[int, ...] = (),
         answers: tuple[Answer, ...] = (),
+        budget: DeviceBudget | None = None,
     ) -> list[Command]:
         resources = resources or Resources()
         pruner = pruner or PrunerSettings()
@@ -140,6 +142,7 @@ class EngineDriver:
             keep_checkpoints=keep_checkpoints,
             go_on=go_on,
             answers=answers,
+            budget=budget,
         )
         self.workers.clear()
         self.leaving.clear()
@@ -153,9 +156,11 @@ class EngineDriver:
         capacity = Capacity(tuple(range(cores)), tuple(f"g{number}" for number in range(gpus)))
         return self.join_with(worker, capacity)
 
-    def join_with(self, worker: str, capacity: Capacity) -> list[Command]:
+    def join_with(
+        self, worker: str, capacity: Capacity, *, ends_at: float | None = None
+    ) -> list[Command]:
         self.workers[worker] = capacity
-        return self.feed(WorkerJoined(self.at, worker, f"node of {worker}", capacity))
+        return self.feed(WorkerJoined(self.at, worker, f"node of {worker}", capacity, ends_at))
 
     def about_to_leave(self, worker: str = "w") -> list[Command]:
         self.leaving.add(worker)

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tuner.core.aims import Aims, Comparison, Constraint
+from tuner.core.device_hours import Device, DeviceBudget
 from tuner.core.messages import (
     Ask,
     Command,
@@ -27,7 +28,7 @@ from tuner.core.messages import (
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
 from tuner.core.resources import Capacity, Resources
-from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, TrialState
+from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, TrialState, Usage
 
 BUDGETS = st.none() | st.integers(1, 12)
 LIMITS = st.none() | st.integers(0, 3)
@@ -67,6 +68,7 @@ OPENINGS = st.fixed_dictionaries(
         "same_failure_limit": st.integers(0, 3),
         "confirm": st.sampled_from([0, 0, 1, 3]),
         "keep_checkpoints": st.integers(0, 3),
+        "budget": st.sampled_from([None, None, DeviceBudget(Device.CORE, 0.004)]),
     }
 )
 SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
@@ -125,10 +127,19 @@ class EngineMachine(RuleBasedStateMachine):
             assert not any(isinstance(c, Start | Ask) for c in self.driver.end(name, ending))
         self.open(self.opening, self.pruner, 0)
 
-    @rule(capacity=CAPACITIES)
-    def worker_joins(self, capacity: Capacity) -> None:
+    @rule(capacity=CAPACITIES, lasts=st.sampled_from([None, None, 5.0, 30.0]))
+    def worker_joins(self, capacity: Capacity, lasts: float | None) -> None:
         self.joined += 1
-        self.driver.join_with(f"w{self.joined}", capacity)
+        ends_at = None if lasts is None else self.driver.at + lasts
+        self.driver.join_with(f"w{self.joined}", capacity, ends_at=ends_at)
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), step_seconds=st.sampled_from([None, 1.0, 9.0]))
+    def attempt_is_measured(self, data: st.DataObject, step_seconds: float | None) -> None:
+        usage = Usage(
+            peak_memory_bytes=5, cpu_seconds=1.0, seconds=1.0, seconds_per_step=step_seconds
+        )
+        self.driver.measure(self.some_attempt(data, late=False), usage)
 
     @precondition(lambda self: self.driver.workers)
     @rule(data=st.data())

@@ -71,6 +71,7 @@ def test_status_of_a_running_study() -> None:
         "master   process 4242 on login1 since 1970-01-01 00:16:40 (1m40s)\n"
         "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running\n"
         "lost     1 attempt, by no fault of the trials\n"
+        "held     0.169 core hours, 0.025 GPU hours\n"
         "best     0.9000  val_accuracy (max), trial 0, epoch 5\n"
         "         learning_rate=0.001235 units=128 activation=relu\n"
         "\n"

@@ -91,6 +91,12 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             help="How long the study may work in all, such as 2h.",
         ),
         click.option(
+            "--budget",
+            metavar="HOURS",
+            help="How long GPUs or cores may be held over all trials, such as 100gpu-h or "
+            "40core-h; none for no limit.",
+        ),
+        click.option(
             "--trial-timeout",
             "trial_timeout_seconds",
             type=Duration(),
@@ -153,9 +159,10 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--cpus-per-trial", type=int, metavar="N", help="CPU cores of a trial."),
         click.option(
             "--gpus-per-trial",
-            type=int,
+            type=float,
             metavar="N",
-            help="GPUs of a trial.  [default: one where there are any]",
+            help="GPUs of a trial, or a part of one, such as 0.5.  [default: one where there are "
+            "any]",
         ),
         click.option(
             "--memory-per-trial",

@@ -53,11 +53,11 @@ class Course:
     def _aims(self) -> Aims:
         return self.opened.aims
 
-    def open(self, opened: StudyOpened, commands: list[Command]) -> None:
-        """A master takes the study up; what ran for the one before is lost."""
+    def open(self, opened: StudyOpened, commands: list[Command], *, lost_at: float) -> None:
+        """A master takes the study up; what ran for the one before was lost at that time."""
         for name in list(self.records.running):
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
-            self.end(opened.at, name, ending, commands)
+            self.end(lost_at, name, ending, commands)
         self.opened = opened
         front = self.keeping.front
         self._failures = FailureTally(
@@ -182,6 +182,7 @@ class Course:
         answer = answer_to(ending.cause, self.opened.answers)
         outcome = outcome_of(ending.cause, losses, answer)
         run = self.records.end(name, at, outcome, ending.reason or str(ending.cause))
+        record.ran_out(run.attempt, ending.cause)
         match outcome:
             case Outcome.FINISHED:
                 self._complete(record, run, ending, commands)

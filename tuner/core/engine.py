@@ -30,6 +30,7 @@ trial of its own, with a number and so a training seed of its own::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
@@ -37,6 +38,7 @@ from typing import assert_never
 from ..errors import InvalidTransition
 from .asking import Asking
 from .course import Course
+from .device_hours import Device, DeviceHours
 from .messages import (
     AttemptEnded,
     AttemptStarted,
@@ -59,6 +61,7 @@ from .messages import (
     WorkerLeft,
     WorkerRefused,
 )
+from .pace import Pace
 from .picture import RunningAttempt, StudyPicture
 from .placement import Places
 from .pruner import PrunerMaker, never_prune
@@ -87,13 +90,16 @@ class Engine:
         self._make_pruner = make_pruner
         self._known_course: Course | None = None
         self._places = Places()
-        self._waiting = Waiting(self._wanted)
+        self._waiting = Waiting(self._wanted, self._seconds)
         self._asking = Asking()
         self._refused = ""
         self._ending: Finish | None = None
         self._finished = False
         self._is_closed = False
+        self._hours = DeviceHours()
+        self._pace = Pace()
         self._latest_at = 0.0
+        self._heard_at = 0.0
         self._active_seconds = 0.0
 
     # --- the door in ------------------------------------------------------------------------
@@ -107,13 +113,16 @@ class Engine:
         if self._known_course is None and not isinstance(event, StudyOpened):
             raise InvalidTransition(f"{type(event).__name__} before the study was opened")
         commands: list[Command] = []
+        self._pass_time(event)
         match event:
             case StudyOpened():
                 self._open(event, commands)
-            case WorkerJoined(worker=worker, node=node, capacity=capacity):
+            case WorkerJoined(worker=worker, node=node, capacity=capacity, ends_at=ends_at):
                 if worker in self._places:
                     raise InvalidTransition(f"worker {worker} joined twice")
-                self._places.add(worker, node, capacity)
+                self._places.add(worker, node, capacity, ends_at=ends_at)
+                if not all(map(self._places.could_hold, self._waiting.sizes)):
+                    self._waiting.sort_anew()  # they may want more than they could get before
             case WorkerRefused(node=node, reason=reason):
                 self._refused = f"{node} was refused: {reason}"
             case WorkerLeaving(worker=worker):
@@ -130,12 +139,14 @@ class Engine:
                 if record := self._records.running.get(name):
                     started = replace(record.attempt, started_at=at, reason="")
                     self._records.put_attempt(record, started)
+                    self._hours.started(name, record.attempt.placement)
             case Reported(attempt=name, report=report):
                 if name in self._records.running:
                     self._course.report(name, report, commands)
             case Measured(attempt=name, usage=usage):
                 if record := self._records.running.get(name):
                     self._records.put_attempt(record, replace(record.attempt, usage=usage))
+                    self._pace.measured(name.trial, usage)
             case ParametersUsed():
                 self._parameters_used(event, commands)
             case AttemptEnded(at=at, attempt=name, ending=ending):
@@ -149,25 +160,33 @@ class Engine:
                 assert_never(event)
         if isinstance(event, StudyOpened):
             self._is_closed = False
-            self._latest_at = event.at
-        elif isinstance(event, StudyClosed):
-            self._latest_at = event.at
-        elif event.at > self._latest_at:
-            self._active_seconds += event.at - self._latest_at
-            self._latest_at = event.at
         if not self._is_closed:
+            if self._budget_left <= 0.0:
+                self._let_go(self._budget_spent, commands)
             self._advance(event.at, commands)
         self._waiting.add(self._records.take_newly_waiting())
         return commands
+
+    def _pass_time(self, event: Event) -> None:
+        if isinstance(event, StudyOpened | StudyClosed):
+            self._latest_at = event.at  # nobody worked between two masters
+        elif event.at > self._latest_at:
+            seconds = event.at - self._latest_at
+            self._active_seconds += seconds
+            self._hours.pass_time(seconds)
+            self._latest_at = self._heard_at = event.at
 
     # --- events -----------------------------------------------------------------------------
 
     def _open(self, event: StudyOpened, commands: list[Command]) -> None:
         if self._known_course is None:
             self._known_course = Course(event, self._make_pruner)
-        self._course.open(event, commands)
+        for name in self._records.running:
+            self._hours.ended(name)
+        lost_at = self._heard_at or event.at
+        self._course.open(event, commands, lost_at=lost_at)
         self._places = Places()
-        self._waiting = Waiting(self._wanted)
+        self._waiting = Waiting(self._wanted, self._seconds)
         self._waiting.add(self._course.records.all_waiting())
         self._asking = Asking(
             event.trials, ask_ahead=event.ask_ahead, searched=self._asking.searched
@@ -203,6 +222,7 @@ class Engine:
     def _end_attempt(
         self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
     ) -> None:
+        self._hours.ended(name)
         self._places.give_back(self._records.running[name].attempt.placement)
         finish = self._course.end(at, name, ending, commands)
         if finish is not None:
@@ -232,6 +252,9 @@ class Engine:
         if self._ending is not None:
             self._finished = True
             commands.append(self._ending)
+        elif not self._is_affordable:
+            self._finished = True
+            commands.append(self._budget_spent)
         elif not records.waiting and self._asking.is_over:
             if self._course.promote(commands, is_last=True):
                 self._place_waiting(at, commands)
@@ -250,6 +273,8 @@ class Engine:
 
     def _place_waiting(self, at: float, commands: list[Command]) -> None:
         records, usual = self._records, self._course.opened.resources
+        if not self._is_affordable:
+            return
         while records.waiting or records.count(TrialState.PAUSED):
             is_paused = records.count(TrialState.PAUSED)
             if is_paused and self._waiting.blocked is None and self._places.rooms(usual):
@@ -262,13 +287,44 @@ class Engine:
 
     def _rooms_for_more(self, at_most: int) -> int:
         """For how many trials there is room beside those that wait."""
+        if not self._is_affordable:
+            return 0
         usual = self._course.opened.resources
         if self._waiting.blocked is not None and self._places.rooms(usual):
             self._places.reserve(self._waiting.blocked)
-        return self._places.rooms(usual, at_most)
+        until = self._latest_at + self._pace.seconds()[0]
+        return self._places.rooms(usual, at_most, until=until)
 
     def _wanted(self, number: int) -> Resources:
-        return self._records[number].resources or self._course.opened.resources
+        most = self._places.most_memory_bytes if self._records[number].memory_bytes else 0
+        return self._records[number].wants(self._course.opened.resources, most_memory_bytes=most)
+
+    def _seconds(self, number: int) -> tuple[float, float]:
+        epochs = self._course.opened.pruner.epochs
+        left = None if epochs is None else epochs - self._records[number].last_step
+        return self._pace.seconds(number, steps_left=left)
+
+    # --- the budget in device hours ---------------------------------------------------------
+
+    @property
+    def _budget_left(self) -> float:
+        budget = self._course.opened.budget
+        return math.inf if budget is None else self._hours.left_seconds(budget)
+
+    @property
+    def _is_affordable(self) -> bool:
+        """Whether the budget pays for a step of another attempt."""
+        budget = self._course.opened.budget
+        if budget is None:
+            return True
+        usual = self._course.opened.resources
+        amount = usual.cpus if budget.device is Device.CORE else usual.gpus
+        return self._budget_left > self._pace.seconds_per_step() * (1 if amount is None else amount)
+
+    @property
+    def _budget_spent(self) -> Finish:
+        budget = self._course.opened.budget
+        return Finish(Verdict.BUDGET_SPENT, f"the budget of {budget} is spent")
 
     def _start(self, at: float, number: int, placement: Placement) -> Start:
         node = self._places.node(placement.worker)
@@ -398,19 +454,19 @@ class Engine:
         if self._known_course is None:
             return
         records = self._records
-        self._course.validate(is_done=self._finished and self._ending is None)
+        self._course.validate(
+            is_done=self._finished and self._ending is None and self._is_affordable
+        )
         self._asking.validate()
         self._places.validate([run.attempt.placement for run in records.running.values()])
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:
             raise AssertionError(f"{self._confirmations} confirmations were counted")
-        self._waiting.validate(
-            record.trial.number for record in records if record.trial.state is TrialState.WAITING
-        )
-        if self._ending is None and not self._is_closed:
-            for wanted in self._waiting.sizes:
-                if self._places.rooms(wanted):
-                    raise AssertionError(f"a trial of {wanted} waits, and there is room")
+        waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
+        is_placing = self._ending is None and not self._is_closed and self._is_affordable
+        places = self._places if is_placing else Places()
+        self._waiting.validate(waiting, places, self._latest_at)
+        if is_placing:
             usual = self._course.opened.resources
             may_go_on = self._waiting.blocked is None and self._places.rooms(usual)
             if may_go_on and self._course.promotion(is_last=False) is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from .aims import Aims
 from .answers import Answer
+from .device_hours import DeviceBudget
 from .pruner import PrunerSettings
 from .resources import Capacity, Placement, Resources
 from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage
@@ -31,7 +32,8 @@ class StudyOpened:
     Once they are over, the `confirm` best configurations are trained `confirm_repeats` times more.
     `keep_checkpoints` of the best complete trials keep their last checkpoint. `go_on` are complete
     trials that train on from theirs, as the full training has become longer. `answers` say what
-    is done about attempts that end badly, where that is not the usual.
+    is done about attempts that end badly, where that is not the usual. `budget` says how long cores
+    or GPUs may be held over all attempts; None for as long as it takes.
     """
 
     at: float
@@ -49,6 +51,7 @@ class StudyOpened:
     keep_checkpoints: int = 0
     go_on: tuple[int, ...] = ()
     answers: tuple[Answer, ...] = ()
+    budget: DeviceBudget | None = None
 
     @property
     def goal(self) -> Goal:
@@ -187,6 +190,7 @@ class Verdict(enum.StrEnum):
     DONE = "done"
     EXHAUSTED = "exhausted"
     TIME_UP = "time up"
+    BUDGET_SPENT = "budget spent"
     INTERRUPTED = "interrupted"
     TOO_MANY_FAILURES = "too many failures"
     SAME_FAILURE = "same failure"

@@ -153,10 +153,10 @@ class Places:
         """The machine that the worker runs on."""
         return self._workers[worker].node
 
-    def largest(self, *, gpus: bool) -> Capacity | None:
-        """Of the workers (with GPUs), the capacity of the one with the most memory."""
-        found = (w.capacity for w in self._workers.values() if len(w.gpus) or not gpus)
-        return max(found, key=lambda each: each.memory_bytes, default=None)
+    @property
+    def most_memory_bytes(self) -> int:
+        """What the worker with the most memory has; 0 if nobody knows."""
+        return max((each.capacity.memory_bytes for each in self._workers.values()), default=0)
 
     # --- workers ----------------------------------------------------------------------------
 
@@ -224,10 +224,13 @@ class Places:
 
     # --- questions --------------------------------------------------------------------------
 
-    def rooms(self, wanted: Resources, at_most: int = 1) -> int:
-        """How many more attempts of this size fit now; counting stops at `at_most`."""
+    def rooms(self, wanted: Resources, at_most: int = 1, *, until: float = 0.0) -> int:
+        """How many more attempts of this size fit now; counting stops at `at_most`.
+
+        Workers that end before `until` do not count.
+        """
         found = 0
-        for record in self._with_room(wanted, 0.0):
+        for record in self._with_room(wanted, until):
             found += record.rooms(wanted)
             if found >= at_most:
                 break

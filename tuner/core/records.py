@@ -40,6 +40,8 @@ class TrialRecord:
         last: The last of these reports, while the trial is not over.
         before: What the trial was when it was complete, while it trains on.
         resources: What its configuration needs, where the user said so of it alone.
+        memory_bytes: Host memory that it is to have as it ran out of it before; 0 if it did not.
+        ran_out_on_gpu: Whether it ran out of memory on a GPU, so that it is to have a whole one.
     """
 
     trial: Trial
@@ -50,11 +52,40 @@ class TrialRecord:
     last: Report | None = None
     before: Trial | None = None
     resources: Resources | None = None
+    memory_bytes: int = 0
+    ran_out_on_gpu: bool = False
 
     @property
     def result(self) -> Trial:
         """The trial with the result that it has, though it may be training on."""
         return self.before or self.trial
+
+    def ran_out(self, attempt: Attempt, cause: Cause) -> None:
+        """An attempt ran out of memory: the next one is to have twice as much, or a whole GPU."""
+        used = 0 if attempt.usage is None else attempt.usage.peak_memory_bytes
+        if cause is Cause.OUT_OF_MEMORY:
+            had = attempt.placement.memory_bytes
+            self.memory_bytes = max(self.memory_bytes, 2 * max(had, used))
+        elif cause is Cause.DEVICE_OUT_OF_MEMORY:
+            self.ran_out_on_gpu = True
+
+    def wants(self, usual: Resources, *, most_memory_bytes: int) -> Resources:
+        """What its next attempt asks for.
+
+        Args:
+            usual: What the study's trials ask for.
+            most_memory_bytes: What the largest worker has; a trial that ran out of memory is not
+                given more. 0 if nobody knows.
+        """
+        wanted = self.resources or usual
+        if self.ran_out_on_gpu:
+            is_part = wanted.gpus is not None and 0 < wanted.gpus < 1
+            gpus = 1 if is_part else wanted.gpus
+            wanted = replace(wanted, gpus=gpus, gpu_memory_bytes=0)
+        if self.memory_bytes:
+            needed = min(self.memory_bytes, most_memory_bytes or self.memory_bytes)
+            wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes, needed))
+        return wanted
 
     def take_note(self, report: Report, aims: Aims) -> bool:
         """Whether a report says anything new.

@@ -79,12 +79,17 @@ class Waiting:
             places.release()
         return None
 
-    def validate(self, numbers: Iterable[int]) -> None:
-        """Check that exactly these trials wait.
+    def validate(self, numbers: Iterable[int], places: Places, at: float) -> None:
+        """Check that exactly these trials wait, and that none of them need.
 
         Raises:
             AssertionError: They do not.
         """
+        numbers = list(numbers)
         mine = sorted(number for queue in self._queues.values() for _, number in queue)
         if mine != sorted(numbers):
             raise AssertionError(f"{mine} wait in the queue, and {sorted(numbers)} by the books")
+        for wanted, queue in self._queues.items():
+            soon, _ = self._seconds(queue[0][1])
+            if places.rooms(wanted, until=at + soon):
+                raise AssertionError(f"a trial of {wanted} waits, and there is room")

@@ -270,6 +270,7 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
         "memory_bytes": placement.memory_bytes,
         "gpu_share": placement.gpu_share,
         "gpu_memory_bytes": placement.gpu_memory_bytes,
+        "cpu_share": placement.cpu_share,
     }
     return (
         attempt.id.trial,
@@ -299,6 +300,7 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
             memory_bytes=held["memory_bytes"],
             gpu_share=held.get("gpu_share", 1.0),
             gpu_memory_bytes=held.get("gpu_memory_bytes", 0),
+            cpu_share=held.get("cpu_share", 1.0),
         ),
         node=node,
         placed_at=placed,

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..core.device_hours import Device, hours_of
 from ..core.messages import Finish, Verdict
 from ..core.trial import Attempt, Trial, TrialState
 from . import text
@@ -55,6 +56,7 @@ def status_text(view: StudyView, *, now: float) -> str:
         lines.append(
             _field("lost", f"{text.plural(view.lost, 'attempt')}, by no fault of the trials")
         )
+    lines += [_field("held", held) for held in _held(view, now)]
     best = view.best
     lines.append(_field("best", text.NOTHING if best is None else best_words(view, best)))
     if best is not None and best.params:
@@ -77,6 +79,17 @@ def status_text(view: StudyView, *, now: float) -> str:
         log = f"{view.directory}/trials/{failures[0].trials[-1]}/log.txt"
         lines.append(f"  see {shlex.quote(log)}")
     return "\n".join(lines)
+
+
+def _held(view: StudyView, now: float) -> list[str]:
+    """How long devices were held, in words."""
+    hours = {each: hours_of(view.attempts, each, now=now) for each in Device}
+    words = [
+        f"{held:.3g} {'GPU' if each is Device.GPU else 'core'} hours"
+        for each, held in hours.items()
+        if held
+    ]
+    return [", ".join(words)] if words else []
 
 
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
@@ -103,6 +116,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
         "best": None if view.best is None else trial_json(view, view.best),
         **({"front": [t.number for t in view.front]} if len(view.aims.goals) > 1 else {}),
+        **{f"{each}_hours": hours_of(view.attempts, each, now=now) for each in Device},
         "running": [_attempt_json(view, attempt, now) for attempt in running],
         "failures": [
             {"reason": group.reason, "trials": list(group.trials)}
@@ -152,6 +166,8 @@ def _next_lines(view: StudyView, finish: Finish) -> list[str]:
     elif finish.verdict is Verdict.TIME_UP:
         # The limit holds for all runs together, so without a longer one it would stop at once.
         commands.append((f"hptune resume {directory} --timeout LONGER", "go on from here"))
+    elif finish.verdict is Verdict.BUDGET_SPENT:
+        commands.append((f"hptune resume {directory} --budget MORE", "go on from here"))
     elif finish.verdict is not Verdict.EXHAUSTED:
         commands.append((f"hptune resume {directory}", "go on from here"))
     width = max((len(command) for command, _ in commands), default=0)

@@ -1,0 +1,109 @@
+"""How long cores and GPUs were really held, and what of a budget in such hours is left."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .resources import Placement
+from .trial import Attempt, AttemptId
+
+_HOUR = 3600.0
+
+
+class Device(enum.StrEnum):
+    """What a budget counts."""
+
+    CORE = "core"
+    GPU = "gpu"
+
+    def of(self, placement: Placement) -> float:
+        """How many of them a placement holds; parts of one count as parts."""
+        if self is Device.CORE:
+            return len(placement.cpus) * placement.cpu_share
+        return len(placement.gpus) * placement.gpu_share
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBudget:
+    """How long devices may be held, over all attempts.
+
+    Attributes:
+        device: Which devices count.
+        hours: Of one device.
+    """
+
+    device: Device
+    hours: float
+
+    def __str__(self) -> str:
+        word = "GPU" if self.device is Device.GPU else "core"
+        return f"{self.hours:g} {word} hours"
+
+
+def read_budget(text: str) -> DeviceBudget:
+    """The budget that a user gave.
+
+    >>> print(read_budget("100gpu-h"), "and", read_budget("0.5 core-hours"))
+    100 GPU hours and 0.5 core hours
+
+    Raises:
+        ValueError: It is none; the message says what is allowed.
+    """
+    found = re.fullmatch(
+        r"\s*(\d+(?:\.\d+)?)\s*(gpu|core|cpu)s?-?(?:h|hours?)\s*", text, re.IGNORECASE
+    )
+    if found is None or not float(found[1]):
+        raise ValueError(
+            f"{text!r} is no budget: allowed are hours of GPUs or of cores, such as 100gpu-h or "
+            "40core-h"
+        )
+    return DeviceBudget(Device.GPU if found[2].lower() == "gpu" else Device.CORE, float(found[1]))
+
+
+class DeviceHours:
+    """Counts how long attempts hold devices, from the start of their processes to their ends.
+
+    The time between two masters is nobody's: it is not passed on to `pass_time`.
+    """
+
+    def __init__(self) -> None:
+        self._spent = dict.fromkeys(Device, 0.0)
+        self._held = dict.fromkeys(Device, 0.0)
+        self._placements: dict[AttemptId, Placement] = {}
+
+    def pass_time(self, seconds: float) -> None:
+        """So much time has passed."""
+        for device, held in self._held.items():
+            self._spent[device] += seconds * held
+
+    def started(self, name: AttemptId, placement: Placement) -> None:
+        """An attempt's process runs; told again, nothing changes."""
+        if name not in self._placements:
+            self._placements[name] = placement
+            for device in Device:
+                self._held[device] += device.of(placement)
+
+    def ended(self, name: AttemptId) -> None:
+        """An attempt is over; nothing changes if its process never ran."""
+        placement = self._placements.pop(name, None)
+        if placement is not None:
+            for device in Device:
+                # Without anybody, the small errors of sums of parts go as well.
+                held = self._held[device] - device.of(placement) if self._placements else 0.0
+                self._held[device] = held
+
+    def spent_hours(self, device: Device) -> float:
+        """How long such devices were held so far."""
+        return self._spent[device] / _HOUR
+
+    def left_seconds(self, budget: DeviceBudget) -> float:
+        """How long one such device may still be held."""
+        return budget.hours * _HOUR - self._spent[budget.device]
+
+
+def hours_of(attempts: Iterable[Attempt], device: Device, *, now: float) -> float:
+    """How long these attempts held such devices until now."""
+    return sum((a.seconds(now) or 0.0) * device.of(a.placement) for a in attempts) / _HOUR
