@@ -17,8 +17,15 @@ class Queue:
         self.line = Line()
         self.called: list[str] = []
 
-    def enter(self, study: str, *cpus: int, gpus: tuple[str, ...] = (), name: str = "") -> Turn:
-        placement = Placement("w", cpus, gpus)
+    def enter(
+        self,
+        study: str,
+        *cpus: int,
+        gpus: tuple[str, ...] = (),
+        gpu_share: float = 1.0,
+        name: str = "",
+    ) -> Turn:
+        placement = Placement("w", cpus, gpus, gpu_share=gpu_share)
         return self.line.enter(study, placement, lambda: self.called.append(name or study))
 
 
@@ -46,6 +53,33 @@ def test_attempts_of_one_study_never_wait_for_each_other() -> None:
     queue.enter("a", 0, gpus=("0",), name="half of the GPU")
     queue.enter("a", 1, gpus=("0",), name="the other half")
     assert queue.called == ["half of the GPU", "the other half"]
+
+
+def test_parts_of_a_gpu_add_up_to_one_whosever_they_are() -> None:
+    queue = Queue()
+    third = 1 / 3
+    running = [
+        queue.enter(study, core, gpus=("0",), gpu_share=third, name=study)
+        for core, study in enumerate("abc")
+    ]
+    assert queue.called == ["a", "b", "c"]
+    queue.enter("d", 3, gpus=("0",), gpu_share=0.5, name="half")
+    queue.enter("a", 4, gpus=("0",), gpu_share=third, name="later")
+    queue.line.leave(running[0])
+    assert queue.called == ["a", "b", "c"], "more than the GPU is given"
+    queue.line.leave(running[1])
+    assert queue.called == ["a", "b", "c", "half"]
+    queue.line.leave(running[2])
+    assert queue.called == ["a", "b", "c", "half", "later"]
+
+
+def test_a_whole_gpu_is_shared_with_no_part() -> None:
+    queue = Queue()
+    part = queue.enter("a", 0, gpus=("0",), gpu_share=0.25)
+    whole = queue.enter("b", 1, gpus=("0", "1"))
+    assert not whole.has_come
+    queue.line.leave(part)
+    assert whole.has_come
 
 
 def test_who_wants_several_is_not_overtaken_for_ever() -> None:
@@ -77,17 +111,24 @@ WISHES = st.tuples(
     st.sampled_from("abc"),
     st.frozensets(st.integers(0, 3), min_size=1),
     st.frozensets(st.sampled_from("xy")),
+    st.sampled_from((0.25, 1 / 3, 0.5)),
 )
 
 
 @given(wishes=st.lists(WISHES, max_size=30), leaving=st.randoms())
 def test_nothing_is_given_twice_and_everyone_comes_to_their_turn(
-    wishes: list[tuple[str, frozenset[int], frozenset[str]]], leaving: object
+    wishes: list[tuple[str, frozenset[int], frozenset[str], float]], leaving: object
 ) -> None:
     queue = Queue()
     turns = [
-        queue.enter(study, *cpus, gpus=tuple(gpus), name=str(number))
-        for number, (study, cpus, gpus) in enumerate(wishes)
+        queue.enter(
+            study,
+            *cpus,
+            gpus=tuple(gpus),
+            gpu_share=share if len(gpus) == 1 else 1.0,
+            name=str(number),
+        )
+        for number, (study, cpus, gpus, share) in enumerate(wishes)
     ]
     while turns:
         holding = [turn for turn in turns if turn.has_come]
@@ -96,7 +137,10 @@ def test_nothing_is_given_twice_and_everyone_comes_to_their_turn(
             for other in holding[:place]:
                 if one.study != other.study:
                     assert not {*one.placement.cpus} & {*other.placement.cpus}
-                    assert not {*one.placement.gpus} & {*other.placement.gpus}
+        for gpu in "xy":
+            on_it = [turn for turn in holding if gpu in turn.placement.gpus]
+            if len({turn.study for turn in on_it}) > 1:
+                assert sum(turn.placement.gpu_share for turn in on_it) <= 1.0 + 1e-9
         over = leaving.choice(holding)  # type: ignore[attr-defined]
         turns.remove(over)
         queue.line.leave(over)

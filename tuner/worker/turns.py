@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..core.pools import WHOLE, parts_of
 from ..core.resources import Placement
 
 WAITS = "waits for cores or GPUs that another study holds"
@@ -33,12 +34,14 @@ class Line:
 
     Each study's engine gives its attempts the cores and GPUs of a worker as if it had the worker
     for itself, and never gives one twice (or shares a GPU on purpose). Where several studies use
-    a worker, this line keeps them apart, by one rule: an attempt's turn has come when nobody of
-    another study who came before it, running or waiting, is to have one of its devices.
+    a worker, this line keeps them apart, by one rule: an attempt's turn has come when, on each of
+    its devices, it finds room beside all who came before it, running or waiting, or they are all
+    of its own study.
 
-    So each core and GPU goes from study to study in turn; an attempt that wants several gets them
-    all at once or waits, and those who come later cannot overtake it for ever. Nobody waits in a
-    circle, since all wait for earlier ones only.
+    So whole cores and GPUs go from study to study in turn, and parts of one GPU add up to one at
+    most, whosever they are. An attempt that wants several gets them all at once or waits, and
+    those who come later cannot overtake it for ever. Nobody waits in a circle, since all wait for
+    earlier ones only.
 
     All methods may be called from any thread.
     """
@@ -79,12 +82,25 @@ class Line:
 
     @staticmethod
     def _is_free(turn: Turn, before: list[Turn]) -> bool:
-        cpus, gpus = set(turn.placement.cpus), set(turn.placement.gpus)
-        return all(
-            other.study == turn.study
-            or (cpus.isdisjoint(other.placement.cpus) and gpus.isdisjoint(other.placement.gpus))
-            for other in before
-        )
+        wanted = _held(turn.placement)
+        taken = dict.fromkeys(wanted, 0)
+        with_others = set()
+        for other in before:
+            for device, parts in _held(other.placement).items():
+                if device in wanted:
+                    taken[device] += parts
+                    if other.study != turn.study:
+                        with_others.add(device)
+        return all(taken[device] + wanted[device] <= WHOLE for device in with_others)
+
+
+def _held(placement: Placement) -> dict[int | str, int]:
+    """How much of each core (by its number) and GPU (by its name) is to be held, in parts."""
+    cpu, gpu = (
+        WHOLE if share >= 1 else parts_of(share)
+        for share in (placement.cpu_share, placement.gpu_share)
+    )
+    return {**dict.fromkeys(placement.cpus, cpu), **dict.fromkeys(placement.gpus, gpu)}
 
 
 LINE = Line()
