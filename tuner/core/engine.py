@@ -30,7 +30,6 @@ trial of its own, with a number and so a training seed of its own::
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
@@ -38,7 +37,6 @@ from typing import assert_never
 from ..errors import InvalidTransition
 from .asking import Asking
 from .course import Course
-from .device_hours import Device, DeviceHours
 from .messages import (
     AttemptEnded,
     AttemptStarted,
@@ -61,6 +59,7 @@ from .messages import (
     WorkerLeft,
     WorkerRefused,
 )
+from .notice import notice
 from .pace import Pace
 from .picture import RunningAttempt, StudyPicture
 from .placement import Places
@@ -68,6 +67,7 @@ from .pruner import PrunerMaker, never_prune
 from .records import Records
 from .resources import Placement, Resources
 from .seeds import training_seed
+from .spending import Spending
 from .trial import Attempt, AttemptId, Cause, Ending, Trial, TrialState
 from .waiting import Waiting
 
@@ -96,8 +96,8 @@ class Engine:
         self._ending: Finish | None = None
         self._finished = False
         self._is_closed = False
-        self._hours = DeviceHours()
         self._pace = Pace()
+        self._spending = Spending(self._pace)
         self._latest_at = 0.0
         self._heard_at = 0.0
         self._active_seconds = 0.0
@@ -139,7 +139,7 @@ class Engine:
                 if record := self._records.running.get(name):
                     started = replace(record.attempt, started_at=at, reason="")
                     self._records.put_attempt(record, started)
-                    self._hours.started(name, record.attempt.placement)
+                    self._spending.hours.started(name, record.attempt.placement)
             case Reported(attempt=name, report=report):
                 if name in self._records.running:
                     self._course.report(name, report, commands)
@@ -161,8 +161,8 @@ class Engine:
         if isinstance(event, StudyOpened):
             self._is_closed = False
         if not self._is_closed:
-            if self._budget_left <= 0.0:
-                self._let_go(self._budget_spent, commands)
+            if self._spending.is_over:
+                self._let_go(self._spending.finish, commands)
             self._advance(event.at, commands)
         self._waiting.add(self._records.take_newly_waiting())
         return commands
@@ -173,7 +173,7 @@ class Engine:
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
             self._active_seconds += seconds
-            self._hours.pass_time(seconds)
+            self._spending.hours.pass_time(seconds)
             self._latest_at = self._heard_at = event.at
 
     # --- events -----------------------------------------------------------------------------
@@ -182,7 +182,8 @@ class Engine:
         if self._known_course is None:
             self._known_course = Course(event, self._make_pruner)
         for name in self._records.running:
-            self._hours.ended(name)
+            self._spending.hours.ended(name)
+        self._spending.allow(event.budget)
         lost_at = self._heard_at or event.at
         self._course.open(event, commands, lost_at=lost_at)
         self._places = Places()
@@ -222,7 +223,7 @@ class Engine:
     def _end_attempt(
         self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
     ) -> None:
-        self._hours.ended(name)
+        self._spending.hours.ended(name)
         self._places.give_back(self._records.running[name].attempt.placement)
         finish = self._course.end(at, name, ending, commands)
         if finish is not None:
@@ -254,7 +255,7 @@ class Engine:
             commands.append(self._ending)
         elif not self._is_affordable:
             self._finished = True
-            commands.append(self._budget_spent)
+            commands.append(self._spending.finish)
         elif not records.waiting and self._asking.is_over:
             if self._course.promote(commands, is_last=True):
                 self._place_waiting(at, commands)
@@ -304,27 +305,9 @@ class Engine:
         left = None if epochs is None else epochs - self._records[number].last_step
         return self._pace.seconds(number, steps_left=left)
 
-    # --- the budget in device hours ---------------------------------------------------------
-
-    @property
-    def _budget_left(self) -> float:
-        budget = self._course.opened.budget
-        return math.inf if budget is None else self._hours.left_seconds(budget)
-
     @property
     def _is_affordable(self) -> bool:
-        """Whether the budget pays for a step of another attempt."""
-        budget = self._course.opened.budget
-        if budget is None:
-            return True
-        usual = self._course.opened.resources
-        amount = usual.cpus if budget.device is Device.CORE else usual.gpus
-        return self._budget_left > self._pace.seconds_per_step() * (1 if amount is None else amount)
-
-    @property
-    def _budget_spent(self) -> Finish:
-        budget = self._course.opened.budget
-        return Finish(Verdict.BUDGET_SPENT, f"the budget of {budget} is spent")
+        return self._spending.pays_for(self._course.opened.resources)
 
     def _start(self, at: float, number: int, placement: Placement) -> Start:
         node = self._places.node(placement.worker)
@@ -424,26 +407,17 @@ class Engine:
             cpus_held=self._places.cpus_held,
             gpus=self._places.gpus,
             gpus_held=self._places.gpus_held,
-            notice=self._notice(),
+            notice=""
+            if self._finished
+            else notice(
+                self._places,
+                self._waiting.sizes,
+                opened.resources,
+                is_running=bool(records.running),
+                refused=self._refused,
+            ),
             stopping="" if self._ending is None else self._ending.reason,
         )
-
-    def _notice(self) -> str:
-        if self._finished:
-            return ""
-        running = self._records.running
-        if not running and not len(self._places):
-            return "; ".join(filter(None, ("waiting for a worker", self._refused)))
-        sizes = list(self._waiting.sizes)
-        if not running and not sizes:
-            sizes = [self._course.opened.resources]
-        for size in sizes:
-            if len(self._places) and not self._places.could_hold(size):
-                return (
-                    f"no worker can hold a trial of {size}: waiting for a larger one (or ask for "
-                    "less)"
-                )
-        return ""
 
     def validate(self) -> None:
         """Check every invariant; for tests and for the doubtful.
