@@ -33,10 +33,20 @@ class Node:
         folder.mkdir()
         staging.join(folder / "life", None)
 
-    def load(self, load_data: Any, *, limit_bytes: int | None = None, **values: Any) -> Any:
+    def load(
+        self,
+        load_data: Any,
+        *,
+        limit_bytes: int | None = None,
+        hang_timeout_seconds: float | None = None,
+        **values: Any,
+    ) -> Any:
         """What a trial with these hyperparameters gets."""
         code = staging.staged(
-            UserCode(hypermodel=object(), load_data=load_data), self.source, limit_bytes=limit_bytes
+            UserCode(hypermodel=object(), load_data=load_data),
+            self.source,
+            limit_bytes=limit_bytes,
+            hang_timeout_seconds=hang_timeout_seconds,
         )
         hp = keras_tuner.HyperParameters()
         for name, value in values.items():

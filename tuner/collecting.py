@@ -67,7 +67,8 @@ def collect(
                     events.append(event)
             elif isinstance(event, Measured | ParametersUsed | AttemptEnded):
                 events.append(event)
-    return events
+    # Equal results rank by their order, and those who read the tables know the times alone.
+    return sorted(events, key=lambda event: event.at)
 
 
 def forget(directory: StudyDirectory) -> None:

@@ -182,8 +182,10 @@ def resume(
             )
         # A request from now on is meant for this master.
         directory.clear_stop_request()
-        past = _replay(directory, ledger)
+        past, heard = _replay(directory, ledger)
+        # Before what still runs for a master that is gone is asked to leave.
         check_changes(settings, past)
+        _collect(ledger, past, heard)
         with Workforce(settings, client, cluster=_cluster(settings, directory)) as workers:
             _tell_reading(settings, watch)
             found = workers.read_objective()
@@ -206,7 +208,8 @@ def resume(
             return _run(plan, _Home(directory, lock, ledger), past.engine, workers, watch)
 
 
-def _replay(directory: StudyDirectory, ledger: Ledger) -> Past:
+def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[AttemptId, int]]:
+    """Where the study stands, and how many reports of each attempt the ledger has."""
     engine = Engine(make_pruner)
     found_later: list[Sequence[Mapping[str, object]]] = []
     heard: Counter[AttemptId] = Counter()
@@ -216,18 +219,12 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> Past:
             heard[event.attempt] += 1
         found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
     engine.take_changes()
-    _collect(directory, ledger, engine, heard, found_later)
-    return Past(directory, ledger.facts, engine, found_later)
+    return Past(directory, ledger.facts, engine, found_later), heard
 
 
-def _collect(
-    directory: StudyDirectory,
-    ledger: Ledger,
-    engine: Engine,
-    heard: Mapping[AttemptId, int],
-    found_later: list[Sequence[Mapping[str, object]]],
-) -> None:
+def _collect(ledger: Ledger, past: Past, heard: Mapping[AttemptId, int]) -> None:
     """Take in what attempts have told while the study had no master."""
+    directory, engine = past.directory, past.engine
     running = [run.attempt.id for run in engine.picture.running] if engine.is_opened else []
     collected = collect(directory, running, heard)
     if collected:
@@ -235,7 +232,8 @@ def _collect(
         # Other commands are given again, or are not needed any more, once the study is opened.
         for event in events:
             commands = engine.handle(event)
-            found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
+            grown = (each.declared for each in commands if isinstance(each, GrowSpace))
+            past.found_later.extend(grown)
         trials, attempts = engine.take_changes()
         ledger.append(events, trials=trials, attempts=attempts)
     forget(directory)

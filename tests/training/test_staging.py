@@ -142,6 +142,54 @@ def test_nobody_waits_for_ever(node: Node, calls: Calls, monkeypatch: pytest.Mon
         first.join()
 
 
+def test_nobody_waits_for_what_a_load_left_behind(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that `load_data` forked, and that lives on, has its open files, too."""
+    left: list[Any] = []
+
+    def load_data() -> Any:
+        calls.note()
+        if calls.count == 1:
+            left.append(FORK.Process(target=signal.pause))
+            left[0].start()
+            raise OSError("the network is gone")
+        return arrays()
+
+    monkeypatch.setattr(staging, "WAIT_SECONDS", 5.0)
+    try:
+        with pytest.raises(OSError, match="network"):
+            node.load(load_data)
+        (x, _), _ = node.load(load_data)
+        assert is_mapped(x), "it had its turn"
+    finally:
+        for each in left:
+            each.kill()
+            each.join()
+
+
+def test_one_that_waits_is_not_taken_for_hanging(node: Node, calls: Calls) -> None:
+    begun = FORK.Event()
+
+    def load_data() -> Any:
+        calls.note()
+        if calls.count == 1:
+            begun.set()
+            signal.pause()
+        return arrays()
+
+    first = FORK.Process(target=lambda: node.load(load_data))
+    first.start()
+    try:
+        assert begun.wait(30)
+        (x, _), _ = node.load(load_data, hang_timeout_seconds=0.1)
+        assert not is_mapped(x)
+        assert calls.count == 2
+    finally:
+        first.kill()
+        first.join()
+
+
 def test_who_is_told_to_stop_does_not_wait(node: Node) -> None:
     class ToldToStop(BaseException):
         pass

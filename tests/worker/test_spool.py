@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,16 @@ def test_only_what_the_ledger_lacks_is_collected(directory: StudyDirectory) -> N
         assert collect(directory, [AttemptId(9, 0)], {}) == []
         forget(directory)
         assert collect(directory, [NAME], {}) == []
+
+
+def test_results_are_collected_in_the_order_in_which_they_came(directory: StudyDirectory) -> None:
+    later, earlier = AttemptId(1, 0), AttemptId(2, 0)
+    for name in (earlier, later):
+        Spool(directory.trial(name.trial), name).add(replace(ENDED, attempt=name))
+    with directory.acquire():
+        collected = collect(directory, [later, earlier], {})
+    ends = [event.attempt for event in collected if isinstance(event, AttemptEnded)]
+    assert ends == [earlier, later]
 
 
 def test_the_collector_waits_for_one_that_still_runs(directory: StudyDirectory) -> None:

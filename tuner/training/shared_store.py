@@ -121,6 +121,7 @@ class SharedStore:
         with self._locked():
             path = self._home(key) / f"turn-{which}"
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_ours = False
         try:
             while not (is_ours := _try_lock(file)) and wait():
                 pass
@@ -129,6 +130,9 @@ class SharedStore:
                 shutil.rmtree(self._unfinished(key, which), ignore_errors=True)
             yield is_ours
         finally:
+            # Not by closing alone: a process that the user's code forked meanwhile has it, too.
+            if is_ours:
+                fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
 
     def keep(self, key: str, which: str, record: Any, arrays: Sequence[Any]) -> Kept:

@@ -20,6 +20,7 @@ import importlib.metadata
 import inspect
 import itertools
 import logging
+import math
 import platform
 import sys
 import time
@@ -40,10 +41,7 @@ LEAST_MAPPED_BYTES = 65_536
 """Arrays below this are kept with the structure that they are in."""
 
 WAIT_SECONDS = 300.0
-"""For so long a trial waits for another one's `load_data`, before it calls its own.
-
-Less than `--hang-timeout`: who waits computes nothing.
-"""
+"""For so long, at most, a trial waits for another one's `load_data`, before it calls its own."""
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +90,7 @@ def staged(
     source: ObjectiveSource,
     *,
     limit_bytes: int | None,
+    hang_timeout_seconds: float | None = None,
     while_waiting: Callable[[], object] = lambda: None,
 ) -> UserCode:
     """The code, with a `load_data(hp)` that shares what it returns with the node's other trials.
@@ -100,6 +99,8 @@ def staged(
         code: The user's entry points.
         source: Where they come from.
         limit_bytes: How much a node may keep; None for half of the room there is, 0 for nothing.
+        hang_timeout_seconds: A trial that computes nothing for so long is ended, and one that waits
+            computes nothing; it waits half of that at most.
         while_waiting: Called now and then while another trial loads; may raise to leave.
 
     Returns:
@@ -111,7 +112,8 @@ def staged(
     if isinstance(load, StoredData) and not mount_of(load.path).is_network:
         return code  # mapped where it lies
     store = SharedStore(usual_folder(), _life[0], limit_bytes)
-    return replace(code, load_data=_StagedLoad(load, source, store, while_waiting))
+    patience = min(WAIT_SECONDS, (hang_timeout_seconds or math.inf) / 2)
+    return replace(code, load_data=_StagedLoad(load, source, store, patience, while_waiting))
 
 
 def call_load_data(load: Callable[..., Any], hp: Any) -> Any:
@@ -141,6 +143,7 @@ class _StagedLoad:
     load: Callable[..., Any]
     source: ObjectiveSource
     store: SharedStore
+    patience_seconds: float
     while_waiting: Callable[[], object]
 
     def __call__(self, hp: Any) -> Any:
@@ -160,7 +163,7 @@ class _StagedLoad:
                 return _filled(kept.record.structure, kept.arrays)
             if not is_ours:
                 logger.warning(
-                    "Another trial loads the data for %g s; not waited for.", WAIT_SECONDS
+                    "Another trial loads the data for %g s; not waited for.", self.patience_seconds
                 )
                 return call_load_data(self.load, hp)
             observed = observe(self.load, lambda: call_load_data(self.load, hp), hp)
@@ -184,7 +187,7 @@ class _StagedLoad:
         return _digest([(name, repr(hp.values.get(name))) for name in sorted(reads)])
 
     def _waiting(self) -> Callable[[], bool]:
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + self.patience_seconds
         pauses = itertools.chain((0.002, 0.005, 0.01, 0.02, 0.05), itertools.repeat(0.1))
 
         def wait() -> bool:

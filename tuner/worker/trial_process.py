@@ -174,6 +174,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         load(brief.source),
         brief.source,
         limit_bytes=brief.stage_bytes,
+        hang_timeout_seconds=brief.hang_timeout_seconds,
         while_waiting=trial.stop_if_told,
     )
     isolation.cap_gpu_memory(order.placement)
