@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tuner.collecting import collect, forget
-from tuner.core.messages import AttemptEnded, Event, Measured, Reported
+from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.model_file import check_path
@@ -103,6 +103,25 @@ def test_a_disk_that_takes_nothing_ends_nobody(tmp_path: Path) -> None:
     assert read_spool(spool_path(tmp_path / "3", NAME)) == []
 
 
+def test_whoever_is_superseded_notices_and_leaves_no_file_again(
+    directory: StudyDirectory,
+) -> None:
+    home = directory.trial(NAME.trial)
+    told, quiet = Spool(home, NAME), Spool(home, AttemptId(NAME.trial, 2))
+    told.add(report(1))
+    assert (told.is_superseded, quiet.is_superseded) == (True, False)
+    Spool(home, AttemptId(NAME.trial, 3))
+    quiet.touch()
+    assert quiet.is_superseded
+    assert [each.name for each in (home / "spool").iterdir()] == ["3.events"]
+
+
+def test_what_cannot_be_written_down_ends_nobody(directory: StudyDirectory) -> None:
+    strange = ParametersUsed(0.0, NAME, (), {"n": object()})  # type: ignore[dict-item]  # the point
+    path = spooled(directory, report(1), strange, report(2))
+    assert told(read_spool(path)) == [1, 2]
+
+
 # --- collecting -------------------------------------------------------------------------------
 
 
@@ -140,7 +159,7 @@ def test_the_collector_waits_for_one_that_still_runs(directory: StudyDirectory) 
 
 def spooled_more(path: Path) -> None:
     spool = Spool.__new__(Spool)
-    spool._path = path
+    spool._path, spool._is_there = path, True
     spool.add(ENDED)
 
 
@@ -187,6 +206,24 @@ def test_a_master_that_gives_no_sign_of_life_is_lost(
     assert watch.look() is Master.LIVES
     now[0] += 5
     assert watch.look() is Master.LOST  # it has ended, and may have had to
+
+
+def test_only_a_master_that_goes_on_has_outlived_a_moment(
+    directory: StudyDirectory, now: list[float]
+) -> None:
+    with directory.acquire() as lock:
+        watch = MasterWatch(directory.path, lock.owner.token)
+        cut_off_at = now[0]
+        for beat in range(3):
+            now[0] += 5
+            os.utime(directory.path / "lease", ns=(0, 1 + beat))
+            watch.look()
+            # The first beat may be from before, the second a dying master's last.
+            assert watch.outlived(cut_off_at) == (beat > 0)
+        assert not watch.outlived(now[0])
+        now[0] += 60
+        watch.look()
+        assert not watch.outlived(now[0] - 60)
 
 
 def test_another_master(directory: StudyDirectory, now: list[float]) -> None:
@@ -238,7 +275,7 @@ class Running:
             master=token,
             master_grace_seconds=grace_seconds,
         )
-        order = AttemptOrder(
+        self.order = AttemptOrder(
             brief=brief,
             attempt=NAME,
             params={"x": 0.5},
@@ -249,7 +286,7 @@ class Running:
         )
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.runner = AttemptRunner(source, self.events.put, warm_address=warm.address)
-        self.runner.start(order)
+        self.runner.start(self.order)
 
     def wait_for(self, condition: Callable[[Event], Any]) -> None:
         while not condition(self.events.get(timeout=60)):
@@ -280,6 +317,62 @@ def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
         assert collected[-1].ending.cause is Cause.RETURNED
         steps = [event.report.step for event in collected if isinstance(event, Reported)]
         assert steps == [*range(1, len(steps) + 1)]
+
+
+def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
+    warm: WarmParent, directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_watch, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(master_watch, "_ENDS_WITHIN_SECONDS", 0.2)
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
+        try:
+            running.wait_for(lambda event: isinstance(event, Reported))
+            waiting = threading.Thread(target=running.runner.outlive_master)
+            waiting.start()
+            waiting.join(timeout=1.0)
+            assert waiting.is_alive(), "it left before the master gave a sign of life"
+            os.utime(directory.path / "lease", (1, 1))
+            waiting.join(timeout=60)
+            assert not waiting.is_alive()
+        finally:
+            running.runner.close()
+        ended = running.spooled[-1]
+        assert isinstance(ended, AttemptEnded)
+        assert ended.ending.cause is Cause.RELEASED
+
+
+def test_an_attempt_leaves_whose_retry_has_begun(
+    warm: WarmParent, directory: StudyDirectory
+) -> None:
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
+        try:
+            running.wait_for(lambda event: isinstance(event, Reported))
+            Spool(directory.trial(NAME.trial), AttemptId(NAME.trial, NAME.number + 1))
+            running.wait_for(
+                lambda event: (
+                    isinstance(event, AttemptEnded) and event.ending.cause is Cause.RELEASED
+                )
+            )
+        finally:
+            running.runner.close()
+        assert running.spooled == []
+
+
+def test_nothing_is_started_once_the_runner_is_closed(
+    warm: WarmParent, directory: StudyDirectory
+) -> None:
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=0)
+        running.runner.close()
+        while not running.events.empty():
+            running.events.get()
+        running.runner.start(running.order)
+        ended = running.events.get(timeout=0)
+        assert isinstance(ended, AttemptEnded)
+        assert ended.ending.cause is Cause.RELEASED
+        assert not running.runner._runs
 
 
 def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(

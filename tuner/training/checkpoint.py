@@ -33,8 +33,9 @@ _MARK = b"hptune checkpoint 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 20
 
+FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""Errors of a disk that is full, or of a quota that is used up."""
 
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
 
 
@@ -59,7 +60,7 @@ def room_needed(what: str, where: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise NoRoom(f"no room for {what} in {where}: {os.strerror(error.errno)}") from error
         if error.errno in _FORBIDDEN:
             raise NoRoom(f"{what} cannot be written in {where}: {error.strerror}") from error

@@ -29,6 +29,7 @@ from . import devices, versions
 from .master_watch import Master, MasterWatch
 from .orders import AttemptOrder, StopOrder
 from .runner import GRACE_SECONDS, AttemptRunner
+from .running import EarlyStops
 from .sight import NoSightError, Sight, look
 from .turns import LINE, WAITS, Turn
 
@@ -114,7 +115,7 @@ class Agent(WorkerPlugin):
         self._worker = worker
         self._lock = threading.Lock()
         self._tasks: dict[AttemptId, _Task] = {}
-        self._stopped_early: dict[AttemptId, Halt] = {}
+        self._stopped_early = EarlyStops()
         self._leaving = ""
         self._runner: AttemptRunner | None = None
         self._watching: asyncio.Future[None] | None = None
@@ -242,7 +243,7 @@ class Agent(WorkerPlugin):
         name, task = order.attempt, _Task(order.brief.master_grace_seconds > 0)
         with self._lock:
             self._tasks[name] = task
-            halt = Halt.RELEASE if self._leaving else self._stopped_early.get(name)
+            halt = Halt.RELEASE if self._leaving else self._stopped_early.take(name)
             if halt is None:
                 task.turn = LINE.enter(self.name, order.placement, task.go.set)
         if halt is not None:
@@ -260,7 +261,7 @@ class Agent(WorkerPlugin):
             task = self._tasks.get(order.attempt)
             if task is None:
                 # Over, or not begun: this order may have overtaken the order to start.
-                self._stopped_early.setdefault(order.attempt, order.halt)
+                self._stopped_early.add(order.attempt, order.halt)
                 return
         if self._withdrawn(task):
             self._end(order.attempt, order.halt)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import time
 from pathlib import Path
 
 from ..master_lock import STALE_SECONDS
 
 LOOK_SECONDS = 3.0
+
+_ENDS_WITHIN_SECONDS = 5.0
+"""A master that has lost its scheduler as well gives its last sign of life by then."""
 
 
 class Master(enum.Enum):
@@ -36,6 +40,7 @@ class MasterWatch:
         self._lease = directory / "lease"
         self._token = token
         self._heartbeat = 0
+        self._beat_at = -math.inf
         self._alive_at = time.monotonic()
         self._look_from = 0.0
         self._missing = 0
@@ -62,6 +67,8 @@ class MasterWatch:
             return self._standing
         self._missing = 0
         if heartbeat != self._heartbeat:
+            if self._heartbeat and token == self._token:
+                self._beat_at = now
             self._heartbeat, self._alive_at = heartbeat, now
         if token != self._token:
             self._standing = Master.REPLACED
@@ -70,6 +77,13 @@ class MasterWatch:
         else:
             self._standing = Master.LIVES
         return self._standing
+
+    def outlived(self, moment: float) -> bool:
+        """Whether the master has gone on after a moment, by the monotonic clock.
+
+        Where a worker was cut off then, it alone was: the master runs its attempts elsewhere.
+        """
+        return self._beat_at > moment + LOOK_SECONDS + _ENDS_WITHIN_SECONDS
 
     @property
     def silent_seconds(self) -> float:

@@ -20,7 +20,7 @@ from ..model_file import ObjectiveSource
 from .gpu_usage import GpuUsage
 from .master_watch import Master, MasterWatch
 from .orders import AttemptOrder
-from .running import RunningAttempt
+from .running import EarlyStops, RunningAttempt
 from .spool import HEARTBEAT_SECONDS, Spool
 from .usage import Meter
 from .warm_parent import Client, WarmParent
@@ -64,7 +64,7 @@ class AttemptRunner:
         self._client: Client | None = None
         self._lost: list[Client] = []
         self._runs: dict[AttemptId, RunningAttempt] = {}
-        self._stopped_early: dict[AttemptId, Halt] = {}
+        self._stopped_early = EarlyStops()
         self._lock = threading.RLock()
         self._wake_reader, self._wake_writer = _pipe()
         self._closing = False
@@ -82,6 +82,11 @@ class AttemptRunner:
         """Start an attempt; whatever becomes of it, `AttemptEnded` follows exactly once."""
         try:
             with self._lock:
+                if self._closing:
+                    # Nobody would watch it, and its devices are given to others.
+                    ending = Ending(Cause.RELEASED, reason="its worker has ended")
+                    self._listener(AttemptEnded(0.0, order.attempt, ending))
+                    return
                 client = self._connected()
                 channel = client.fork(order.attempt, order)
                 timeout = order.brief.trial_timeout_seconds
@@ -92,7 +97,7 @@ class AttemptRunner:
                     if self._master is None:
                         study = Path(order.brief.directory)
                         self._master = MasterWatch(study, order.brief.master)
-                if halt := self._stopped_early.get(order.attempt):
+                if halt := self._stopped_early.take(order.attempt):
                     self._stop(run, halt)
         except (OSError, StudyError) as error:
             self._lose_parent(self._client)
@@ -112,7 +117,7 @@ class AttemptRunner:
                 self._stop(run, halt)
             else:
                 # Over, or not begun: this order may have overtaken the order to start.
-                self._stopped_early.setdefault(attempt, halt)
+                self._stopped_early.add(attempt, halt)
         self._wake()
 
     def _stop(self, run: RunningAttempt, halt: Halt) -> None:
@@ -134,7 +139,8 @@ class AttemptRunner:
         self._wake()
         self._look_now.set()
         self._thread.join()
-        self._looker.join()
+        # A file system that hangs keeps it; it ends when that answers.
+        self._looker.join(GRACE_SECONDS)
         with self._lock:
             for run in self._runs.values():
                 run.channel.close()
@@ -292,9 +298,15 @@ class AttemptRunner:
                 del self._runs[run.order.attempt]
                 run.channel.close()
         for run in ended:
-            if run.watch is not None and (usage := run.watch.meter.usage) is not None:
-                self._tell(run, Measured(0.0, run.order.attempt, usage))
-            self._tell(run, AttemptEnded(0.0, run.order.attempt, run.how_it_ended(self._memory)))
+            try:
+                self._tell_end(run)
+            except Exception:
+                logger.exception("The end of %s cannot be told.", run.order.attempt)
+
+    def _tell_end(self, run: RunningAttempt) -> None:
+        if run.watch is not None and (usage := run.watch.meter.usage) is not None:
+            self._tell(run, Measured(0.0, run.order.attempt, usage))
+        self._tell(run, AttemptEnded(0.0, run.order.attempt, run.how_it_ended(self._memory)))
 
     # --- the thread that measures -----------------------------------------------------------
 
@@ -334,6 +346,8 @@ class AttemptRunner:
             for run in runs:
                 if run.spool is not None:
                     run.spool.touch()
+                    if run.spool.is_superseded:
+                        self.stop(run.order.attempt, Halt.RELEASE)
         standing = self._master.look()
         if standing is Master.LIVES:
             return
@@ -344,10 +358,11 @@ class AttemptRunner:
                 self.stop(run.order.attempt)
 
     def outlive_master(self) -> None:
-        """The master is gone: wait until no attempt runs any more, or its grace time is over.
+        """The master seems gone: wait until no attempt runs, or its grace time is over.
 
-        Attempts that still run then leave, each with a checkpoint. Where no grace was given, it
-        returns at once.
+        Attempts that still run then leave, each with a checkpoint; so do they as soon as the
+        master turns out to live, for it runs them elsewhere. Where no grace was given, it returns
+        at once.
         """
         gone_at = time.monotonic()
         while not self._closing:
@@ -355,8 +370,12 @@ class AttemptRunner:
                 runs = {name: run.order.brief for name, run in self._runs.items()}
             if not any(brief.master_grace_seconds for brief in runs.values()):
                 return
+            if self._master is not None:
+                self._master.look()
             for name, brief in runs.items():
-                if time.monotonic() - gone_at > brief.master_grace_seconds:
+                if self._master is not None and self._master.outlived(gone_at):
+                    self.stop(name, Halt.RELEASE)
+                elif time.monotonic() - gone_at > brief.master_grace_seconds:
                     self.stop(name)
             time.sleep(_POLL_SECONDS)
 

@@ -7,13 +7,35 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..core.trial import Cause, Ending, Halt
+from ..core.trial import AttemptId, Cause, Ending, Halt
 from .orders import AttemptOrder
 from .spool import Spool
 from .warm_parent import Client, signal_name
 from .watch import MemoryWatch, Watch
 
+_REMEMBERED = 1000
+
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class EarlyStops:
+    """Orders to stop an attempt that does not run: it is over, or the order overtook its start.
+
+    The latest are remembered, since those of attempts that are over are never asked for.
+    """
+
+    def __init__(self) -> None:
+        self._halts: dict[AttemptId, Halt] = {}
+
+    def add(self, attempt: AttemptId, halt: Halt) -> None:
+        """Remember an order; the first one counts."""
+        self._halts.setdefault(attempt, halt)
+        if len(self._halts) > _REMEMBERED:
+            del self._halts[next(iter(self._halts))]
+
+    def take(self, attempt: AttemptId) -> Halt | None:
+        """Why the attempt is not to begin; None if it may."""
+        return self._halts.pop(attempt, None)
 
 
 @dataclass(slots=True)

@@ -37,6 +37,10 @@ def spool_path(trial_directory: Path, attempt: AttemptId) -> Path:
 class Spool:
     """Writes one attempt's events. A disk that takes none is no reason to end the attempt.
 
+    Attributes:
+        is_superseded: Somebody took the file away: a later attempt of the trial runs elsewhere,
+            and nobody waits for this one any more.
+
     Args:
         trial_directory: The trial's directory.
         attempt: The attempt. That it was ordered shows that the ledger knows how the trial's
@@ -45,12 +49,15 @@ class Spool:
 
     def __init__(self, trial_directory: Path, attempt: AttemptId) -> None:
         self._path = spool_path(trial_directory, attempt)
+        self._is_there = False
+        self.is_superseded = False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             for earlier in self._path.parent.glob("*.events"):
                 if earlier.stem.isdigit() and int(earlier.stem) < attempt.number:
                     earlier.unlink(missing_ok=True)
             self._path.write_bytes(b"")
+            self._is_there = True
         except OSError:
             logger.warning("What the attempt %s tells cannot be spooled.", attempt, exc_info=True)
 
@@ -59,20 +66,25 @@ class Spool:
         # Not at the top: the codec is not needed where workers end with their master.
         from ..ledger.codec import encode_event
 
-        line = json.dumps(encode_event(replace(event, at=time.time())))
         try:
-            with self._path.open("ab") as file:
+            line = json.dumps(encode_event(replace(event, at=time.time())))
+            with self._path.open("r+b" if self._is_there else "ab") as file:
+                file.seek(0, os.SEEK_END)
                 file.write(f"{_checksum(line)} {line}\n".encode())
                 file.flush()
                 if isinstance(event, AttemptEnded):
                     os.fsync(file.fileno())
-        except OSError:
+        except FileNotFoundError:
+            self.is_superseded = self._is_there
+        except (OSError, TypeError, ValueError):
             logger.warning("An event cannot be spooled in %s.", self._path, exc_info=True)
 
     def touch(self) -> None:
         """The attempt still runs."""
         try:
             os.utime(self._path)
+        except FileNotFoundError:
+            self.is_superseded = self._is_there
         except OSError:
             logger.debug("%s cannot be touched.", self._path, exc_info=True)
 

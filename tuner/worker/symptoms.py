@@ -7,9 +7,6 @@ from collections.abc import Iterator
 
 from ..core.trial import Cause
 
-NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""Errors of a disk that is full."""
-
 _MAY_SAY_SO = frozenset(("RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "InternalError"))
 _OUT_OF_MEMORY = (
     "RESOURCE_EXHAUSTED",

@@ -13,6 +13,7 @@ import faulthandler
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 
 from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed
 from ..core.resources import Resources
-from ..core.trial import Cause, Ending
+from ..core.trial import Cause, Ending, ParamValue
 from ..errors import HptuneError, ModelFileError
 from ..model_file import Found, UserCode, load, user_traceback, without_colours
 from . import devices, isolation, symptoms, usage
@@ -92,7 +93,7 @@ def leave_sigterm_to_the_worker() -> None:
 
 
 def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
-    from ..training.checkpoint import NoRoom, room_needed
+    from ..training.checkpoint import FULL, NoRoom, room_needed
     from ..training.context import AttemptStopped, NonFiniteMetric, UnknownMetric
 
     lock = threading.Lock()
@@ -127,7 +128,7 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
         with contextlib.suppress(OSError):
             sys.excepthook(*sys.exc_info())
         # A full disk is the machine's fault, not the configuration's.
-        if isinstance(error, OSError) and error.errno in symptoms.NO_ROOM:
+        if isinstance(error, OSError) and error.errno in FULL:
             cause = Cause.NO_ROOM if _is_full(order.directory) else Cause.WORKER_LOST
         elif isinstance(error, OSError) and not began:
             cause = Cause.WORKER_LOST  # its node does not reach the study's directory, say
@@ -140,12 +141,20 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether the study's own file system takes no more, so that other attempts would fail too."""
+    """Whether the study's own directory takes no more, so that other attempts would fail too.
+
+    Found out by trying: only the one who writes is told of a quota.
+    """
+    from ..training.checkpoint import FULL
+
     try:
-        disk = os.statvfs(directory)
-    except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < _LEAST_BYTES
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(os.urandom(_LEAST_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in FULL
+    return False
 
 
 def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
@@ -193,8 +202,21 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         )
     finally:
         new = _declarations(hp)[declared:]
-        if new or dict(hp.values) != dict(order.params):
-            send(ParametersUsed(0.0, order.attempt, tuple(new), dict(hp.values)))
+        used = {str(name): _plain_value(value) for name, value in hp.values.items()}
+        if new or used != dict(order.params):
+            send(ParametersUsed(0.0, order.attempt, tuple(new), used))
+
+
+def _plain_value(value: object) -> ParamValue:
+    """What the user's code has set a parameter to, as something that everybody can read."""
+    from ..core.parameters.checks import plain
+
+    value = plain(value)
+    # A class of the user's own cannot be read elsewhere.
+    is_builtin = type(value).__module__ == "builtins"
+    if value is None or (is_builtin and isinstance(value, bool | int | float | str)):
+        return value
+    return str(value)
 
 
 def _hyperparameters(order: AttemptOrder) -> Any:

@@ -1,0 +1,52 @@
+"""What the user's code does to its process reaches the runner as plain facts."""
+
+from __future__ import annotations
+
+import pytest
+from attempts import Attempts
+
+from tuner.core.trial import Cause
+
+
+def test_values_that_the_code_has_set_arrive_as_plain_ones(attempts: Attempts) -> None:
+    result = attempts.run(
+        """
+        import enum
+        import numpy as np
+
+        class Own(enum.IntEnum):
+            TWO = 2
+
+        def objective(hp, trial):
+            hp.Int("n", 1, 16)
+            hp.values.update(n=np.int64(8), own=Own.TWO, text=np.str_("a"))
+            return 1.0
+        """
+    )
+    assert result.ending.cause is Cause.RETURNED
+    assert result.used is not None
+    assert result.used.values == {"n": 8, "own": "2", "text": "a"}
+    assert {type(value) for value in result.used.values.values()} == {int, str}
+
+
+@pytest.mark.parametrize(
+    ("is_of_the_study", "cause"), [(True, Cause.NO_ROOM), (False, Cause.WORKER_LOST)]
+)
+def test_a_quota_that_is_used_up(attempts: Attempts, is_of_the_study: bool, cause: Cause) -> None:
+    result = attempts.run(
+        f"""
+        import errno, os, tempfile
+
+        def full(*args, **keywords):
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+        if {is_of_the_study}:
+            tempfile.TemporaryFile = full
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            full()
+        """
+    )
+    assert result.ending.cause is cause
+    assert "quota" in result.ending.reason
