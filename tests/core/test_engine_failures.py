@@ -8,7 +8,7 @@ import pytest
 from engine_driver import SEED, EngineDriver, returned, states
 
 from tuner.core.answers import CAUSES, Action, Answer
-from tuner.core.failures import MAX_LOSSES
+from tuner.core.failures import MAX_FRUITLESS, MAX_LOSSES
 from tuner.core.messages import (
     Ask,
     Discard,
@@ -123,9 +123,24 @@ def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
 def test_an_attempt_whose_worker_had_to_go_is_never_charged(driver: EngineDriver) -> None:
     driver.go(1)
     for number in range(2 * max(MAX_LOSSES.values())):
+        driver.started(AttemptId(0, number))
+        driver.report(AttemptId(0, number), number + 1, score=0.1)
         (start,) = driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
         assert isinstance(start, Start)
         assert driver.attempt(AttemptId(0, number)).outcome is Outcome.RELEASED
+
+
+def test_a_trial_that_never_comes_further_before_its_worker_goes_fails_in_the_end(
+    driver: EngineDriver,
+) -> None:
+    driver.go(1)
+    driver.end(FIRST, Ending(Cause.RELEASED))  # it had not begun: that does not count
+    for number in range(1, MAX_FRUITLESS + 1):
+        assert states(driver) == [TrialState.RUNNING]
+        driver.started(AttemptId(0, number))
+        driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
+    assert states(driver) == [TrialState.FAILED]
+    assert "a longer walltime" in driver.trial(0).reason
 
 
 def test_the_sampler_hears_nothing_of_a_loss(driver: EngineDriver) -> None:

@@ -212,6 +212,16 @@ def test_one_that_no_worker_could_hold_holds_up_nobody() -> None:
     assert (queue.blocked, made.reserved) == (None, None)
 
 
+def test_a_worker_that_ends_too_soon_is_not_reserved_any_more() -> None:
+    made = Places()
+    made.add("short", "n1", Capacity(cpus=tuple(range(5))), ends_at=100.0)
+    made.add("long", "n2", Capacity(cpus=tuple(range(4))))
+    assert made.reserve(BIG, until=50.0)
+    assert made.reserved == "short"
+    assert made.reserve(BIG, until=500.0)
+    assert made.reserved == "long"
+
+
 def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
     made, queue = places(Capacity((0, 1, 2, 3))), waiting([SMALL, BIG, SMALL])
     queue.place(made, 0.0)

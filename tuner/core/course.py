@@ -7,7 +7,7 @@ from dataclasses import replace
 from .aims import Aims
 from .answers import Action
 from .early_stopping import EarlyStopping
-from .failures import FailureTally, answer_to, judged, outcome_of
+from .failures import MAX_FRUITLESS, FailureTally, answer_to, judged, outcome_of
 from .keeping import Keeping
 from .messages import Command, Finish, KeepBest, Stop, StudyOpened, Tell, Verdict
 from .pruner import Decision, PrunerMaker, never_prune
@@ -181,6 +181,13 @@ class Course:
         record.losses[ending.cause] = losses + 1
         answer = answer_to(ending.cause, self.opened.answers)
         outcome = outcome_of(ending.cause, losses, answer)
+        if self._is_fruitless(record, ending.cause):
+            outcome = Outcome.ERRORED
+            reason = (
+                f"its worker had to go {MAX_FRUITLESS} times before it had reported anything; give "
+                "it workers that live longer (as by a longer walltime), or let it report sooner"
+            )
+            ending = replace(ending, reason=reason)
         run = self.records.end(name, at, outcome, ending.reason or str(ending.cause))
         record.ran_out(run.attempt, ending.cause)
         match outcome:
@@ -209,6 +216,17 @@ class Course:
             # The next one would find none either, and each loses the work since its checkpoint.
             return Finish(Verdict.NO_ROOM, ending.reason)
         return None
+
+    def _is_fruitless(self, record: TrialRecord, cause: Cause) -> bool:
+        """Whether a trial has come no further so often that it never will."""
+        run = None if record.running is None else self.records.running[record.running]
+        if run is None or run.attempt.started_at is None:
+            return False  # it never began
+        if run.latest is not None:
+            record.fruitless = 0
+        elif cause is Cause.RELEASED:
+            record.fruitless += 1
+        return record.fruitless >= MAX_FRUITLESS
 
     def _complete(
         self, record: TrialRecord, run: AttemptRecord, ending: Ending, commands: list[Command]

@@ -291,9 +291,9 @@ class Engine:
         if not self._is_affordable:
             return 0
         usual = self._course.opened.resources
-        if self._waiting.blocked is not None and self._places.rooms(usual):
-            self._places.reserve(self._waiting.blocked)
         until = self._latest_at + self._pace.seconds()[0]
+        if self._waiting.blocked is not None and self._places.rooms(usual):
+            self._places.reserve(self._waiting.blocked, until)
         return self._places.rooms(usual, at_most, until=until)
 
     def _wanted(self, number: int) -> Resources:
@@ -415,6 +415,8 @@ class Engine:
                 opened.resources,
                 is_running=bool(records.running),
                 refused=self._refused,
+                at=self._latest_at,
+                step_seconds=self._pace.seconds()[0],
             ),
             stopping="" if self._ending is None else self._ending.reason,
         )

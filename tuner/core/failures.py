@@ -22,6 +22,10 @@ MAX_LOSSES = {
 """So often may a trial end this way before it is held to be the trial's own fault."""
 
 
+MAX_FRUITLESS = 5
+"""So often in a row may a trial's worker have to go before the trial has reported anything."""
+
+
 def judged(ending: Ending, aims: Aims) -> Ending:
     """The ending as it counts: a result without a finite value of all that counts is none."""
     if ending.cause is not Cause.RETURNED:

@@ -9,7 +9,14 @@ from .resources import Resources
 
 
 def notice(
-    places: Places, wanted: Iterable[Resources], usual: Resources, *, is_running: bool, refused: str
+    places: Places,
+    wanted: Iterable[Resources],
+    usual: Resources,
+    *,
+    is_running: bool,
+    refused: str,
+    at: float,
+    step_seconds: float,
 ) -> str:
     """What a study waits for that may never come; empty if there is nothing to be said.
 
@@ -19,6 +26,8 @@ def notice(
         usual: What the study's trials ask for.
         is_running: Whether any attempt runs.
         refused: Of the last worker that was refused: which, and why.
+        at: Now, in seconds since the epoch.
+        step_seconds: How long a trial may need to get any further; 0 if nobody knows.
     """
     if not len(places):
         return "" if is_running else "; ".join(filter(None, ("waiting for a worker", refused)))
@@ -27,5 +36,10 @@ def notice(
         if not places.could_hold(size):
             return (
                 f"no worker can hold a trial of {size}: waiting for a larger one (or ask for less)"
+            )
+        if not places.could_hold(size, at + step_seconds):
+            return (
+                f"no worker that can hold a trial lives for another {step_seconds:.0f} s, which "
+                "its next step may take: waiting for one with more time left"
             )
     return ""

@@ -308,8 +308,10 @@ class Places:
         The one with the most free cores and GPUs of those that could hold it, for that is likely
         to be empty enough first. False if there is none.
         """
-        if self._reserved is not None and self._reserved[0] == wanted:
-            return True
+        if self._reserved is not None:
+            before, name = self._reserved
+            if before == wanted and self._workers[name].ends_at >= until:
+                return True
         self.release()
         able = self._that_could_hold(wanted, until)
         chosen = max(able, key=lambda each: (each.gpus.whole, each.cpus.whole), default=None)

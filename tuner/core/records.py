@@ -41,6 +41,7 @@ class TrialRecord:
         before: What the trial was when it was complete, while it trains on.
         resources: What its configuration needs, where the user said so of it alone.
         memory_bytes: Host memory that it is to have as it ran out of it before; 0 if it did not.
+        fruitless: How many of its last attempts had to leave before they had reported anything.
         ran_out_on_gpu: Whether it ran out of memory on a GPU, so that it is to have a whole one.
     """
 
@@ -53,6 +54,7 @@ class TrialRecord:
     before: Trial | None = None
     resources: Resources | None = None
     memory_bytes: int = 0
+    fruitless: int = 0
     ran_out_on_gpu: bool = False
 
     @property
