@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,18 +154,31 @@ class SlurmCluster:
         self._write_address()
         self._jobs = Jobs(kinds, max_jobs=self._order.max_jobs, tell=self._tell)
         self._jobs.open(trials)
-        while len(self._workers()) < min_workers:
-            self.scale_to(trials)
+        while sum(job_of(each.name) is not None for each in self._dask_workers()) < min_workers:
+            self.scale_to(trials, {})
             time.sleep(0.2)
 
-    def scale_to(self, trials: int) -> None:
+    def scale_to(self, trials: int, workers: Mapping[str, str]) -> None:
         """See that so many trials can run at once; returns at once.
+
+        Args:
+            trials: How many trials run or could begin now.
+            workers: The addresses of the workers that the study has looked at, and why each was
+                refused; empty for those that are of use.
 
         Raises:
             JobQueueError: Jobs end again without ever having been of use.
         """
-        if self._jobs is not None:
-            self._jobs.want(trials, self._workers())
+        if self._jobs is None:
+            return
+        useful, refused = {}, {}
+        for worker in self._dask_workers():
+            job, why = job_of(worker.name), workers.get(worker.address)
+            if job is not None and why == "":
+                useful[job] = bool(worker.processing)
+            elif job is not None and why:
+                refused[job] = why
+        self._jobs.want(trials, useful, refused)
 
     def close(self) -> None:
         """Cancel the jobs and end the scheduler; may be repeated."""
@@ -176,14 +189,8 @@ class SlurmCluster:
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._dask.close(timeout=20)
 
-    def _workers(self) -> dict[str, bool]:
-        """The ids of the jobs whose workers have joined, and whether trials run on them."""
-        found = {}
-        for worker in list(self._dask.scheduler.workers.values()):
-            identity = job_of(worker.name)
-            if identity is not None:
-                found[identity] = bool(worker.processing)
-        return found
+    def _dask_workers(self) -> list[Any]:
+        return list(self._dask.scheduler.workers.values())
 
     def _write_address(self) -> None:
         file = self._order.scheduler_file

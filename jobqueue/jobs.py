@@ -7,12 +7,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .config import Shape
 from .errors import JobQueueError, JobsFailError, SlurmUnavailableError, SubmissionError
-from .plan import Alive, Kind, plan
+from .fates import FAILURES_IN_A_ROW, KnownJob, Standing, counted, tail_of, words_of
+from .plan import Alive, Kind, Plan, plan
 from .queue import Job, JobState, Slurm
 from .sizing import WorkerShape
 
@@ -24,7 +25,10 @@ SLOWEST_POLL_SECONDS = 30.0
 
 _POLL_GROWS = 1.3
 _REFUSED_SECONDS = 60.0
-_FAILURES_IN_A_ROW = 3
+_ALIVE = (JobState.PENDING, JobState.RUNNING)
+_CANCEL_TRIES = 3
+_CANCEL_PAUSE_SECONDS = 0.5
+_NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL")
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +92,9 @@ class Jobs:
         self._thread: threading.Thread | None = None
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}
-        self._joined: set[str] = set()
-        self._idle_before: set[str] = set()
-        self._jobs: dict[str, Job] = {}
-        self._over: set[str] = set()
-        self._failed_in_a_row = 0
-        self._refused_until = 0.0
+        self._refused: Mapping[str, str] = {}
+        self._known: dict[str, KnownJob] = {}
+        self._standings = {name: Standing() for name in self._kinds}
         self._told = ""
         self._failure: JobQueueError | None = None
 
@@ -109,21 +110,25 @@ class Jobs:
             kind.log_directory.mkdir(parents=True, exist_ok=True)
         try:
             self._step(is_first=True)
-        except JobQueueError:
+        except BaseException:
+            # Ctrl-C as well: sbatch may have submitted although we never read the ids.
             self._cancel_all()
             raise
         self._thread = threading.Thread(target=self._watch, name="slurm-jobs", daemon=True)
         self._thread.start()
 
-    def want(self, trials: int, workers: Mapping[str, bool]) -> None:
+    def want(
+        self, trials: int, workers: Mapping[str, bool], refused: Mapping[str, str] | None = None
+    ) -> None:
         """Say what there is to do.
 
         Args:
             trials: How many trials run or could begin now.
-            workers: The ids of the jobs whose workers are there, and whether trials run on them.
+            workers: The ids of the jobs whose workers are of use, and whether trials run on them.
+            refused: The ids of the jobs whose workers can take no trial, and why.
 
         Raises:
-            JobsFailError: Jobs end again without ever having been of use.
+            JobsFailError: Jobs of every kind end again without ever having been of use.
             SubmissionError: Slurm refuses the jobs, and none is left.
         """
         with self._lock:
@@ -131,28 +136,42 @@ class Jobs:
                 raise self._failure
             is_new = trials != self._wanted
             self._wanted, self._workers = trials, dict(workers)
-            self._joined.update(workers)
+            self._refused = dict(refused or {})
+            for identity in workers:
+                known = self._known.get(identity)
+                if known is not None and not known.was_useful:
+                    known.was_useful = True
+                    self._standings[known.job.name].failures = 0
         if is_new:
             self._changed.set()
 
     def snapshot(self) -> tuple[Job, ...]:
         """The jobs that are not over, as Slurm last showed them."""
         with self._lock:
-            return tuple(job for job in self._jobs.values() if job.state is not JobState.OVER)
+            return tuple(
+                known.job
+                for known in self._known.values()
+                if known.job.state is not JobState.OVER and not known.is_cancelled
+            )
 
     def words(self) -> str:
         """How the jobs stand, in a line."""
-        return _words(self.snapshot(), self._wanted)
+        return words_of(self.snapshot(), self._wanted)
 
     def close(self, *, cancel: bool = True) -> None:
         """End the thread and, unless told otherwise, all jobs. May be repeated."""
         self._closing = True
         self._changed.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-            if cancel:
-                self._cancel_all()
+        if self._thread is None:
+            return
+        if cancel:
+            # At once what we know of: the thread may wait for Slurm for a minute.
+            with contextlib.suppress(SlurmUnavailableError):
+                self._slurm.cancel([job.id for job in self.snapshot()])
+        self._thread.join()
+        self._thread = None
+        if cancel:
+            self._cancel_all()
 
     # --- the thread -------------------------------------------------------------------------
 
@@ -169,6 +188,14 @@ class Jobs:
             except JobQueueError as error:
                 with self._lock:
                     self._failure = error
+                return
+            except Exception as error:
+                # Nobody else would look after the jobs, and the study would wait for ever.
+                log.exception("The thread that keeps the Slurm jobs broke")
+                with self._lock:
+                    self._failure = JobsFailError(
+                        f"the Slurm jobs cannot be looked after any more: {error!r}"
+                    )
                 return
             if before != self.snapshot():
                 pause = POLL_SECONDS
@@ -187,61 +214,142 @@ class Jobs:
     def _step(self, *, is_first: bool = False) -> None:
         shown = self._slurm.jobs(self._kinds)
         with self._lock:
-            wanted, workers = self._wanted, self._workers
-        alive = [job for job in shown if job.state in (JobState.PENDING, JobState.RUNNING)]
-        if is_first:
-            self._over = {job.id for job in shown} - {job.id for job in alive}
-            if alive:
-                self._say(f"took back {_count(len(alive), 'job')} that an earlier run left")
-        self._over.difference_update(job.id for job in alive)  # requeued by hand
-        self._note_ended(shown)
-        hopeless = [job for job in alive if job.is_hopeless]
-        if hopeless:
-            self._slurm.cancel([job.id for job in hopeless])
-            alive = [job for job in alive if not job.is_hopeless]
-            reasons = ", ".join(sorted({job.reason for job in hopeless}))
-            self._refuse(f"Slurm would never start the job: {reasons}", alive)
-        idle = {job.id for job in alive if not workers.get(job.id, False)}
-        planned = plan(
-            wanted,
-            [self._as_alive(job, is_busy=job.id not in idle & self._idle_before) for job in alive],
-            [Kind(k.job_name, k.worker.trials, k.shape.max_jobs) for k in self._kinds.values()],
-            max_jobs=self._max_jobs,
-        )
-        # Only what has been idle for a while: trials may be on their way to a worker.
-        self._idle_before = idle
-        ending = [job for job in shown if job.state is JobState.ENDING]
-        with self._lock:
-            self._jobs = {job.id: job for job in (*alive, *ending)}
-        if planned.submit and time.monotonic() >= self._refused_until:
-            self._submit(planned.submit, alive)
-        self._slurm.cancel(planned.cancel)
-        with self._lock:
-            for identity in planned.cancel:
-                self._jobs.pop(identity, None)
-                self._over.add(identity)
+            wanted, workers, refused = self._wanted, self._workers, self._refused
+            ended = self._take_note(shown, is_first=is_first)
+        for known in ended:
+            self._note_ended(known)
+        if is_first and (alive := self._alive()):
+            self._say(f"took back {counted(len(alive), 'job')} that an earlier run left")
+        self._dismiss(refused)
+        refusals = self._drop_hopeless()
+        planned = self._plan(wanted, workers)
+        refusals += self._submit(planned.submit)
+        self._cancel(planned.cancel)
+        if refusals and not self._alive():
+            raise SubmissionError("; ".join(refusals))
+        for words in refusals:
+            self._say(words)
+        self._give_up_if_useless()
         self._say(self.words())
 
-    def _submit(self, counts: Mapping[str, int], alive: Sequence[Job]) -> None:
+    def _take_note(self, shown: Sequence[Job], *, is_first: bool) -> list[KnownJob]:
+        """See what has become of the jobs; returns those that have ended since."""
+        ended = []
+        for job in shown:
+            # Those that an earlier master left may have been of use to it.
+            known = self._known.setdefault(job.id, KnownJob(job, was_useful=is_first))
+            is_over = job.state is JobState.OVER
+            if is_over and known.job.state is not JobState.OVER:
+                ended.append(known)
+            elif job.state in _ALIVE:
+                known.is_cancelled = False  # requeued by hand, or not cancelled in fact
+            known.job = job if job.node else replace(job, node=known.job.node)
+            known.has_run |= job.state in (JobState.RUNNING, JobState.ENDING) or bool(job.node)
+        present = {job.id for job in shown}
+        for identity in self._known.keys() - present:
+            known = self._known.pop(identity)
+            if known.job.state is not JobState.OVER:
+                known.job = replace(known.job, state=JobState.OVER, word="", reason="")
+                ended.append(known)
+        return ended
+
+    def _note_ended(self, known: KnownJob) -> None:
+        if known.is_cancelled:
+            return
+        job = known.job
+        word = f"ended: {job.word}" if job.word else "is gone"
+        why = f" ({job.reason})" if job.reason else ""
+        self._tell(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}{why}")
+        if known.has_run and not known.was_useful and job.word not in _NOT_ITS_FAULT:
+            log_file = self._log_of(job)
+            self._count_failure(
+                job,
+                "ended before their worker had joined. "
+                f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
+            )
+
+    def _dismiss(self, refused: Mapping[str, str]) -> None:
+        """Cancel the jobs whose workers are of no use to the study."""
+        useless = [job for job in self._alive() if job.id in refused]
+        self._cancel([job.id for job in useless])
+        for job in useless:
+            why = refused[job.id]
+            self._tell(f"job {job.id} is cancelled, since its worker was refused")
+            self._count_failure(
+                job, f"had a worker that was refused. The last one, {job.id}: {why}"
+            )
+
+    def _drop_hopeless(self) -> list[str]:
+        """Cancel the jobs that Slurm will never start; returns why, in words."""
+        hopeless = [job for job in self._alive() if job.is_hopeless]
+        self._cancel([job.id for job in hopeless])
+        for job in hopeless:
+            self._standings[job.name].refused_until = time.monotonic() + _REFUSED_SECONDS
+            self._count_failure(job, f"would never have been started by Slurm: {job.reason}")
+        reasons = sorted({job.reason for job in hopeless})
+        return [f"Slurm would never start the job: {', '.join(reasons)}"] if reasons else []
+
+    def _count_failure(self, job: Job, words: str) -> None:
+        with self._lock:
+            standing = self._standings[job.name]
+            standing.failures += 1
+            standing.words = f"{standing.failures} jobs in a row {words}"
+            failures = standing.failures
+        if failures == FAILURES_IN_A_ROW:
+            self._tell(f"shape {self._kinds[job.name].shape.name} is given up: {standing.words}")
+
+    def _give_up_if_useless(self) -> None:
+        """End the study if there is no job that may be of use, and none can be submitted."""
+        given_up = {name for name, each in self._standings.items() if each.is_given_up}
+        alive = self._alive()
+        self._cancel(
+            [job.id for job in alive if job.name in given_up and job.state is JobState.PENDING]
+        )
+        if len(given_up) == len(self._kinds) and not self._alive():
+            raise JobsFailError("; ".join(self._standings[name].words for name in self._kinds))
+
+    def _plan(self, wanted: int, workers: Mapping[str, bool]) -> Plan:
+        now = time.monotonic()
+        kinds = []
+        for name, kind in self._kinds.items():
+            standing = self._standings[name]
+            is_open = not standing.is_given_up and now >= standing.refused_until
+            kinds.append(Kind(name, kind.worker.trials, kind.shape.max_jobs if is_open else 0))
+        jobs = []
+        for job in self._alive():
+            known = self._known[job.id]
+            is_idle = not workers.get(job.id, False)
+            # Only what has been idle for a while: trials may be on their way to a worker.
+            jobs.append(self._as_alive(job, is_busy=not (is_idle and known.was_idle)))
+            known.was_idle = is_idle
+        return plan(wanted, jobs, kinds, max_jobs=self._max_jobs)
+
+    def _submit(self, counts: Mapping[str, int]) -> list[str]:
+        """Submit so many jobs of each kind; returns what Slurm says against it."""
+        refusals = []
         for name, count in counts.items():
             kind = self._kinds[name]
             try:
                 ids = self._slurm.submit(kind.script, count)
             except SubmissionError as error:
-                self._refuse(f"{error} (shape {kind.shape.name})", alive)
+                self._standings[name].refused_until = time.monotonic() + _REFUSED_SECONDS
+                refusals.append(f"{error} (shape {kind.shape.name})")
                 continue
             with self._lock:
                 for identity in ids:
-                    self._jobs[identity] = Job(identity, name, JobState.PENDING, "PENDING")
+                    self._known[identity] = KnownJob(
+                        Job(identity, name, JobState.PENDING, "PENDING")
+                    )
+        return refusals
 
-    def _refuse(self, words: str, alive: Sequence[Job]) -> None:
-        """A refusal is an error while there is no job; later it may pass, as a limit does."""
+    def _cancel(self, ids: Sequence[str]) -> None:
+        self._slurm.cancel(ids)
         with self._lock:
-            has_some = bool(alive or self._jobs)
-        if not has_some:
-            raise SubmissionError(words)
-        self._refused_until = time.monotonic() + _REFUSED_SECONDS
-        self._say(words)
+            for identity in ids:
+                self._known[identity].is_cancelled = True
+
+    def _alive(self) -> list[Job]:
+        return [job for job in self.snapshot() if job.state in _ALIVE]
 
     def _as_alive(self, job: Job, *, is_busy: bool) -> Alive:
         pending = job.state is JobState.PENDING
@@ -253,73 +361,26 @@ class Jobs:
             left = job.ends_at - time.time() - margin
         return Alive(job.id, job.name, pending, is_busy and not pending, left)
 
-    def _note_ended(self, shown: Sequence[Job]) -> None:
-        present = {job.id: job for job in shown}
-        with self._lock:
-            known = dict(self._jobs)
-            joined = set(self._joined)
-        for identity, before in known.items():
-            job = present.get(identity)
-            if job is not None and job.state is not JobState.OVER:
-                continue
-            if identity in self._over:
-                continue
-            self._over.add(identity)
-            word = "is gone" if job is None else f"ended: {job.word}"
-            why = f" ({job.reason})" if job is not None and job.reason else ""
-            node = (job.node if job is not None else "") or before.node
-            self._tell(f"job {identity}{f' on {node}' if node else ''} {word}{why}")
-            self._count_failure(before, job, was_useful=identity in joined)
-
-    def _count_failure(self, before: Job, job: Job | None, *, was_useful: bool) -> None:
-        if was_useful:
-            self._failed_in_a_row = 0
-        elif job is not None and job.word in ("FAILED", "COMPLETED", "OUT_OF_MEMORY"):
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row >= _FAILURES_IN_A_ROW:
-                log_file = self._log_of(before)
-                raise JobsFailError(
-                    f"{self._failed_in_a_row} jobs in a row ended before their worker had joined. "
-                    f"The last one, {before.id}, wrote into {log_file}:\n{_tail(log_file)}"
-                )
-
     def _log_of(self, job: Job) -> Path:
         return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"
 
     def _cancel_all(self) -> None:
-        with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel([job.id for job in self.snapshot()])
+        """Cancel whatever Slurm shows of ours, until it shows nothing more."""
+        why = "they are still there"
+        for _ in range(_CANCEL_TRIES):
+            try:
+                shown = self._slurm.jobs(self._kinds)
+                left = [job.id for job in shown if job.state in _ALIVE]
+                if not left:
+                    return
+                self._slurm.cancel(left)
+            except SlurmUnavailableError as error:
+                why = str(error)
+            time.sleep(_CANCEL_PAUSE_SECONDS)
+        commands = ", ".join(f"scancel --name={name}" for name in self._kinds)
+        self._tell(f"Slurm jobs may be left ({why}); cancel them by: {commands}")
 
     def _say(self, line: str) -> None:
         if line and line != self._told:
             self._told = line
             self._tell(line)
-
-
-def _words(jobs: Sequence[Job], wanted: int) -> str:
-    running = [job for job in jobs if job.state is JobState.RUNNING]
-    waiting: dict[tuple[str, str], int] = {}
-    for job in jobs:
-        if job.state is JobState.PENDING and (job.reason or job.partition):
-            key = (job.partition, job.reason)
-            waiting[key] = waiting.get(key, 0) + 1
-    parts = []
-    if running:
-        nodes = sorted({job.node for job in running if job.node})
-        where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
-        parts.append(f"{_count(len(running), 'job')} running{where}")
-    for (partition, reason), count in sorted(waiting.items()):
-        why = f": {reason}" if reason else ""
-        parts.append(f"{_count(count, 'job')} waiting in partition {partition}{why}")
-    return f"Slurm: {'; '.join(parts)}" if parts and wanted else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _tail(path: Path, lines: int = 15) -> str:
-    try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
-    except OSError:
-        return "(nothing)"

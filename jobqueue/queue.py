@@ -158,7 +158,7 @@ class Slurm:
             SlurmUnavailableError: Slurm does not answer.
         """
         if ids:
-            self._run(["scancel", "--quiet", *ids])
+            self._ask("scancel", "--quiet", *ids)
 
     def _ask(self, *command: str) -> str:
         done = self._run(list(command))
@@ -174,9 +174,12 @@ class Slurm:
                 input=script,
                 env=_environment(),
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 check=False,
                 timeout=ANSWER_SECONDS,
+                # Ctrl-C in the terminal is ours: an sbatch that it ended might have submitted.
+                start_new_session=True,
             )
         except FileNotFoundError as error:
             raise SlurmUnavailableError(
@@ -186,6 +189,10 @@ class Slurm:
         except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(
                 f"{command[0]} has not answered for {ANSWER_SECONDS:g} s"
+            ) from error
+        except OSError as error:
+            raise SlurmUnavailableError(
+                f"{command[0]} cannot be started: {error.strerror or error}"
             ) from error
 
 

@@ -90,6 +90,7 @@ JOBQUEUE_ROOMS = (
     "script",
     "queue",
     "plan",
+    "fates",
     "jobs",
     "cluster",
     "starter",

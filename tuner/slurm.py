@@ -8,7 +8,7 @@ import math
 import os
 import queue
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +74,21 @@ class SlurmWorkers:
         with _as_ours():
             self._cluster.start(_need(resources), trials, min_workers=self._min_workers)
 
-    def scale_to(self, trials: int) -> Sequence[str]:
+    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
         """See that so many trials can run at once, as far as that is possible; returns at once.
 
         What became of the jobs comes back in lines.
+
+        Args:
+            trials: How many trials run or could begin now.
+            workers: The addresses of the workers that asked to be let in, and why each was
+                refused; empty for those that take trials.
 
         Raises:
             StudyError: Jobs end again without ever having been of use.
         """
         with _as_ours():
-            self._cluster.scale_to(trials)
+            self._cluster.scale_to(trials, workers)
         lines = []
         with contextlib.suppress(queue.Empty):
             while True:

@@ -43,10 +43,15 @@ class Cluster(Protocol):
             UsageError: No worker can be had as it was asked for.
         """
 
-    def scale_to(self, trials: int) -> Sequence[str]:
+    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
         """See that so many trials can run at once, as far as that is possible; returns at once.
 
         What the user should know of it comes back in lines.
+
+        Args:
+            trials: How many trials run or could begin now.
+            workers: The addresses of the workers that asked to be let in, and why each was
+                refused; empty for those that take trials.
 
         Raises:
             StudyError: No worker can be had any more.
@@ -86,9 +91,9 @@ class Meeting:
     def start(self, resources: Resources, trials: int) -> None:
         """Workers come and go as they like."""
 
-    def scale_to(self, trials: int) -> Sequence[str]:
+    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
         """Workers come and go as they like."""
-        del trials
+        del trials, workers
         return ()
 
     def close(self) -> None:
@@ -219,7 +224,9 @@ class Workforce:
         Raises:
             StudyError: No worker can be had any more.
         """
-        return () if self._cluster is None else self._cluster.scale_to(_places(picture))
+        if self._cluster is None or self._executor is None:
+            return ()
+        return self._cluster.scale_to(_places(picture), self._executor.workers)
 
     def words(self, shape: LocalShape) -> str:
         """How much runs at once, in words."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import queue
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core.clock import Clock
@@ -74,6 +75,11 @@ class Executor(abc.ABC):
 
         No process, port or temporary file is left. Attempts that still run are killed.
         """
+
+    @property
+    def workers(self) -> Mapping[str, str]:
+        """The workers that ask to be let in, and why each was refused; empty for those let in."""
+        return {}
 
     @property
     @abc.abstractmethod

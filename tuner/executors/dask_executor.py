@@ -182,7 +182,7 @@ class DaskExecutor(Executor):
         self._cluster: Any = None
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}
         # What the first worker trains with; all others must have the same.
         self._frameworks: Mapping[str, str] | None = None
         self._lock = threading.Lock()
@@ -319,6 +319,12 @@ class DaskExecutor(Executor):
                 step()
 
     @property
+    def workers(self) -> Mapping[str, str]:
+        """The workers that ask to be let in, and why each was refused; empty for those let in."""
+        with self._lock:
+            return {**dict.fromkeys(self._workers, ""), **self._refused}
+
+    @property
     def dashboard(self) -> str:
         """Address of Dask's dashboard."""
         return str(self._client.dashboard_link or "") if self._client is not None else ""
@@ -335,7 +341,7 @@ class DaskExecutor(Executor):
     def _on_announced(self, announced: Announcement) -> None:
         event = announced.event
         with self._lock:
-            if event.worker in self._workers | self._refused:
+            if self._is_known(event.worker):
                 return
             if isinstance(event, WorkerJoined):
                 different = self._other_frameworks(announced.versions)
@@ -346,8 +352,11 @@ class DaskExecutor(Executor):
                 event = WorkerRefused(0.0, event.worker, event.node, different)
                 answer = Announcement(event, announced.versions, is_of_versions=True)
                 self._call(event.worker, refuse, self._name, answer)
-            self._refused.add(event.worker)
+            self._refused[event.worker] = event.reason
         self._queue.put(event)
+
+    def _is_known(self, worker: str) -> bool:
+        return worker in self._workers or worker in self._refused
 
     def _other_frameworks(self, found: Mapping[str, str]) -> str:
         if self._frameworks is None:
@@ -367,14 +376,14 @@ class DaskExecutor(Executor):
             with self._lock:
                 was_ours = worker in self._workers
                 self._workers.discard(worker)
-                self._refused.discard(worker)
+                self._refused.pop(worker, None)
             if was_ours:
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
 
     async def _ask_who(self, worker: str) -> None:
         """Ask a worker that has announced nothing; it may have left, too."""
         with self._lock:
-            is_known = worker in self._workers | self._refused
+            is_known = self._is_known(worker)
         if is_known or not self._opened:
             return
         there = await self._client.run(

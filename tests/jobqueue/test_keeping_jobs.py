@@ -1,0 +1,290 @@
+"""Which jobs are submitted, given up and cancelled, as Slurm and the workers come to stand."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobqueue import jobs as jobs_module
+from jobqueue.config import Shape, parse_config
+from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
+from jobqueue.jobs import JobKind, Jobs
+from jobqueue.queue import Job, JobState, Slurm
+from jobqueue.sizing import WorkerShape
+
+Fate = Callable[[Job], Job]
+
+
+class Queue(Slurm):
+    """Slurm, as far as jobs are concerned: what the test says becomes of them.
+
+    Attributes:
+        there: The jobs that squeue shows, by their ids.
+        fate: What becomes of new jobs before squeue shows them; by the script.
+        before_answer: Called whenever squeue is asked.
+    """
+
+    def __init__(self) -> None:
+        self.there: dict[str, Job] = {}
+        self.fate: dict[str, Fate] = {}
+        self.before_answer: Callable[[], None] = lambda: None
+        self.looks = 0
+        self._numbers = itertools.count(1)
+        self._looked = threading.Condition()
+
+    def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
+        self.before_answer()
+        found = [job for job in self.there.values() if names is None or job.name in set(names)]
+        with self._looked:
+            self.looks += 1
+            self._looked.notify_all()
+        return tuple(found)
+
+    def submit(self, script: str, count: int) -> tuple[str, ...]:
+        number = next(self._numbers)
+        ids = tuple(f"{number}_{i}" for i in range(count))
+        for identity in ids:
+            job = Job(identity, script, JobState.PENDING, "PENDING", partition="p")
+            fate = self.fate.get(script)
+            self.there[identity] = fate(job) if fate else job
+        return ids
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        for identity in ids:
+            self.there[identity] = ended("CANCELLED")(self.there[identity])
+
+    @property
+    def alive(self) -> set[str]:
+        return {job.id for job in self.there.values() if job.state is not JobState.OVER}
+
+    def wait_for_a_look(self) -> None:
+        """Return after the next one, or soon if nobody looks any more."""
+        with self._looked:
+            self._looked.wait(0.1)
+
+
+def running(job: Job) -> Job:
+    return replace(job, state=JobState.RUNNING, word="RUNNING", node="n1")
+
+
+def ended(word: str) -> Fate:
+    return lambda job: replace(job, state=JobState.OVER, word=word, node=job.node)
+
+
+def ran_and_ended(word: str) -> Fate:
+    return lambda job: ended(word)(running(job))
+
+
+def pending_for(reason: str) -> Fate:
+    return lambda job: replace(job, reason=reason)
+
+
+def in_turn(*fates: Fate) -> Fate:
+    turns = itertools.cycle(fates)
+
+    def fate(job: Job) -> Job:
+        return next(turns)(job)
+
+    return fate
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(jobs_module, "SLOWEST_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(jobs_module, "_REFUSED_SECONDS", 0.02)
+    monkeypatch.setattr(jobs_module, "_CANCEL_PAUSE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+def jobs_of(
+    queue: Queue, path: Path, *names: str, max_jobs: int = 1, told: list[str] | None = None
+) -> Jobs:
+    (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
+    kinds = [_kind(replace(shape, name=name), name, path) for name in names or ("a",)]
+    lines = [] if told is None else told
+    return Jobs(kinds, max_jobs=max_jobs, tell=lines.append, slurm=queue)
+
+
+def _kind(shape: Shape, name: str, path: Path) -> JobKind:
+    return JobKind(shape, WorkerShape(1, 0, 0, 1), name, name, path)
+
+
+Standing = Callable[[Queue], dict[str, bool]]
+Refused = Callable[[Queue], dict[str, str]]
+
+
+def drive(
+    jobs: Jobs,
+    queue: Queue,
+    *,
+    looks: int = 60,
+    wanted: int = 1,
+    useful: Standing = lambda queue: {},
+    refused: Refused = lambda queue: {},
+) -> None:
+    """Want trials for as long as it takes to look so often; what fails is raised."""
+    try:
+        jobs.open(wanted)
+        end = queue.looks + looks
+        while queue.looks < end:
+            jobs.want(wanted, useful(queue), refused(queue))
+            queue.wait_for_a_look()
+    finally:
+        jobs.close()
+    assert not queue.alive
+
+
+def test_a_job_that_slurm_will_never_start_ends_the_study(queue: Queue, tmp_path: Path) -> None:
+    queue.fate["a"] = pending_for("PartitionTimeLimit")
+    with pytest.raises(SubmissionError, match="never start the job: PartitionTimeLimit"):
+        drive(jobs_of(queue, tmp_path), queue)
+    assert len(queue.there) == 1
+
+
+def test_another_shape_takes_the_place_of_one_that_slurm_will_never_start(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.fate.update(a=pending_for("BadConstraints"), b=running)
+    told: list[str] = []
+    drive(jobs_of(queue, tmp_path, "a", "b", told=told), queue)
+    assert [job.name for job in queue.there.values()] == ["a", "b"]
+    assert "Slurm would never start the job: BadConstraints" in told
+
+
+@pytest.mark.parametrize("word", ["FAILED", "COMPLETED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY"])
+def test_jobs_that_ran_for_nothing_are_given_up(queue: Queue, tmp_path: Path, word: str) -> None:
+    queue.fate["a"] = ran_and_ended(word)
+    with pytest.raises(JobsFailError, match="3 jobs in a row ended before their worker had joined"):
+        drive(jobs_of(queue, tmp_path), queue)
+    assert len(queue.there) == 3
+
+
+def test_jobs_that_slurm_itself_ended_say_nothing_of_the_next(queue: Queue, tmp_path: Path) -> None:
+    queue.fate["a"] = in_turn(ran_and_ended("PREEMPTED"), ran_and_ended("NODE_FAIL"))
+    drive(jobs_of(queue, tmp_path), queue)
+    assert len(queue.there) > 6
+
+
+def test_jobs_whose_workers_are_refused_are_cancelled_and_given_up(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.fate["a"] = running
+    told: list[str] = []
+    with pytest.raises(JobsFailError, match=r"3 jobs in a row .* refused.*: other versions"):
+        drive(
+            jobs_of(queue, tmp_path, told=told),
+            queue,
+            refused=lambda queue: dict.fromkeys(queue.alive, "other versions"),
+        )
+    assert len(queue.there) == 3
+    assert "job 1_0 is cancelled, since its worker was refused" in told
+
+
+def test_a_shape_whose_jobs_fail_is_given_up_while_another_one_works(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.fate.update(a=ran_and_ended("FAILED"), b=running)
+    told: list[str] = []
+    jobs = jobs_of(queue, tmp_path, "a", "b", max_jobs=2, told=told)
+    drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True))
+    names = [job.name for job in queue.there.values()]
+    assert names.count("a") == 3
+    assert names.count("b") == 2
+    assert [line for line in told if line.startswith("shape a is given up: 3 jobs in a row")]
+
+
+def test_a_useful_job_clears_its_shape(queue: Queue, tmp_path: Path) -> None:
+    """Every third job works for a while, and is lost."""
+    queue.fate["a"] = in_turn(ran_and_ended("FAILED"), ran_and_ended("FAILED"), running)
+
+    def useful(queue: Queue) -> dict[str, bool]:
+        there = dict.fromkeys(queue.alive, True)
+        for identity in there:
+            queue.there[identity] = ended("FAILED")(queue.there[identity])
+        return there
+
+    drive(jobs_of(queue, tmp_path), queue, useful=useful)
+    assert len(queue.there) > 6
+
+
+def test_a_slurm_that_is_silent_for_a_while_ends_nothing(queue: Queue, tmp_path: Path) -> None:
+    queue.fate["a"] = running
+
+    def silent() -> None:
+        if 2 <= queue.looks < 5:
+            queue.looks += 1
+            raise SlurmUnavailableError("squeue has not answered")
+
+    queue.before_answer = silent
+    told: list[str] = []
+    drive(jobs_of(queue, tmp_path, told=told), queue)
+    assert "Slurm does not answer: squeue has not answered" in told
+    assert len(queue.there) == 1
+
+
+def test_a_thread_that_breaks_ends_the_study_aloud(queue: Queue, tmp_path: Path) -> None:
+    queue.fate["a"] = running
+
+    def broken() -> None:
+        if queue.looks == 3:
+            queue.looks += 1
+            raise ValueError("no such thing")
+
+    queue.before_answer = broken
+    with pytest.raises(JobsFailError, match="looked after any more: ValueError"):
+        drive(jobs_of(queue, tmp_path), queue)
+
+
+def test_ctrl_c_during_a_submission_leaves_no_job(queue: Queue, tmp_path: Path) -> None:
+    submit = queue.submit
+
+    def interrupted(script: str, count: int) -> tuple[str, ...]:
+        submit(script, count)
+        raise KeyboardInterrupt
+
+    queue.submit = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        jobs_of(queue, tmp_path).open(1)
+    assert queue.there
+    assert not queue.alive
+
+
+def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.fate["a"] = running
+    tries: list[Sequence[str]] = []
+    cancel = queue.cancel
+
+    def unwilling(ids: Sequence[str]) -> None:
+        if not ids:
+            return
+        tries.append(ids)
+        if len(tries) < 3:
+            raise SlurmUnavailableError("scancel failed")
+        cancel(ids)
+
+    queue.cancel = unwilling  # type: ignore[method-assign]
+    drive(jobs_of(queue, tmp_path), queue, looks=3)
+    assert len(tries) == 3
+
+    def never(ids: Sequence[str]) -> None:
+        if ids:
+            raise SlurmUnavailableError("scancel failed")
+
+    queue.cancel = never  # type: ignore[method-assign]
+    told: list[str] = []
+    jobs = jobs_of(queue, tmp_path, told=told)
+    jobs.open(1)
+    jobs.close()
+    assert told[-1] == ("Slurm jobs may be left (scancel failed); cancel them by: scancel --name=a")
