@@ -37,6 +37,7 @@ ROOMS = (
     "earlier_studies",
     "points",
     "settings",
+    "shape",
     "suggesting",
     "collecting",
     "loop",

@@ -28,6 +28,8 @@ from .errors import ModelFileError, UsageError
 ENTRY_POINTS = (
     "build_model(hp), a keras_tuner.HyperModel subclass or instance, or objective(hp, trial)"
 )
+OF_EACH_TRIAL = "of each trial"
+"""Stands for a RESOURCES that is a function of the hyperparameters."""
 CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES")
 
 

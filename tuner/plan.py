@@ -25,7 +25,8 @@ from .objectives import aims_of, resolve_aims
 from .pruners import make_pruner
 from .samplers import AUTO
 from .samplers.auto import choose
-from .settings import LocalShape, StudySettings, pruner_settings, resolve_epochs
+from .settings import StudySettings, pruner_settings, resolve_epochs
+from .shape import LocalShape
 from .study_directory import StudyDirectory
 from .study_files import StudyFiles
 from .suggesting import sampler_maker

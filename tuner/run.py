@@ -28,7 +28,7 @@ from .reporting.progress import Progress, RunHeader
 from .settings import StudySettings
 from .study_directory import StudyDirectory, storage_errors, storage_full, study_exists
 from .study_files import StudyFiles
-from .suggesting import ask_ahead, sampler_maker
+from .suggesting import ask_ahead, sampler_maker, sized
 from .worker.orders import StudyBrief
 from .worker.sight import Sight, prepare
 from .workforce import ENDLESS, Cluster, Workforce
@@ -255,10 +255,11 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         worked_seconds=engine.active_seconds,
     )
 
+    make_sampler = sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies)
     loop = StudyLoop(
         engine=engine,
         recorder=home.ledger,
-        make_sampler=sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies),
+        make_sampler=sized(make_sampler, workers.sizes) if workers.are_sized else make_sampler,
         space=plan.space,
         executor=executor,
         clock=clock,

@@ -12,15 +12,17 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from .core.aims import Aims
 from .core.clock import Clock
 from .core.earlier import EarlierStudy
 from .core.messages import Event, Suggested
+from .core.resources import Resources
 from .core.sampler import Sampler
 from .core.space import SearchSpace
-from .core.trial import Suggestion, Trial
+from .core.trial import Params, Suggestion, Trial
 from .errors import HptuneError, StudyError
 from .samplers import SamplerOptions, make_sampler
 from .settings import StudySettings
@@ -52,6 +54,36 @@ def sampler_maker(
         return make_sampler(settings.search, options)
 
     return make
+
+
+Sizes = Callable[[SearchSpace, Sequence[Params]], Sequence[Resources]]
+"""What configurations ask for."""
+
+
+def sized(
+    make_sampler: Callable[[SearchSpace], Sampler], sizes: Sizes
+) -> Callable[[SearchSpace], Sampler]:
+    """What makes the same samplers, whose suggestions say what they ask for."""
+    return lambda space: _SizedSampler(make_sampler(space), lambda asked: sizes(space, asked))
+
+
+class _SizedSampler(Sampler):
+    def __init__(
+        self, sampler: Sampler, sizes: Callable[[Sequence[Params]], Sequence[Resources]]
+    ) -> None:
+        self._sampler = sampler
+        self._sizes = sizes
+
+    def tell(self, trial: Trial) -> None:
+        self._sampler.tell(trial)
+
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        found = self._sampler.ask(numbers)
+        sizes = self._sizes([suggestion.params for suggestion in found]) if found else ()
+        return [
+            replace(suggestion, resources=size)
+            for suggestion, size in zip(found, sizes, strict=True)
+        ]
 
 
 def ask_ahead(settings: StudySettings) -> float:

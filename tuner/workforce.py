@@ -5,21 +5,29 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from .core.clock import SystemClock
+from .core.completion import completed
 from .core.picture import StudyPicture
 from .core.resources import Capacity, Resources
+from .core.space import SearchSpace
+from .core.trial import Params
 from .errors import StudyError, UsageError
 from .executors.base import Executor
-from .model_file import Found
-from .settings import LocalShape, StudySettings, resolve_shape, worker_cores
+from .model_file import OF_EACH_TRIAL, Found
+from .settings import StudySettings
+from .shape import LocalShape, resolve_shape, trial_resources, worker_cores
 from .worker import devices
 from .worker.addresses import address_of
-from .worker.orders import ProbeOrder
+from .worker.orders import ProbeOrder, SizeOrder
 from .worker.sight import Sight
 from .worker.warm_parent import WarmParent
+
+_ANYTHING = Capacity(cpus=tuple(range(1_000_000)))
+"""Workers may be larger than this machine; a trial that fits none of them waits."""
 
 
 class Cluster(Protocol):
@@ -129,6 +137,7 @@ class Workforce:
         self._machine = devices.capacity()
         # What can be seen to be wrong is said before seconds are spent on reading the model.
         self.shape({})
+        self._are_sized = False
         self._stack = contextlib.ExitStack()
         self._executor: Executor | None = None
 
@@ -167,7 +176,46 @@ class Workforce:
         order = ProbeOrder(
             settings.source, settings.working_directory, stage_bytes=settings.stage_bytes
         )
-        return self._warm.probe(order)
+        found = self._warm.probe(order)
+        if found.constants.get("RESOURCES") != OF_EACH_TRIAL:
+            return found
+        if self._settings.executor == "joblib":
+            raise UsageError(
+                "RESOURCES is a function, but the seats of --executor joblib are all of one size; "
+                "give tuner.Resources(…), or leave the executor out"
+            )
+        # What the defaults ask for is what the study's trials are taken to ask for.
+        space = SearchSpace.from_json(found.space)
+        self._are_sized = True
+        usual = self._said(space, [completed(space, {})])[0]
+        return replace(found, constants={**found.constants, "RESOURCES": usual})
+
+    @property
+    def are_sized(self) -> bool:
+        """Whether the user's code says of each configuration what it asks for."""
+        return self._are_sized
+
+    def sizes(self, space: SearchSpace, configurations: Sequence[Params]) -> list[Resources]:
+        """What these configurations ask for; may be called from any thread.
+
+        Raises:
+            UsageError: The user's RESOURCES failed, or asks for more than this machine has.
+        """
+        sizes = []
+        for params, said in zip(configurations, self._said(space, configurations), strict=True):
+            try:
+                sizes.append(self._size(said))
+            except UsageError as error:
+                values = ", ".join(f"{name}={value!r}" for name, value in params.items())
+                raise UsageError(f"RESOURCES(hp) with {values}: {error.message}") from error
+        return sizes
+
+    def _said(
+        self, space: SearchSpace, configurations: Sequence[Params]
+    ) -> Sequence[Mapping[str, Any]]:
+        source, directory = self._settings.source, self._settings.working_directory
+        order = SizeOrder(source, directory, tuple(space.to_json()), tuple(configurations))
+        return self._warm.sizes(order)
 
     @property
     def is_local(self) -> bool:
@@ -182,9 +230,12 @@ class Workforce:
         """
         if self.is_local:
             return resolve_shape(self._settings, constants, self._machine)
-        # The workers may be larger than this machine; a trial that fits none of them waits.
-        anything = Capacity(cpus=tuple(range(1_000_000)))
-        return resolve_shape(self._settings, constants, anything, is_certain=False)
+        return resolve_shape(self._settings, constants, _ANYTHING, is_certain=False)
+
+    def _size(self, said: Mapping[str, Any]) -> Resources:
+        if self.is_local:
+            return trial_resources(self._settings, said, self._machine)
+        return trial_resources(self._settings, said, _ANYTHING, is_certain=False)
 
     def at_once(self, shape: LocalShape) -> int:
         """How many trials run at once, as far as is known now; 0 where there is no worker yet."""

@@ -15,7 +15,8 @@ from tuner.core.trial import Direction, Goal
 from tuner.errors import ModelFileError, UsageError
 from tuner.model_file import Found, check_path
 from tuner.objectives import resolve_aims
-from tuner.settings import StudySettings, resolve_epochs, resolve_shape
+from tuner.settings import StudySettings, resolve_epochs
+from tuner.shape import resolve_shape
 from tuner.worker.orders import ProbeOrder
 from tuner.worker.warm_parent import WarmParent
 

@@ -109,6 +109,23 @@ class ProbeOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeOrder:
+    """Tell what each configuration asks for, by the RESOURCES of the user's code.
+
+    Attributes:
+        source: Where the user's code is.
+        working_directory: The user's relative paths start here.
+        space: The search space in its JSON form.
+        configurations: The values of the hyperparameters.
+    """
+
+    source: ObjectiveSource
+    working_directory: str
+    space: tuple[Mapping[str, object], ...]
+    configurations: tuple[Params, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NotFound:
     """Why the user's code could not be used; `usage` is false where the machine is to blame."""
 

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,11 +23,11 @@ from typing import Any, NoReturn
 
 from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed
 from ..core.resources import Resources
-from ..core.trial import Cause, Ending, ParamValue
+from ..core.trial import Cause, Ending, Params, ParamValue
 from ..errors import HptuneError, ModelFileError
-from ..model_file import Found, UserCode, load, user_traceback, without_colours
+from ..model_file import OF_EACH_TRIAL, Found, UserCode, load, user_traceback, without_colours
 from . import devices, isolation, symptoms, usage
-from .orders import AttemptOrder, NotFound, ProbeOrder
+from .orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
 
 _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
@@ -36,13 +36,15 @@ DUMP_STACKS = signal.SIGRTMIN + 7
 """Whoever gets this signal writes the stacks of all its threads into its log, and goes on."""
 
 
-def main(order: AttemptOrder | ProbeOrder, channel: Connection[Any, Any]) -> NoReturn:
+def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Connection[Any, Any]) -> NoReturn:
     """Carry out the order, tell the result through the channel, and end the process."""
     status = 1
     try:
         _leave_the_parent()
         if isinstance(order, ProbeOrder):
             _probe(order, channel)
+        elif isinstance(order, SizeOrder):
+            _size(order, channel)
         else:
             _attempt(order, channel)
         status = 0
@@ -188,7 +190,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
     )
     isolation.cap_gpu_memory(order.placement)
     seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
-    hp = _hyperparameters(order)
+    hp = _hyperparameters(order.space, order.params)
     declared = len(hp.space)
     try:
         if code.objective is not None:
@@ -219,7 +221,7 @@ def _plain_value(value: object) -> ParamValue:
     return str(value)
 
 
-def _hyperparameters(order: AttemptOrder) -> Any:
+def _hyperparameters(space: Sequence[Mapping[str, object]], params: Params) -> Any:
     from ..training.hyperparameters import import_keras_tuner
 
     own: Any = import_keras_tuner().HyperParameters
@@ -232,7 +234,7 @@ def _hyperparameters(order: AttemptOrder) -> Any:
                 self.values.setdefault(parameter.name, parameter.default)
             return super()._retrieve(parameter)
 
-    config = {"space": list(order.space), "values": dict(order.params)}
+    config = {"space": list(space), "values": dict(params)}
     return HyperParameters.from_config(config)
 
 
@@ -295,15 +297,10 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
 def _plain_constants(code: UserCode) -> dict[str, object]:
     constants = dict(code.constants)
     resources = constants.pop("RESOURCES", None)
-    if isinstance(resources, Resources):
-        constants["RESOURCES"] = asdict(resources)
-    elif isinstance(resources, Mapping):
-        constants["RESOURCES"] = dict(resources)
+    if callable(resources):
+        constants["RESOURCES"] = OF_EACH_TRIAL
     elif resources is not None:
-        raise ModelFileError(
-            f"RESOURCES is {resources!r}; allowed is tuner.Resources(cpus=…, gpus=…, "
-            "memory_bytes=…) or a dict of the same"
-        )
+        constants["RESOURCES"] = _plain_resources(resources, "RESOURCES is")
     allowed = {
         "OBJECTIVE": (str, "the name of a metric, or a list of them"),
         "CONSTRAINTS": (str, "a text such as 'params<2e6', or a list of them"),
@@ -322,3 +319,33 @@ def _plain_constants(code: UserCode) -> dict[str, object]:
         if name in constants and (not isinstance(value, kind) or isinstance(value, bool)):
             raise ModelFileError(f"{name} is {value!r}; allowed is {words}")
     return constants
+
+
+def _plain_resources(resources: object, said: str) -> dict[str, Any]:
+    if isinstance(resources, Resources):
+        return asdict(resources)
+    if isinstance(resources, Mapping):
+        return dict(resources)
+    raise ModelFileError(
+        f"{said} {resources!r}; allowed is tuner.Resources(cpus=…, gpus=…, memory_bytes=…), a dict "
+        "of the same, or a function that takes hp and returns one of them"
+    )
+
+
+def _size(order: SizeOrder, channel: Connection[Any, Any]) -> None:
+    """Answer with one mapping for each configuration, or with why there is none."""
+    _settle(order.working_directory)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    isolation.limit_threads(1)
+    params: Params = {}
+    try:
+        resources = load(order.source).constants["RESOURCES"]
+        sizes = []
+        for params in order.configurations:
+            found = resources(_hyperparameters(order.space, params))
+            sizes.append(_plain_resources(found, "RESOURCES(hp) returned"))
+        channel.send(sizes)
+    except BaseException as error:  # the boundary of the user's code
+        values = ", ".join(f"{name}={value!r}" for name, value in params.items())
+        message = f"RESOURCES(hp) failed with {values}: {_one_line(error)}"
+        channel.send(NotFound(message, user_traceback(error)))

@@ -20,11 +20,13 @@ from typing import IO, Any
 
 from ..errors import ModelFileError, StudyError
 from ..model_file import Found, ObjectiveSource, SourceKind
-from .orders import AttemptOrder, NotFound, ProbeOrder
+from .orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
 
 READY = b"ready\n"
 MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
+_SIZE_SECONDS = 60.0
+"""So long the user's RESOURCES may think about some configurations."""
 _OWNER = "owner"
 _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
@@ -125,6 +127,33 @@ class WarmParent:
             return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
         return found
 
+    def sizes(self, order: SizeOrder) -> list[dict[str, Any]]:
+        """What the user's RESOURCES says of some configurations, in a child.
+
+        May be called from any thread.
+
+        Raises:
+            ModelFileError: It raised, returned something else, or took too long.
+        """
+        path = order.source.path
+        try:
+            with contextlib.closing(Client(self.address)) as client:
+                channel = client.fork("sizes", order)
+                with contextlib.closing(channel):
+                    if not channel.poll(_SIZE_SECONDS):
+                        raise ModelFileError(
+                            f"{path}: RESOURCES(hp) took longer than {_SIZE_SECONDS:g} seconds; "
+                            "let it only look at the hyperparameters"
+                        )
+                    answer: NotFound | list[dict[str, Any]] = channel.recv()
+        except (OSError, EOFError) as error:
+            raise StudyError(
+                "The process that calls RESOURCES(hp) ended without an answer.", _tail(self._log)
+            ) from error
+        if isinstance(answer, NotFound):
+            raise ModelFileError(f"{path}: {answer.message}", answer.detail)
+        return answer
+
     def close(self) -> None:
         """End the process, and all its children with it."""
         self._close_pipes()
@@ -162,7 +191,9 @@ class Client:
             raise
         self.connection: Connection[Any, Any] = Connection(connected.detach())
 
-    def fork(self, key: object, order: AttemptOrder | ProbeOrder) -> Connection[Any, Any]:
+    def fork(
+        self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder
+    ) -> Connection[Any, Any]:
         """Ask for a child; its end is told on `connection` as (key, exit status).
 
         Returns:
