@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,12 @@ class Order:
     directory: Path
     module: str
     max_jobs: int
+
+    @property
+    def most_jobs(self) -> int:
+        """How many jobs there can be at once, by what is asked for and by what the shapes say."""
+        limits = [shape.max_jobs for shape in self.config.shapes]
+        return min(self.max_jobs, sum(self.max_jobs if each is None else each for each in limits))
 
     @property
     def scheduler_file(self) -> Path:
@@ -127,7 +132,7 @@ class SlurmCluster:
                 n_workers=0,
                 host=None if interface else "tcp://0.0.0.0",
                 interface=interface,
-                dashboard_address=":0",
+                dashboard_address="127.0.0.1:0",
                 silence_logs=50,
             )
         except (OSError, RuntimeError, ValueError) as error:
@@ -138,13 +143,12 @@ class SlurmCluster:
         """The scheduler's address."""
         return str(self._dask.scheduler.address)
 
-    def start(self, need: Need, trials: int, *, min_workers: int = 0) -> None:
-        """Take back jobs that are there, submit others, and wait for as many workers as asked.
+    def start(self, need: Need, trials: int) -> None:
+        """Take back jobs that are there, and submit others; returns before they have started.
 
         Args:
             need: What one trial holds.
             trials: How many trials could run now.
-            min_workers: How many workers to wait for.
 
         Raises:
             JobQueueError: Slurm refuses the jobs, or they are of no use; none is left.
@@ -152,11 +156,14 @@ class SlurmCluster:
         self._order.directory.mkdir(parents=True, exist_ok=True)
         kinds = job_kinds(self._order, need)
         self._write_address()
-        self._jobs = Jobs(kinds, max_jobs=self._order.max_jobs, tell=self._tell)
+        self._jobs = Jobs(
+            kinds, max_jobs=self._order.max_jobs, tell=self._tell, prefix=f"{self._order.name}-"
+        )
         self._jobs.open(trials)
-        while sum(job_of(each.name) is not None for each in self._dask_workers()) < min_workers:
-            self.scale_to(trials, {})
-            time.sleep(0.2)
+
+    def most_workers(self) -> int:
+        """How many workers there can be for what is wanted now, shapes given up left out."""
+        return 0 if self._jobs is None else self._jobs.most()
 
     def scale_to(self, trials: int, workers: Mapping[str, str]) -> None:
         """See that so many trials can run at once; returns at once.
@@ -180,12 +187,16 @@ class SlurmCluster:
                 refused[job] = why
         self._jobs.want(trials, useful, refused)
 
-    def close(self) -> None:
-        """Cancel the jobs and end the scheduler; may be repeated."""
+    def dismiss(self) -> None:
+        """Cancel the jobs; may be repeated."""
         jobs, self._jobs = self._jobs, None
         if jobs is not None:
             jobs.close()
             self._order.scheduler_file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Cancel the jobs and end the scheduler; may be repeated."""
+        self.dismiss()
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._dask.close(timeout=20)
 

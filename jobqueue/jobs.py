@@ -72,6 +72,8 @@ class Jobs:
         max_jobs: How many jobs there may be at once.
         tell: Takes a line for the user now and then; called from the thread.
         slurm: Asks Slurm.
+        prefix: The beginning of the names of the study's jobs, also of kinds that there are no
+            more: such jobs are cancelled. Empty to leave them alone.
     """
 
     def __init__(
@@ -81,11 +83,13 @@ class Jobs:
         max_jobs: int,
         tell: Callable[[str], None],
         slurm: Slurm | None = None,
+        prefix: str = "",
     ) -> None:
         self._kinds = {kind.job_name: kind for kind in kinds}
         self._max_jobs = max_jobs
         self._tell = tell
         self._slurm = slurm or Slurm()
+        self._prefix = prefix
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._closing = False
@@ -109,6 +113,7 @@ class Jobs:
         for kind in self._kinds.values():
             kind.log_directory.mkdir(parents=True, exist_ok=True)
         try:
+            self._cancel_old_kinds()
             self._step(is_first=True)
         except BaseException:
             # Ctrl-C as well: sbatch may have submitted although we never read the ids.
@@ -153,6 +158,17 @@ class Jobs:
                 for known in self._known.values()
                 if known.job.state is not JobState.OVER and not known.is_cancelled
             )
+
+    def most(self) -> int:
+        """How many jobs there could be now for what is wanted."""
+        with self._lock:
+            wanted = self._wanted
+            kinds = [
+                Kind(name, kind.worker.trials, kind.shape.max_jobs)
+                for name, kind in self._kinds.items()
+                if not self._standings[name].is_given_up
+            ]
+        return sum(plan(wanted, [], kinds, max_jobs=self._max_jobs).submit.values())
 
     def words(self) -> str:
         """How the jobs stand, in a line."""
@@ -231,6 +247,20 @@ class Jobs:
             self._say(words)
         self._give_up_if_useless()
         self._say(self.words())
+
+    def _cancel_old_kinds(self) -> None:
+        if not self._prefix:
+            return
+        old = [
+            job
+            for job in self._slurm.jobs(None)
+            if job.name.startswith(self._prefix)
+            and job.name not in self._kinds
+            and job.state in _ALIVE
+        ]
+        if old:
+            self._slurm.cancel([job.id for job in old])
+            self._say(f"cancelled {counted(len(old), 'job')} of shapes that are no longer used")
 
     def _take_note(self, shown: Sequence[Job], *, is_first: bool) -> list[KnownJob]:
         """See what has become of the jobs; returns those that have ended since."""

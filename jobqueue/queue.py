@@ -109,8 +109,8 @@ class Slurm:
         """
         return parse_sinfo(self._ask("sinfo", "--noheader", "--exact", "-o", SINFO_FORMAT))
 
-    def jobs(self, names: Iterable[str]) -> tuple[Job, ...]:
-        """The user's jobs of these names, also those that ended a moment ago.
+    def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
+        """The user's jobs of these names, also those that ended a moment ago; None for all names.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer; nothing is known of the jobs.
@@ -121,7 +121,7 @@ class Slurm:
                 "--noheader",
                 "--array",
                 "--states=all",
-                f"--name={','.join(names)}",
+                *([] if names is None else [f"--name={','.join(names)}"]),
                 f"--user={os.getuid()}",
                 f"--format={SQUEUE_FORMAT}",
             )

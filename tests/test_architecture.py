@@ -39,6 +39,7 @@ ROOMS = (
     "settings",
     "shape",
     "suggesting",
+    "muster",
     "collecting",
     "loop",
     "interrupts",

@@ -243,7 +243,6 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
     settings, clock, directory = plan.settings, workers.clock, home.directory
     budget = settings.budget_trials
     over = sum(trial.state.is_final for trial in engine.trials)
-    workers.recruit(plan.shape, ENDLESS if budget is None else max(0, budget - over))
     executor = workers.executor(plan.shape, _sight(settings, home, workers))
     files = StudyFiles(directory, plan.aims, keep_checkpoints=settings.keep_checkpoints > 0)
     files.sweep(_over(engine), engine.able_to_go_on)
@@ -267,15 +266,18 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         files=files,
         observer=_Onlookers(watch.progress, workers),
         requests=requests,
+        least_workers=workers.least_workers,
     )
 
     def leave() -> None:
         watch.progress.stop()
         watch.leave_at_once()
 
-    watch.progress.start(_header(plan, directory, workers, executor))
     try:
         with requests.from_signals(wake=executor.wake, leave_at_once=leave):
+            # Ctrl-C lets go in good order from the first job on.
+            workers.recruit(plan.shape, ENDLESS if budget is None else max(0, budget - over))
+            watch.progress.start(_header(plan, directory, workers, executor))
             finish = loop.run(
                 StudyOpened(
                     at=clock.now(),

@@ -35,7 +35,8 @@ class SlurmWorkers:
         min_workers: How many workers to wait for before the first trial.
 
     Raises:
-        UsageError: The slurm.toml is wrong, or Slurm would refuse such a job (in its words).
+        UsageError: There can never be `min_workers`; the slurm.toml is wrong, or Slurm would
+            refuse such a job (in its words).
     """
 
     def __init__(
@@ -49,6 +50,11 @@ class SlurmWorkers:
         from jobqueue.cluster import SlurmCluster
 
         self._order = _order(config, study, max_jobs)
+        if min_workers > self._order.most_jobs:
+            raise UsageError(
+                f"--min-workers is {min_workers}, but there are {self._order.most_jobs} workers at "
+                "most, one in each job; raise max_jobs, or wait for fewer"
+            )
         self._min_workers = min_workers
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         with _as_ours():
@@ -72,7 +78,7 @@ class SlurmWorkers:
             UsageError: Slurm refuses them, in its own words; none is left.
         """
         with _as_ours():
-            self._cluster.start(_need(resources), trials, min_workers=self._min_workers)
+            self._cluster.start(_need(resources), trials)
 
     def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
         """See that so many trials can run at once, as far as that is possible; returns at once.
@@ -95,8 +101,16 @@ class SlurmWorkers:
                 lines.append(self._lines.get_nowait())
         return lines
 
-    def close(self) -> None:
+    def least_workers(self) -> int:
+        """How many workers to wait for: no more than there is work for."""
+        return min(self._min_workers, self._cluster.most_workers())
+
+    def dismiss(self) -> None:
         """Cancel the jobs; may be repeated."""
+        self._cluster.dismiss()
+
+    def close(self) -> None:
+        """Cancel the jobs and end the scheduler; may be repeated."""
         self._cluster.close()
 
 

@@ -65,6 +65,12 @@ class Cluster(Protocol):
             StudyError: No worker can be had any more.
         """
 
+    def least_workers(self) -> int:
+        """How many workers there must be for the first trial, as things stand."""
+
+    def dismiss(self) -> None:
+        """Let go the workers that it found, before anything that may take long or hang."""
+
     def close(self) -> None:
         """End what it started; may be repeated."""
 
@@ -103,6 +109,13 @@ class Meeting:
         """Workers come and go as they like."""
         del trials, workers
         return ()
+
+    def least_workers(self) -> int:
+        """The first one will do."""
+        return 0
+
+    def dismiss(self) -> None:
+        """They are not ours."""
 
     def close(self) -> None:
         """Nothing was started."""
@@ -164,7 +177,11 @@ class Workforce:
 
     def close(self) -> None:
         """End it all; may be repeated."""
-        self._stack.close()
+        try:
+            if self._cluster is not None:
+                self._cluster.dismiss()
+        finally:
+            self._stack.close()
 
     def read_objective(self) -> Found:
         """Run the user's code in a child, and find what it declares.
@@ -268,6 +285,10 @@ class Workforce:
         """
         if self._cluster is not None:
             self._cluster.start(shape.resources, trials)
+
+    def least_workers(self) -> int:
+        """How many workers there must be for the first trial, as things stand."""
+        return 0 if self._cluster is None else self._cluster.least_workers()
 
     def follow(self, picture: StudyPicture) -> Sequence[str]:
         """Find or let go workers as a study needs them; returns what the user should know of it.

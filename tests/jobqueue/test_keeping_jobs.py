@@ -245,6 +245,37 @@ def test_a_thread_that_breaks_ends_the_study_aloud(queue: Queue, tmp_path: Path)
         drive(jobs_of(queue, tmp_path), queue)
 
 
+def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
+    queue: Queue, tmp_path: Path
+) -> None:
+    for name in ("study-old", "study-a", "other-old"):
+        queue.submit(name, 1)
+    told: list[str] = []
+    (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
+    kind = _kind(shape, "study-a", tmp_path)
+    jobs = Jobs([kind], max_jobs=1, tell=told.append, slurm=queue, prefix="study-")
+    jobs.open(1)
+    alive = {queue.there[identity].name for identity in queue.alive}
+    jobs.close()
+    assert alive == {"study-a", "other-old"}
+    assert told[:2] == [
+        "cancelled 1 job of shapes that are no longer used",
+        "took back 1 job that an earlier run left",
+    ]
+
+
+def test_no_more_jobs_are_to_be_expected_than_there_is_work_for(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.fate["a"] = running
+    jobs = jobs_of(queue, tmp_path, max_jobs=4)
+    found = []
+    for wanted in (2, 9, 0):
+        jobs.want(wanted, {})
+        found.append(jobs.most())
+    assert found == [2, 4, 0]
+
+
 def test_ctrl_c_during_a_submission_leaves_no_job(queue: Queue, tmp_path: Path) -> None:
     submit = queue.submit
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import LocalCluster
 
+from tuner.core.resources import Resources
 from tuner.errors import StudyError, UsageError
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.settings import StudySettings
@@ -63,3 +66,51 @@ def test_two_answers_to_one_question_are_refused(said: dict[str, Any], words: st
 def test_a_client_and_an_address_are_refused() -> None:
     with pytest.raises(UsageError, match="both client and connect"):
         Workforce(settings(connect=ADDRESS), client=object())
+
+
+class Found:
+    """Workers that somebody found, which remembers who was still connected when they were let go.
+
+    Args:
+        dask: The scheduler, a `LocalCluster`.
+    """
+
+    def __init__(self, dask: Any) -> None:
+        self._dask = dask
+        self.connected: list[tuple[str, int]] = []
+
+    @property
+    def address(self) -> str:
+        return str(self._dask.scheduler_address)
+
+    def describe(self) -> str:
+        return "here and there"
+
+    def start(self, resources: Resources, trials: int) -> None:
+        """Nobody is needed."""
+
+    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
+        del trials, workers
+        return ()
+
+    def least_workers(self) -> int:
+        return 0
+
+    def dismiss(self) -> None:
+        self._note("dismiss")
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, word: str) -> None:
+        clients = self._dask.scheduler.clients
+        self.connected.append((word, sum("hptune" in name for name in clients)))
+
+
+def test_workers_are_let_go_before_anything_that_may_hang() -> None:
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as dask:
+        found = Found(dask)
+        with Workforce(settings(), cluster=found) as workers:
+            workers.executor(workers.shape({}), None)
+    assert found.connected[0] == ("dismiss", 1)
+    assert found.connected[-1] == ("close", 0)
