@@ -83,6 +83,10 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "metric.val_loss": "nan",
             "attempts": "1",
             "seconds": "22.5",
+            "core_hours": str(45.0 / 3600),
+            "gpu_hours": "0.0",
+            "wait_seconds": "0.0",
+            "idle_core_hours": "0.0",
             "reason": "",
         },
         {
@@ -98,6 +102,10 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "metric.val_loss": "",
             "attempts": "1",
             "seconds": "",
+            "core_hours": "0.0",
+            "gpu_hours": "0.0",
+            "wait_seconds": "0.0",
+            "idle_core_hours": "0.0",
             "reason": NASTY,
         },
     ]
@@ -113,7 +121,10 @@ def test_the_order_of_the_trials_given_does_not_matter() -> None:
 def test_an_empty_study_has_a_heading() -> None:
     stream = io.StringIO()
     export_csv(view([], []), stream)
-    assert stream.getvalue().strip() == "number,state,value,step,attempts,seconds,reason"
+    assert stream.getvalue().strip() == (
+        "number,state,value,step,attempts,seconds,"
+        "core_hours,gpu_hours,wait_seconds,idle_core_hours,reason"
+    )
     assert as_json([], [], [])["trials"] == []
 
 

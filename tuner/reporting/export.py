@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TextIO
 
 from ..core.trial import Attempt, Trial
+from . import books
 from .best import aims_json, finite, params_json
 from .view import StudyView
 
@@ -48,7 +49,8 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
     """Write one row for each trial, as RFC 4180 describes CSV.
 
     The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
-    trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`) and reason.
+    trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`), what the trial
+    cost (see `books.Books`; attempts that still run do not count) and reason.
     What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
     is None reads `None`. Before reason come, where the study has such things: front (whether the
     trial is on the Pareto front), violation (of the constraints), confirms (the trial that it
@@ -76,7 +78,7 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
             *("number", "state", "value", "step"),
             *(f"param.{name}" for name in params),
             *(f"metric.{name}" for name in metrics),
-            *("attempts", "seconds", *special, "reason"),
+            *("attempts", "seconds", *books.NAMES, *special, "reason"),
         ]
     )
     for trial in trials:
@@ -87,6 +89,7 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
                 *(trial.metrics.get(name) for name in metrics),
                 trial.attempts,
                 seconds_run(of_trial.get(trial.number, [])),
+                *books.books(of_trial.get(trial.number, [])).to_json().values(),
                 *(tell(trial) for tell in special.values()),
                 trial.reason,
             ]
@@ -126,6 +129,7 @@ def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -
                 "reason": trial.reason,
                 "detail": trial.detail,
                 "seconds": seconds_run(attempts_of.get(trial.number, [])),
+                **books.books(attempts_of.get(trial.number, [])).to_json(),
                 "attempts": [_attempt(attempt) for attempt in attempts_of.get(trial.number, [])],
                 "reports": _reports(reports_of.get(trial.number, [])),
             }
@@ -159,6 +163,7 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "placed_at": attempt.placed_at,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
+        **books.books([attempt]).to_json(),
     }
 
 

@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.device_hours import Device, hours_of
 from ..core.messages import Finish, Verdict
 from ..core.trial import Attempt, Trial, TrialState
 from . import text
 from .best import aims_json, best_words, finite, model_lines, trial_json
+from .books import Books, books
 from .view import StudyView
 
 _FAILURES_TOLD = 5
@@ -83,13 +83,21 @@ def status_text(view: StudyView, *, now: float) -> str:
 
 def _held(view: StudyView, now: float) -> list[str]:
     """How long devices were held, in words."""
-    hours = {each: hours_of(view.attempts, each, now=now) for each in Device}
-    words = [
-        f"{held:.3g} {'GPU' if each is Device.GPU else 'core'} hours"
-        for each, held in hours.items()
-        if held
-    ]
+    cost = _cost(view, now)
+    words = []
+    if cost.core_hours:
+        idle = f" ({cost.idle_core_hours / cost.core_hours:.0%} idle)"
+        words.append(f"{cost.core_hours:.3g} core hours{idle if cost.idle_core_hours else ''}")
+    if cost.gpu_hours:
+        words.append(f"{cost.gpu_hours:.3g} GPU hours")
+    if words and cost.wait_seconds >= 1.0:
+        words.append(f"after {text.duration(cost.wait_seconds)} of waiting at workers")
     return [", ".join(words)] if words else []
+
+
+def _cost(view: StudyView, now: float) -> Books:
+    # Without a master nobody knows until when the last attempts ran.
+    return books(view.attempts, now=None if view.master is None else now)
 
 
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
@@ -116,7 +124,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
         "best": None if view.best is None else trial_json(view, view.best),
         **({"front": [t.number for t in view.front]} if len(view.aims.goals) > 1 else {}),
-        **{f"{each}_hours": hours_of(view.attempts, each, now=now) for each in Device},
+        **_cost(view, now).to_json(),
         "running": [_attempt_json(view, attempt, now) for attempt in running],
         "failures": [
             {"reason": group.reason, "trials": list(group.trials)}
