@@ -15,8 +15,6 @@ from jobqueue.config import read_config
 EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("name", ["master.sbatch", "allocation.sbatch"])
 def test_one_script_starts_a_study_and_leaves_nothing(

@@ -31,8 +31,6 @@ def client() -> Iterator[Any]:
         yield client
 
 
-pytestmark = pytest.mark.slow
-
 Make = Callable[..., Jobs]
 
 

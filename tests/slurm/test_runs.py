@@ -11,8 +11,6 @@ import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, Started, rows, trials, wait_for
 
-pytestmark = pytest.mark.slow
-
 WALLTIME = 'walltime = "00:10:00"\ninterface = "lo"\n'
 
 GPUS = WALLTIME + 'partition = "gpu"\n'
@@ -168,6 +166,7 @@ def test_a_full_partition_is_waited_for_and_the_reason_is_told(
     assert "Slurm: 1 job running on c1" in told
 
 
+@pytest.mark.slow  # three to five minutes, and a cancelled job's trials go on in the same way
 @pytest.mark.timeout(600)
 def test_a_trial_longer_than_the_walltime_ends_in_another_job(
     hptune: Hptune, slurm: PrivateSlurm

@@ -50,7 +50,7 @@ def init(output: Path, account: str | None) -> None:
 @slurm.command()
 @click.argument("config", type=click.Path(path_type=Path), metavar="SLURM_TOML")
 @click.option("--cpus-per-trial", type=click.IntRange(min=1), default=1, metavar="N")
-@click.option("--gpus-per-trial", type=click.IntRange(min=0), metavar="N")
+@click.option("--gpus-per-trial", type=float, metavar="N", help="Or a part of one, such as 0.5.")
 @click.option("--memory-per-trial", "memory_per_trial_bytes", type=Size(), default=0)
 @click.option(
     "--study",
@@ -64,12 +64,15 @@ def script(
     study: Path,
     *,
     cpus_per_trial: int,
-    gpus_per_trial: int | None,
+    gpus_per_trial: float | None,
     memory_per_trial_bytes: int,
 ) -> None:
     """Print the job scripts that SLURM_TOML leads to; nothing is submitted."""
     from ..core.resources import Resources
     from ..slurm import script_texts
 
-    resources = Resources(cpus_per_trial, gpus_per_trial, memory_per_trial_bytes)
+    try:
+        resources = Resources(cpus_per_trial, gpus_per_trial, memory_per_trial_bytes)
+    except ValueError as error:
+        raise UsageError(f"--gpus-per-trial: {error}") from error
     echo("\n".join(script_texts(config, study, resources)))
