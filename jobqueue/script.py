@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,8 @@ def job_script(
         job_name: The name of all such jobs.
         logs: Where their output goes, unless the shape says otherwise.
     """
-    # Loads Dask, so not at the top.
-    from dask_jobqueue.slurm import SLURMJob
-
     logs = Path(shape.log_directory or logs)
-    job: Any = SLURMJob(
+    job: Any = _job_class()(
         scheduler=command.address,
         name=WORKER_NAME,
         job_name=job_name,
@@ -90,6 +88,30 @@ def job_script(
     )
     script: str = job.job_script()
     return script
+
+
+def _job_class() -> Any:
+    """dask-jobqueue's description of a Slurm job; loads Dask, so not at the top."""
+    before = signal.getsignal(signal.SIGINT)
+    from dask_jobqueue.slurm import SLURMJob
+
+    # Its import has Ctrl-C end the process at once, with nothing cleaned up and exit status 0.
+    if signal.getsignal(signal.SIGINT) is not before:
+        signal.signal(signal.SIGINT, before)
+    return SLURMJob
+
+
+def with_command(script: str, shape: Shape, worker: WorkerShape, command: str) -> str:
+    """The script of the same job, but with other work for its Python.
+
+    Args:
+        script: What `job_script` made of this shape and worker.
+        shape: What is particular to this kind of job.
+        worker: What the job asks for.
+        command: What follows `python` there, as the shell takes it.
+    """
+    before = script.rpartition("\nexec ")[0]
+    return f"{before}\nexec {_python(shape, worker)} {command}\n"
 
 
 def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:

@@ -94,6 +94,7 @@ JOBQUEUE_ROOMS = (
     "plan",
     "fates",
     "jobs",
+    "once",
     "cluster",
     "starter",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,20 @@ def test_squeue_is_understood() -> None:
     assert (jobs["5_1"].reason, jobs["5_1"].node, jobs["5_1"].ends_at) == ("", "n1", 1795275307.0)
     assert jobs["6_0"].word == "TIMEOUT"
     assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0"]
+
+
+def test_ctrl_c_means_what_it_meant_before() -> None:
+    script = """
+import signal
+from pathlib import Path
+from jobqueue import script, sizing, config
+shape = config.Shape(name="a", partition="b", walltime="1")
+worker = sizing.WorkerShape(1, 0, 0, 1)
+command = script.WorkerCommand(address="tcp://a:1")
+script.job_script(shape, worker, command, job_name="c", logs=Path("/d"))
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""
+    done = subprocess.run(
+        ["env", "--default-signal=INT", sys.executable, "-c", script], check=False
+    )
+    assert done.returncode == 0

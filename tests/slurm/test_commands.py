@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from private_slurm import PrivateSlurm
+from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
 
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
@@ -76,3 +78,42 @@ def test_without_slurm_it_is_said_where_to_go(hptune: Hptune) -> None:
     ended = hptune("run", "model.py", "--slurm", "slurm.toml", PATH="/nowhere")
     assert ended.code == 2, ended.err
     assert "sinfo is not found: run this where Slurm's commands are" in ended.err
+
+
+def test_the_doctor_looks_around_in_a_job_too(hptune: Hptune, slurm: PrivateSlurm) -> None:
+    hptune.file("model.py", MODEL)
+    hptune.file("slurm.toml", 'partition = "gpu"\nwalltime = "1:00:00"\n')
+    ended = hptune("doctor", "model.py", "--study", "study", "--slurm", "slurm.toml", seconds=200)
+    here, there = ended.out.split("\nin a Slurm job (workers)\n")
+    assert "one batch" in here
+    assert "on g1: 2 cores, 2 GPUs, 4.19 GB for 2 trials at once" in there
+    assert "GPUs             2 granted: 0, 1" in there
+    assert "one batch" in there
+    # These GPUs are made up, and the framework in the job finds that out.
+    assert "sees 0 of 2 GPUs" in there
+    assert (ended.code, "1 fails." in there) == (1, True)
+    assert slurm.jobs() == []
+    assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}
+
+
+def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_cancelled(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
+                          "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
+    hptune.file("model.py", MODEL)
+    hptune.file("slurm.toml", 'partition = "cpu"\nwalltime = "10"\n')
+    command = ("doctor", "model.py", "--study", "study", "--slurm", "slurm.toml")
+    ended = hptune(*command, "--wait", "5s", "--json")
+    answer = json.loads(ended.out)
+    (job,) = [each for each in answer["findings"] if each["where"]]
+    assert (ended.code, answer["ok"], job["status"]) == (1, False, "fail")
+    assert "was not started in 5 s; Slurm's reason is Resources" in job["found"]
+    assert len(slurm.jobs()) == 1
+    started = hptune.start(*command)
+    wait_until(lambda: len(slurm.jobs()) == 2, "the job", seconds=60)
+    started.interrupt()
+    assert started.wait(seconds=30).code == 130
+    assert len(slurm.jobs()) == 1
+    slurm.run("scancel", occupying)
+    assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}

@@ -24,12 +24,14 @@ class Finding:
         status: How it came out.
         found: What is so.
         advice: What to do next; empty where there is nothing to do.
+        where: Where it was found; empty for here.
     """
 
     name: str
     status: Status
     found: str
     advice: str = ""
+    where: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

@@ -66,6 +66,10 @@ class Checkup:
             line.add_row("", "", Text(f"{arrow} {clean(advice)}", style=colour))
         self._console.print(line)
 
+    def section(self, where: str) -> None:
+        """Say where the next findings are found."""
+        self._console.print(Text(f"\n{clean(where)}", style="bold"))
+
     def _sum(self) -> str:
         warnings, failures = self._counts["warn"], self._counts["fail"]
         if not warnings + failures:

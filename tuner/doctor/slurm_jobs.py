@@ -1,0 +1,126 @@
+"""The same examination inside a Slurm job, one for each kind of job that a slurm.toml has."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from jobqueue.cluster import Order, job_kinds
+from jobqueue.config import Shape, SlurmConfig, read_config
+from jobqueue.errors import ConfigError, JobQueueError
+from jobqueue.jobs import JobKind
+from jobqueue.once import run_once, short
+from jobqueue.queue import Job
+from jobqueue.sizing import Need
+
+from ..errors import UsageError
+from .findings import Finding, Subject, failed, passed
+from .storage import folder_for
+
+_NAME = "Slurm job"
+_ANSWER_SECONDS = 15.0
+"""A network file system may show a node's file so much later."""
+
+
+def read(path: Path) -> SlurmConfig:
+    """Read a slurm.toml.
+
+    Raises:
+        UsageError: It cannot be used.
+    """
+    try:
+        return read_config(path)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def examine_jobs(
+    subject: Subject, config: SlurmConfig, *, wait_seconds: float
+) -> Iterator[Finding]:
+    """Submit a short job of each shape, one after the other, and look around from inside.
+
+    Close the generator, or let it end: no job is left then, however that comes about.
+
+    Args:
+        subject: What to look at.
+        config: The slurm.toml.
+        wait_seconds: How long a job may wait to be started.
+    """
+    for shape in config.shapes:
+        where = f"in a Slurm job ({shape.name})"
+        try:
+            with folder_for(subject) as folder:
+                for finding in _examine_one(subject, shape, folder, wait_seconds):
+                    yield replace(finding, where=where)
+        except JobQueueError as error:
+            advice = "mend the slurm.toml, ask Slurm (sinfo, squeue --start), or allow more --wait"
+            yield replace(failed(_NAME, str(error), advice), where=where)
+        except OSError as error:
+            yield replace(failed(_NAME, str(error), "see the study directory above"), where=where)
+
+
+def _examine_one(
+    subject: Subject, shape: Shape, folder: Path, wait_seconds: float
+) -> Iterator[Finding]:
+    order = Order(
+        config=SlurmConfig((short(shape),)),
+        name=f"hptune-doctor-{secrets.token_hex(4)}",
+        directory=folder,
+        module="tuner worker",
+        max_jobs=1,
+    )
+    (kind,) = job_kinds(order, Need(gpus=None))
+    answer = folder / "answer.json"
+    arguments = ["--json", "--study", subject.study]
+    arguments += [subject.model_file] if subject.model_file else []
+    command = f"-m tuner doctor {shlex.join(arguments)} > {shlex.quote(str(answer))}"
+    began = time.monotonic()
+    job = run_once(kind, command, wait_seconds=wait_seconds)
+    findings = _read(answer)
+    if findings is None:
+        yield failed(_NAME, *_silent(job, kind, folder))
+        return
+    worker = kind.worker
+    yield passed(
+        _NAME,
+        f"{job.id} on {job.node}: {worker.cpus} cores, {worker.gpus} GPUs, "
+        f"{worker.memory_bytes / 1e9:.3g} GB for {worker.trials} trials at once; over after "
+        f"{time.monotonic() - began:.0f} s",
+    )
+    yield from findings
+
+
+def _read(answer: Path) -> list[Finding] | None:
+    """What the job found; None if it has not told."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        list(answer.parent.iterdir())  # has a network file system look again
+        try:
+            told = json.loads(answer.read_text(encoding="utf-8"))
+            return [Finding.from_json(each) for each in told["findings"]]
+        except (OSError, ValueError, TypeError, KeyError):
+            if time.monotonic() > deadline:
+                return None
+        time.sleep(0.5)
+
+
+def _silent(job: Job, kind: JobKind, folder: Path) -> tuple[str, str]:
+    """What is known of a job that told nothing, and what to do."""
+    on = f" on {job.node}" if job.node else ""
+    found = f"{job.id}{on} ended ({job.word}) and told nothing"
+    log = folder / f"{kind.job_name}-{job.id}.log"
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return (
+            f"{found}, and its output is not here",
+            f"does the node see {folder.parent}? put studies where all nodes do (--study DIR)",
+        )
+    last = f": {lines[-1]}" if lines else ""
+    advice = "is hptune there for the job's Python? see modules, prologue and python in slurm.toml"
+    return f"{found}{last}", advice
