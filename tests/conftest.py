@@ -18,6 +18,8 @@ from real_runs import Hptune
 from tuner.model_file import check_path
 from tuner.worker.warm_parent import WarmParent
 
+SLURM_TURN_SECONDS = 900
+
 if TYPE_CHECKING:
     from staging_node import Calls, Node
 
@@ -48,6 +50,15 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmParent]:
 def attempts(warm: WarmParent, tmp_path: Path) -> Attempts:
     """Runs single attempts."""
     return Attempts(warm, tmp_path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More time for tests with a Slurm: the first of a file may have to wait for its turn."""
+    for item in items:
+        if "one_slurm" in getattr(item, "fixturenames", ()) and not item.get_closest_marker(
+            "timeout"
+        ):
+            item.add_marker(pytest.mark.timeout(SLURM_TURN_SECONDS))
 
 
 @pytest.fixture(scope="module")

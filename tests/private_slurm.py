@@ -151,11 +151,20 @@ class PrivateSlurm:
         self._start("slurmctld", "-D", "-i")
         for node in NODES:
             self.start_node(node)
+        self.wait_until_idle(seconds=40)
+
+    def wait_until_idle(self, *, seconds: float) -> None:
+        """Wait until all nodes are there and have nothing to do.
+
+        Raises:
+            TimeoutError: They are not; says what Slurm shows.
+        """
         try:
-            wait_until(self.all_idle, "three idle nodes", seconds=40)
+            wait_until(self.all_idle, "three idle nodes", seconds=seconds)
         except TimeoutError as error:
-            log = (here / "slurmctld.log").read_text()[-3000:]
-            raise TimeoutError(f"{error}; slurmctld says:\n{log}") from None
+            log = (self.directory / "slurmctld.log").read_text()[-3000:]
+            shown = self.run("sinfo", "-N", "-l") + self.run("squeue", "--states=all")
+            raise TimeoutError(f"{error}; Slurm shows\n{shown}and says\n{log}") from None
 
     def start_node(self, node: str) -> None:
         """Start a node's slurmd, at first or again."""

@@ -128,7 +128,7 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     assert len(released) >= 2
     # Slurm signals all processes of a job, and yet the trials left in good order.
     assert not [reason for reason in released if "killed" in reason]
-    wait_until(slurm.all_idle, "the node's return", seconds=40)
+    slurm.wait_until_idle(seconds=90)
     for left in hptune.leftovers():  # nobody could clean up on the node that was lost
         shutil.rmtree(hptune.temporary / left)
 
