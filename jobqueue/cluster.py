@@ -187,6 +187,11 @@ class SlurmCluster:
                 refused[job] = why
         self._jobs.want(trials, useful, refused)
 
+    def avoid(self, node: str, why: str) -> None:
+        """Have no job on a node any more."""
+        if self._jobs is not None:
+            self._jobs.avoid(node, why)
+
     def dismiss(self) -> None:
         """Cancel the jobs; may be repeated."""
         jobs, self._jobs = self._jobs, None

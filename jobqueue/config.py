@@ -87,6 +87,12 @@ class Shape:
     grace_seconds: int = 600
 
     @property
+    def excluded(self) -> tuple[str, ...]:
+        """The nodes that its directives exclude, as they are written there."""
+        words = (each.removeprefix("--exclude=") for each in self.directives)
+        return tuple(new for new, old in zip(words, self.directives, strict=True) if new != old)
+
+    @property
     def walltime_seconds(self) -> int:
         """The walltime as a number."""
         return duration_seconds(self.walltime)

@@ -99,6 +99,7 @@ class Jobs:
         self._refused: Mapping[str, str] = {}
         self._known: dict[str, KnownJob] = {}
         self._standings = {name: Standing() for name in self._kinds}
+        self._avoided: set[str] = set()
         self._told = ""
         self._failure: JobQueueError | None = None
 
@@ -149,6 +150,20 @@ class Jobs:
                     self._standings[known.job.name].failures = 0
         if is_new:
             self._changed.set()
+
+    def avoid(self, node: str, why: str) -> None:
+        """Have no job on a node any more: those there are cancelled, and no new one goes there.
+
+        Args:
+            node: Its name, as Slurm has it.
+            why: What the user is told.
+        """
+        with self._lock:
+            if node in self._avoided:
+                return
+            self._avoided.add(node)
+        self._tell(f"node {node} is avoided from now on (--exclude={node}): {why}")
+        self._changed.set()
 
     def snapshot(self) -> tuple[Job, ...]:
         """The jobs that are not over, as Slurm last showed them."""
@@ -237,6 +252,7 @@ class Jobs:
         if is_first and (alive := self._alive()):
             self._say(f"took back {counted(len(alive), 'job')} that an earlier run left")
         self._dismiss(refused)
+        self._leave_avoided()
         refusals = self._drop_hopeless()
         planned = self._plan(wanted, workers)
         refusals += self._submit(planned.submit)
@@ -291,6 +307,11 @@ class Jobs:
         why = f" ({job.reason})" if job.reason else ""
         self._tell(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}{why}")
         if known.has_run and not known.was_useful and job.word not in _NOT_ITS_FAULT:
+            if job.node in self._avoided:
+                return
+            if job.node and self._useful_elsewhere(job.node):
+                # It is free again at once, and would take one job after the other.
+                self.avoid(job.node, f"job {job.id} ended there before its worker had joined")
             log_file = self._log_of(job)
             self._count_failure(
                 job,
@@ -309,10 +330,31 @@ class Jobs:
                 job, f"had a worker that was refused. The last one, {job.id}: {why}"
             )
 
+    def _useful_elsewhere(self, node: str) -> bool:
+        """Whether jobs have been of use on other nodes only."""
+        with self._lock:
+            nodes = {known.job.node for known in self._known.values() if known.was_useful}
+        return bool(nodes - {""}) and node not in nodes
+
+    def _leave_avoided(self) -> None:
+        with self._lock:
+            avoided = set(self._avoided)
+        self._cancel([job.id for job in self._alive() if job.node in avoided])
+
+    def _forgive(self) -> bool:
+        """Avoid no node any more, where nothing else may be left; whether there was one."""
+        with self._lock:
+            had, self._avoided = bool(self._avoided), set()
+        if had:
+            self._say("Slurm has no other node for the job; those avoided are used again")
+        return had
+
     def _drop_hopeless(self) -> list[str]:
         """Cancel the jobs that Slurm will never start; returns why, in words."""
         hopeless = [job for job in self._alive() if job.is_hopeless]
         self._cancel([job.id for job in hopeless])
+        if hopeless and self._forgive():
+            return []
         for job in hopeless:
             self._standings[job.name].refused_until = time.monotonic() + _REFUSED_SECONDS
             self._count_failure(job, f"would never have been started by Slurm: {job.reason}")
@@ -360,8 +402,11 @@ class Jobs:
         for name, count in counts.items():
             kind = self._kinds[name]
             try:
-                ids = self._slurm.submit(kind.script, count)
+                exclude = {*self._avoided, *kind.shape.excluded} if self._avoided else ()
+                ids = self._slurm.submit(kind.script, count, exclude=exclude)
             except SubmissionError as error:
+                if self._forgive():
+                    continue
                 self._standings[name].refused_until = time.monotonic() + _REFUSED_SECONDS
                 refusals.append(f"{error} (shape {kind.shape.name})")
                 continue

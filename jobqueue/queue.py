@@ -127,14 +127,22 @@ class Slurm:
             )
         )
 
-    def submit(self, script: str, count: int) -> tuple[str, ...]:
+    def submit(self, script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
         """Submit so many jobs by one call; returns their ids.
+
+        Args:
+            script: The job script.
+            count: How many jobs.
+            exclude: The nodes that they are not to run on.
 
         Raises:
             SubmissionError: Slurm refuses them; none of them was submitted.
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        done = self._run(["sbatch", "--parsable", f"--array=0-{count - 1}"], script)
+        command = ["sbatch", "--parsable", f"--array=0-{count - 1}"]
+        if nodes := ",".join(sorted(exclude)):
+            command.append(f"--exclude={nodes}")
+        done = self._run(command, script)
         if done.returncode:
             raise SubmissionError(f"Slurm refuses the job: {_words(done.stderr)}")
         number = done.stdout.strip().partition(";")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 from .collecting import collect, forget
 from .core.clock import SystemClock
 from .core.engine import Engine
-from .core.messages import Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
+from .core.messages import Event, Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
 from .core.picture import StudyPicture
-from .core.trial import AttemptId, Trial
+from .core.trial import Attempt, AttemptId, Trial
 from .errors import ModelFileError, ObjectiveFailedError, UnknownMetricError
 from .executors.base import Executor
 from .interrupts import Requests, raise_interrupt
@@ -73,6 +73,26 @@ class _Onlookers:
     def note(self, line: str) -> None:
         """Show one line that stays."""
         self.progress.note(line)
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The ledger, and those who conclude from it which workers are of no use."""
+
+    ledger: Ledger
+    workers: Workforce
+
+    def append(
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
+    ) -> None:
+        """Write down events and what they changed; safe when this returns."""
+        changed = tuple(attempts)
+        self.ledger.append(events, trials=trials, attempts=changed)
+        self.workers.heed(events, changed)
+
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        """Write down what is known of the study as a whole; all or nothing."""
+        self.ledger.set_facts(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +277,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
     make_sampler = sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies)
     loop = StudyLoop(
         engine=engine,
-        recorder=home.ledger,
+        recorder=_Records(home.ledger, workers),
         make_sampler=sized(make_sampler, workers.sizes) if workers.are_sized else make_sampler,
         space=plan.space,
         executor=executor,

@@ -8,7 +8,8 @@ import math
 import os
 import queue
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,53 @@ from jobqueue.config import read_config
 from jobqueue.errors import JobQueueError, JobsFailError
 from jobqueue.sizing import Need
 
+from .core.messages import AttemptEnded, Event, WorkerLeft
 from .core.resources import Resources
+from .core.trial import Attempt, Cause, Outcome
 from .errors import StudyError, UsageError
 
 DEFAULT_MAX_JOBS = 10
 
+TROUBLES_OF_A_NODE = 3
+"""A node is avoided once so many attempts in a row were killed there, or lost with their worker."""
+
 _COMMAND = "tuner worker"
 """What a job runs, as `python -m …`."""
+
+
+class NodeTroubles:
+    """Counts, by node, how often attempts were killed there or lost with their worker.
+
+    An attempt that goes well clears its node. What is the trial's own doing (an exception, too
+    much memory) and what was done on purpose (a release) blames no node.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> list[str]:
+        """Take note of what happened at once; returns the nodes that have failed too often.
+
+        Args:
+            events: What happened.
+            attempts: The attempts that were changed by it.
+        """
+        killed = {
+            event.attempt
+            for event in events
+            if isinstance(event, AttemptEnded) and event.ending.cause is Cause.KILLED
+        }
+        lost = {event.worker for event in events if isinstance(event, WorkerLeft)}
+        bad = set()
+        for attempt in attempts:
+            if attempt.outcome in (Outcome.FINISHED, Outcome.PRUNED):
+                self._counts.pop(attempt.node, None)
+            elif attempt.outcome in (Outcome.LOST, Outcome.ERRORED) and (
+                attempt.id in killed or attempt.placement.worker in lost
+            ):
+                bad.add(attempt.node)
+        self._counts.update(bad)
+        return sorted(node for node in bad if self._counts[node] >= TROUBLES_OF_A_NODE)
 
 
 class SlurmWorkers:
@@ -56,6 +97,7 @@ class SlurmWorkers:
                 "most, one in each job; raise max_jobs, or wait for fewer"
             )
         self._min_workers = min_workers
+        self._troubles = NodeTroubles()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         with _as_ours():
             self._cluster = SlurmCluster(self._order, tell=self._lines.put)
@@ -100,6 +142,12 @@ class SlurmWorkers:
             while True:
                 lines.append(self._lines.get_nowait())
         return lines
+
+    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Avoid nodes that fail attempts again and again."""
+        for node in self._troubles.heed(events, attempts):
+            why = f"{TROUBLES_OF_A_NODE} attempts in a row were killed or lost there"
+            self._cluster.avoid(node, why)
 
     def least_workers(self) -> int:
         """How many workers to wait for: no more than there is work for."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from .core.clock import SystemClock
 from .core.completion import completed
+from .core.messages import Event
 from .core.picture import StudyPicture
 from .core.resources import Capacity, Resources
 from .core.space import SearchSpace
-from .core.trial import Params
+from .core.trial import Attempt, Params
 from .errors import StudyError, UsageError
 from .executors.base import Executor
 from .model_file import OF_EACH_TRIAL, Found
@@ -65,6 +66,9 @@ class Cluster(Protocol):
             StudyError: No worker can be had any more.
         """
 
+    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Take note of what happened, and of the attempts that were changed by it."""
+
     def least_workers(self) -> int:
         """How many workers there must be for the first trial, as things stand."""
 
@@ -109,6 +113,9 @@ class Meeting:
         """Workers come and go as they like."""
         del trials, workers
         return ()
+
+    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Others see to its workers."""
 
     def least_workers(self) -> int:
         """The first one will do."""
@@ -299,6 +306,11 @@ class Workforce:
         if self._cluster is None or self._executor is None:
             return ()
         return self._cluster.scale_to(_places(picture), self._executor.workers)
+
+    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Take note of what happened, and of the attempts that were changed by it."""
+        if self._cluster is not None:
+            self._cluster.heed(events, attempts)
 
     def words(self, shape: LocalShape) -> str:
         """How much runs at once, in words."""

@@ -27,6 +27,7 @@ class Queue(Slurm):
         there: The jobs that squeue shows, by their ids.
         fate: What becomes of new jobs before squeue shows them; by the script.
         before_answer: Called whenever squeue is asked.
+        excluded: The nodes that the last jobs were not to run on.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class Queue(Slurm):
         self.fate: dict[str, Fate] = {}
         self.before_answer: Callable[[], None] = lambda: None
         self.looks = 0
+        self.excluded: set[str] = set()
         self._numbers = itertools.count(1)
         self._looked = threading.Condition()
 
@@ -45,7 +47,8 @@ class Queue(Slurm):
             self._looked.notify_all()
         return tuple(found)
 
-    def submit(self, script: str, count: int) -> tuple[str, ...]:
+    def submit(self, script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
+        self.excluded = set(exclude)
         number = next(self._numbers)
         ids = tuple(f"{number}_{i}" for i in range(count))
         for identity in ids:
@@ -279,8 +282,8 @@ def test_no_more_jobs_are_to_be_expected_than_there_is_work_for(
 def test_ctrl_c_during_a_submission_leaves_no_job(queue: Queue, tmp_path: Path) -> None:
     submit = queue.submit
 
-    def interrupted(script: str, count: int) -> tuple[str, ...]:
-        submit(script, count)
+    def interrupted(script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
+        submit(script, count, exclude=exclude)
         raise KeyboardInterrupt
 
     queue.submit = interrupted  # type: ignore[method-assign]
@@ -319,3 +322,25 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
     jobs.open(1)
     jobs.close()
     assert told[-1] == ("Slurm jobs may be left (scancel failed); cancel them by: scancel --name=a")
+
+
+def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:
+    """A broken node is free again at once, and Slurm would send it one job after the other."""
+
+    def fate(job: Job) -> Job:
+        is_broken = queue.there and "n2" not in queue.excluded
+        return replace(ran_and_ended("FAILED")(job), node="n2") if is_broken else running(job)
+
+    queue.fate["a"] = fate
+    told: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, told=told)
+    jobs.open(1)
+    try:
+        jobs.want(1, {"1_0": True})
+        while len(queue.there) < 3:
+            jobs.want(2, {"1_0": True})
+            queue.wait_for_a_look()
+    finally:
+        jobs.close()
+    assert [line for line in told if line.startswith("node n2 is avoided from now on (--exclude=")]
+    assert [job.node for job in queue.there.values()] == ["n1", "n2", "n1"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import LocalCluster
 
+from tuner.core.messages import Event
 from tuner.core.resources import Resources
+from tuner.core.trial import Attempt
 from tuner.errors import StudyError, UsageError
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.settings import StudySettings
@@ -92,6 +94,9 @@ class Found:
     def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
         del trials, workers
         return ()
+
+    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        pass
 
     def least_workers(self) -> int:
         return 0

@@ -184,6 +184,28 @@ def test_what_slurm_refuses_is_said_in_its_words_and_leaves_nothing(
     assert slurm.jobs() == []
 
 
+def test_a_node_that_is_to_be_avoided_is_left_unless_there_is_no_other(
+    slurm: PrivateSlurm, client: Any, make: Make
+) -> None:
+    jobs = make(SLICES, Need(gpus=1))
+    jobs.open(1)
+
+    def node() -> str:
+        running = [job for job in jobs.snapshot() if job.state is JobState.RUNNING]
+        return running[0].node if running and running[0].id in names(client) else ""
+
+    wait_until(lambda: node() != "", "a worker", seconds=40)
+    first = node()
+    (other,) = {"g1", "g2"} - {first}
+    jobs.avoid(first, "three attempts were lost there")
+    wait_until(lambda: node() == other, "one on the other node", seconds=40)
+    assert f"node {first} is avoided from now on (--exclude={first}): three" in "\n".join(told)
+    jobs.avoid(other, "there too")
+    wait_until(lambda: any("those avoided are used again" in line for line in told),
+               "that none is left", seconds=40)  # fmt: skip
+    wait_until(lambda: node() != "", "a worker", seconds=40)
+
+
 def test_jobs_that_never_bring_a_worker_are_given_up_with_what_they_wrote(
     slurm: PrivateSlurm, make: Make
 ) -> None:
