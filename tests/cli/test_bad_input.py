@@ -38,6 +38,7 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
         (["run", "good.py", "--timeout", "soon"], ["'soon'", "30m"]),
         (["run", "good.py", "--timeout", "0"], ["--timeout is 0", "above 0"]),
         (["run", "good.py", "--memory-per-trial", "3x"], ["'3x'", "4GB"]),
+        (["run", "good.py", "--memory-per-trial", "4"], ["'4' is 4 bytes", "4GB?"]),
         (["run", "good.py", "--on-failure", "fire=stop"], ["'fire=stop'", "gpu-memory", "hang"]),
         (["run", "good.py", "--on-failure", "nan=panic"], ["'nan=panic'", "retry:N", "prune"]),
         (["run", "good.py", "--direction", "up"], ["'up'", "'max'", "'min'"]),

@@ -363,7 +363,9 @@ def test_a_worker_that_is_about_to_leave_gets_no_more_attempts(driver: EngineDri
     released = Ending(Cause.RELEASED, reason="told to release")
     driver.end(FIRST, released)
     assert driver.running.keys() == {AttemptId(1, 0)}
-    driver.join("other")
+    driver.end(AttemptId(1, 0), released)
+    assert driver.engine.picture.notice == "waiting for a worker"
+    driver.join("other", cores=2)
     assert driver.running[AttemptId(0, 1)].worker == "other", "it goes on elsewhere"
     assert driver.engine.picture.counts[TrialState.RUNNING] == 2
 

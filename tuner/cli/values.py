@@ -27,6 +27,10 @@ class Duration(click.ParamType[float]):
         return sum(float(number) * self._UNITS[unit or "s"] for number, unit in parts)
 
 
+_LEAST_BYTES = 1_000_000
+"""Nobody who trains asks for less."""
+
+
 class Size(click.ParamType[int]):
     """An amount of memory such as 4GB or 512MiB; a bare number means bytes."""
 
@@ -41,7 +45,10 @@ class Size(click.ParamType[int]):
             self.fail(f"{value!r} is no amount of memory; say for example 4GB", param, ctx)
         number, prefix, binary = found.groups()
         power = ["", "k", "m", "g", "t"].index(prefix)
-        return int(float(number) * (1024 if binary else 1000) ** power)
+        found_bytes = int(float(number) * (1024 if binary else 1000) ** power)
+        if 0 < found_bytes < _LEAST_BYTES:
+            self.fail(f"{value!r} is {found_bytes} bytes; did you mean {number}GB?", param, ctx)
+        return found_bytes
 
 
 class Stage(Size):

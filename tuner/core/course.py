@@ -196,7 +196,7 @@ class Course:
             case Outcome.ERRORED:
                 finish = self._fail(record, ending, commands)
                 if answer is not None and answer.action is Action.STOP:
-                    reason = f"{ending.reason or ending.cause} (a trial's end that was to stop it)"
+                    reason = f"{ending.reason or ending.cause} (after which the study was to stop)"
                     return Finish(Verdict.TOO_MANY_FAILURES, reason, ending.detail)
                 return finish
             case Outcome.PRUNED:

@@ -29,7 +29,7 @@ def notice(
         at: Now, in seconds since the epoch.
         step_seconds: How long a trial may need to get any further; 0 if nobody knows.
     """
-    if not len(places):
+    if not places.any_stays:
         return "" if is_running else "; ".join(filter(None, ("waiting for a worker", refused)))
     sizes = list(wanted) or ([] if is_running else [usual])
     for size in sizes:

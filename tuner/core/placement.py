@@ -200,6 +200,11 @@ class Places:
             if record.is_retired:
                 self._totals.drop(record.row)
 
+    @property
+    def any_stays(self) -> bool:
+        """Whether there is a worker that is not about to leave."""
+        return any(not record.is_retired for record in self._workers.values())
+
     def retire(self, worker: str) -> None:
         """A worker is about to leave: what is free on it is not given away any more."""
         if record := self._workers.get(worker):
