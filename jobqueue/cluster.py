@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,32 @@ def _job_kind(order: Order, shape: Shape, partitions: Sequence[Partition], need:
     return JobKind(shape, worker, name, script, order.directory)
 
 
+ALL = "0.0.0.0"  # noqa: S104 - where no network is named, and none leads to all nodes
+"""All interfaces of this machine."""
+
+_NODES_ASKED = 16
+
+
+def way_to(nodes: Sequence[str]) -> str | None:
+    """This machine's address in the network that leads to the nodes; None if that is not clear.
+
+    Args:
+        nodes: Their names or addresses; of many, some are looked at.
+    """
+    found = set()
+    for node in nodes[:: max(1, len(nodes) // _NODES_ASKED)]:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                # Sends nothing; the system chooses the interface.
+                probe.connect((node, 9))
+            except OSError:
+                continue
+            found.add(str(probe.getsockname()[0]))
+    # This machine may be one of the nodes.
+    outside = {each for each in found if not each.startswith("127.")}
+    return outside.pop() if len(outside) == 1 else None
+
+
 class SlurmCluster:
     """Workers in Slurm jobs, as many as are of use. `close` it in the end.
 
@@ -130,7 +157,7 @@ class SlurmCluster:
         try:
             self._dask: Any = LocalCluster(
                 n_workers=0,
-                host=None if interface else "tcp://0.0.0.0",
+                host=None if interface else f"tcp://{way_to(Slurm().node_addresses()) or ALL}",
                 interface=interface,
                 dashboard_address="127.0.0.1:0",
                 silence_logs=50,

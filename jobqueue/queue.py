@@ -109,6 +109,14 @@ class Slurm:
         """
         return parse_sinfo(self._ask("sinfo", "--noheader", "--exact", "-o", SINFO_FORMAT))
 
+    def node_addresses(self) -> tuple[str, ...]:
+        """Under which names or addresses Slurm reaches the nodes, sorted.
+
+        Raises:
+            SlurmUnavailableError: There is no Slurm here, or it does not answer.
+        """
+        return tuple(sorted(set(self._ask("sinfo", "--noheader", "--Node", "-o", "%o").split())))
+
     def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
         """The user's jobs of these names, also those that ended a moment ago; None for all names.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -181,3 +182,34 @@ def test_a_trial_longer_than_the_walltime_ends_in_another_job(
     assert last == "FINISHED"
     assert before
     assert set(before) == {"RELEASED"}
+
+
+def test_while_workers_are_waited_for_the_reason_is_told_and_ctrl_c_is_heard(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
+                          "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
+    model(hptune, epochs=2, seconds=0.1)
+    toml = """
+        walltime = "00:10:00"
+        trials_per_job = 1
+        [[shape]]
+        name = "gpu"
+        partition = "gpu"
+        max_jobs = 1
+        [[shape]]
+        name = "cpu"
+        partition = "cpu"
+        max_jobs = 1
+    """
+    run = start(hptune, toml, "--trials", 4, "--min-workers", 2)
+    wait_until(lambda: "Resources" in " ".join(slurm.jobs()), "a job that waits", seconds=60)
+    running = re.compile(r"RUNNING hptune\S+-gpu ")
+    wait_until(lambda: any(map(running.search, slurm.jobs())), "a job that runs", seconds=60)
+    run.interrupt()
+    ended = run.wait(seconds=60)
+    assert ended.code == 130, ended.err
+    assert "waiting in partition cpu: Resources" in ended.err
+    assert rows(hptune.study(), "SELECT * FROM attempts") == []
+    slurm.run("scancel", occupying)
+    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)

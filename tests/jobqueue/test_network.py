@@ -1,0 +1,42 @@
+"""On which network the scheduler listens where nobody named one."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from jobqueue.cluster import way_to
+
+
+class Probe(socket.socket):
+    """A socket of a machine with two networks, 10.1 and 10.2."""
+
+    def connect(self, address: object) -> None:
+        assert isinstance(address, tuple)
+        self._node = str(address[0])
+        if self._node == "unknown":
+            raise OSError("Name or service not known")
+
+    def getsockname(self) -> tuple[str, int]:
+        network = self._node.rpartition(".")[0]
+        return (f"{network}.100" if network != "127.0.0" else "127.0.0.1", 5000)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "way"),
+    [
+        (["10.1.0.1", "10.1.0.2"], "10.1.0.100"),
+        (["10.1.0.1", "127.0.0.1", "unknown"], "10.1.0.100"),
+        (["10.1.0.1", "10.2.0.1"], None),
+        (["127.0.0.1"], None),
+        (["unknown"], None),
+        ([], None),
+        ([f"10.1.0.{i}" for i in range(250)], "10.1.0.100"),
+    ],
+)
+def test_it_is_the_one_that_leads_to_all_nodes(
+    monkeypatch: pytest.MonkeyPatch, nodes: list[str], way: str | None
+) -> None:
+    monkeypatch.setattr(socket, "socket", Probe)
+    assert way_to(nodes) == way
