@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import dask
+import pytest
 from distributed import Client, LocalCluster
 
 from tuner.core.clock import SystemClock
-from tuner.core.messages import AttemptWaits
+from tuner.core.messages import AttemptWaits, WorkerJoined, WorkerRefused
+from tuner.core.resources import Capacity
 from tuner.core.trial import Cause, Halt
+from tuner.errors import StudyError
+from tuner.executors import dask_executor
 from tuner.executors.base import Executor
 from tuner.executors.dask_executor import DaskExecutor
 from tuner.study_directory import StudyDirectory
 from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
+from tuner.worker.agent import Announcement
 from tuner.worker.sight import Sight, prepare
 
 
@@ -121,7 +128,73 @@ class TestDaskExecutor(ExecutorSuite):
                 driver.any_worker()
                 assert driver.ending(driver.start("return")).cause is Cause.RETURNED
                 lock.release()
-                wait_until(lambda: not agents(client), 60.0, lambda: str(agents(client)))
+                with directory.acquire():
+                    wait_until(lambda: not agents(client), 60.0, lambda: str(agents(client)))
+
+    def test_a_worker_without_hptune_is_refused_and_the_others_are_used(self, stage: Stage) -> None:
+        with cluster_of(2) as (_, client):
+            foreign, ours = client.nthreads()
+            client.run(lambda: sys.modules.update(tuner=None), workers=[foreign])  # type: ignore[call-overload]  # no module
+            with on_dask(stage, client=client) as executor:
+                driver = Driver(executor, stage.brief, self.limit_seconds)
+                driver.wait(
+                    lambda: any(isinstance(event, WorkerRefused) for event in driver.story),
+                    "the foreign worker is refused",
+                )
+                (refused,) = (each for each in driver.story if isinstance(each, WorkerRefused))
+                assert (refused.worker, "is it installed?" in refused.reason) == (foreign, True)
+                driver.wait(lambda: ours in driver.workers, "the other one has joined")
+                ended = driver.ending(driver.start("return", worker=ours))
+                assert ended.cause is Cause.RETURNED
+
+    def test_a_worker_that_hangs_holds_nobody_up(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dask_executor, "_STEP_SECONDS", 2.0)
+        monkeypatch.setattr(dask_executor, "_ANNOUNCE_SECONDS", 1.0)
+        with cluster_of(2) as (_, client):
+            pids = client.run(os.getpid)
+            hanging, other = pids
+            os.kill(pids[hanging], signal.SIGSTOP)
+            try:
+                with on_dask(stage, client=client) as executor:
+                    driver = Driver(executor, stage.brief, self.limit_seconds)
+                    driver.wait(lambda: other in driver.workers, "the other one has joined")
+                    ended = driver.ending(driver.start("return", worker=other))
+                    assert ended.cause is Cause.RETURNED
+                    assert [*driver.workers] == [other]
+                    os.kill(pids[hanging], signal.SIGCONT)
+                    driver.wait(lambda: hanging in driver.workers, "the first one has joined")
+                    os.kill(pids[hanging], signal.SIGSTOP)
+                    began = time.monotonic()
+                assert time.monotonic() - began < 20
+            finally:
+                os.kill(pids[hanging], signal.SIGCONT)
+
+    def test_a_worker_that_is_gone_cannot_join(self, stage: Stage) -> None:
+        with cluster_of(0) as (_, client), on_dask(stage, client=client) as executor:
+            worker = "tcp://127.0.0.1:9"
+            joined = Announcement(WorkerJoined(0.0, worker, "node", Capacity((0,))))
+            executor._on_scheduler_event((0.0, {"action": "remove-worker", "worker": worker}))
+            executor._on_announced(joined)
+            assert executor.events(0.1) == []
+            executor._on_scheduler_event((0.0, {"action": "add-worker", "worker": worker}))
+            executor._on_announced(joined)
+            assert [type(event) for event in executor.events(5.0)] == [WorkerJoined]
+
+    def test_a_connection_that_was_lost_and_is_back_ends_the_study(self, stage: Stage) -> None:
+        with cluster_of(1) as (_, client), on_dask(stage, client=client) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds)
+            driver.running("wait")
+            before = client.scheduler_comm
+            client.loop.add_callback(before.comm.abort)
+            wait_until(
+                lambda: client.status == "running" and client.scheduler_comm is not before,
+                60.0,
+                lambda: client.status,
+            )
+            with pytest.raises(StudyError, match="hptune resume"):
+                executor.events(1.0)
 
     def test_somebody_elses_client_is_left_as_it_was(self, stage: Stage) -> None:
         with cluster_of(1) as (_, client):

@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 from ..errors import StudyError
 from ..executors.dask_executor import connect
 from ..worker import versions
+from ..worker.addresses import outward
 from ..workforce import Meeting
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import MOST_SKEW_SECONDS, folder_for
@@ -27,7 +28,7 @@ _SLOW_SECONDS = 0.5
 
 def check_workers(subject: Subject) -> Iterator[Finding]:
     """A worker on this machine, or all workers of a scheduler."""
-    yield passed("network", f"{socket.gethostname()}, {_outward()} leads out")
+    yield passed("network", f"{socket.gethostname()}, {outward() or 'no interface'} leads out")
     with contextlib.ExitStack() as stack:
         try:
             client = _client(subject.connect, stack)
@@ -69,16 +70,6 @@ def _client(address: str, stack: contextlib.ExitStack) -> Any:
         memory_limit=None,
     )
     return stack.enter_context(Client(stack.enter_context(cluster)))
-
-
-def _outward() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Sends nothing; the system chooses the interface that leads out of this machine.
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return "no interface"
-        return str(probe.getsockname()[0])
 
 
 def _round_trip(client: Any, addresses: list[str]) -> Finding:

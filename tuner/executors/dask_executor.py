@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import pickle
@@ -42,6 +44,9 @@ _WORKERS_COME_AND_GO = "all"
 _CONNECT_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 15.0
 """A worker that Dask knows and whose agent has not been heard of by then is asked what is wrong."""
+
+_STEP_SECONDS = 30.0
+"""So long the study waits for what all workers must answer; one may hang."""
 
 _TRIES = 5
 
@@ -183,6 +188,9 @@ class DaskExecutor(Executor):
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
         self._refused: dict[str, str] = {}
+        # Of whom something may still be heard.
+        self._gone: set[str] = set()
+        self._connection: Any = None
         # What the first worker trains with; all others must have the same.
         self._frameworks: Mapping[str, str] | None = None
         self._lock = threading.Lock()
@@ -198,19 +206,22 @@ class DaskExecutor(Executor):
             if self._is_ours:
                 self._client = self._start_cluster()
             self._opened = True
+            self._connection = self._client.scheduler_comm
             self._client.subscribe_topic(self._name, self._on_agent_event)
             self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
             self._install_agent()
             # The subscription travels on another way than the plug-in, so the announcements of
             # the workers that are here already may have come before it.
-            there = self._client.run(announcement, self._name, on_error="return")
-            for worker, announced in there.items():
-                self._on_answer(worker, announced)
+            for worker in self._client.nthreads():
+                self._client.loop.add_callback(self._ask_who, worker)
 
     def _install_agent(self) -> None:
         for left in reversed(range(_TRIES)):
             try:
-                self._client.register_plugin(self._agent, name=self._name)
+                _limited(lambda: self._client.register_plugin(self._agent, name=self._name))
+                return
+            except TimeoutError:
+                log.warning("Not every Dask worker answers; the study goes on with those that do.")
                 return
             except OSError as error:
                 # A worker died while it was told; the others may not have heard of it.
@@ -218,6 +229,10 @@ class DaskExecutor(Executor):
                     raise StudyError(
                         f"The Dask workers cannot be told of the study: {error}"
                     ) from error
+            except Exception as error:  # whatever a worker of somebody else's says
+                # Each is asked who it is: this one is refused, and who was left out is told.
+                log.warning("A Dask worker cannot be told of the study: %r", error)
+                return
 
     def _start_cluster(self) -> Any:
         # Nobody looks at these histories, and each worker's would grow by megabytes in an hour.
@@ -274,8 +289,9 @@ class DaskExecutor(Executor):
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """What happened since the last call."""
-        # Even if it is connecting again: what was told meanwhile is lost.
-        if self._client.status != "running":
+        # Even if it is connecting again, or has done so: what was told meanwhile is lost.
+        is_same = self._client.scheduler_comm is self._connection
+        if self._client.status != "running" or not is_same:
             raise StudyError(
                 "The connection to the Dask scheduler is lost. What the trials reported is "
                 "stored; see that a scheduler runs, then go on with `hptune resume` (and "
@@ -316,7 +332,7 @@ class DaskExecutor(Executor):
             # A scheduler that is gone refuses some of it, and an agent may have gone by itself:
             # no reason to leave the rest.
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, KeyError):
-                step()
+                _limited(step)
 
     @property
     def workers(self) -> Mapping[str, str]:
@@ -356,7 +372,7 @@ class DaskExecutor(Executor):
         self._queue.put(event)
 
     def _is_known(self, worker: str) -> bool:
-        return worker in self._workers or worker in self._refused
+        return worker in self._workers or worker in self._refused or worker in self._gone
 
     def _other_frameworks(self, found: Mapping[str, str]) -> str:
         if self._frameworks is None:
@@ -370,6 +386,8 @@ class DaskExecutor(Executor):
         if not isinstance(message, dict):
             return
         if message.get("action") == "add-worker":
+            with self._lock:
+                self._gone.discard(message["worker"])
             self._client.loop.call_later(_ANNOUNCE_SECONDS, self._ask_who, message["worker"])
         elif message.get("action") == "remove-worker":
             worker = message["worker"]
@@ -377,20 +395,21 @@ class DaskExecutor(Executor):
                 was_ours = worker in self._workers
                 self._workers.discard(worker)
                 self._refused.pop(worker, None)
+                self._gone.add(worker)
             if was_ours:
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
 
     async def _ask_who(self, worker: str) -> None:
-        """Ask a worker that has announced nothing; it may have left, too."""
+        """Ask a worker that has announced nothing, again and again; it may have left, too."""
         with self._lock:
             is_known = self._is_known(worker)
         if is_known or not self._opened:
             return
-        there = await self._client.run(
-            announcement, self._name, workers=[worker], on_error="return"
-        )
-        for answer in there.values():
-            self._on_answer(worker, answer)
+        asked = self._client.run(announcement, self._agent, workers=[worker], on_error="return")
+        with contextlib.suppress(OSError, TimeoutError):
+            for answer in (await asyncio.wait_for(asked, _ANNOUNCE_SECONDS)).values():
+                self._on_answer(worker, answer)
+        self._client.loop.call_later(_ANNOUNCE_SECONDS, self._ask_who, worker)
 
     def _on_answer(self, worker: str, answer: Any) -> None:
         if isinstance(answer, Announcement):
@@ -413,3 +432,22 @@ class DaskExecutor(Executor):
         if future.status == "error":
             reason = f"the worker could not run it: {future.exception()!r}"
             self._queue.put(AttemptEnded(0.0, attempt, Ending(Cause.WORKER_LOST, reason=reason)))
+
+
+def _limited(step: Callable[[], object]) -> None:
+    """Take a step that waits for workers, but not for ever.
+
+    Raises:
+        TimeoutError: It is not done yet; it goes on by itself.
+    """
+    done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            step()
+            done.set_result(None)
+        except BaseException as error:  # told to the one who waits
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="hptune-step", daemon=True).start()
+    done.result(_STEP_SECONDS)

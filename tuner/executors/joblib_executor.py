@@ -29,6 +29,7 @@ from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
 from ..core.trial import AttemptId, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
+from ..worker.addresses import outward
 from ..worker.orders import AttemptOrder, StopOrder
 from ..worker.seat import serve
 from .base import EventQueue, Executor
@@ -89,13 +90,7 @@ class JoblibExecutor(Executor):
     def _host(self) -> str:
         if self._backend_name in _ON_THIS_MACHINE:
             return "127.0.0.1"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                # Sends nothing; the system chooses the interface that leads out of this machine.
-                probe.connect(("192.0.2.1", 9))
-            except OSError:
-                return socket.gethostbyname(socket.gethostname())
-            return str(probe.getsockname()[0])
+        return outward() or socket.gethostbyname(socket.gethostname())
 
     def start(self, order: AttemptOrder) -> None:
         """Send the order to the seat of its placement."""

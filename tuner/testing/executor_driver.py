@@ -21,6 +21,7 @@ from ..core.messages import (
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
+    WorkerRefused,
 )
 from ..core.resources import Capacity, Placement
 from ..core.trial import AttemptId, Cause, Direction, Ending, Goal, Usage
@@ -245,6 +246,9 @@ class Driver:
                 del self.workers[worker]
             case WorkerLeaving(worker=worker):
                 assert worker in self.workers, f"{worker} is about to leave, and was not there"
+            case WorkerRefused(worker=worker, reason=reason):
+                assert worker not in self.workers, f"{worker} is refused, and has joined"
+                assert reason, f"{worker} is refused: why?"
             case AttemptWaits(attempt=name, reason=reason):
                 known = self._alive(name, event)
                 assert known.started is None, f"{name} waits, and has started"

@@ -1,4 +1,4 @@
-"""Where a Dask scheduler is: its address, or a file that tells it; and whether it answers."""
+"""Addresses: where a Dask scheduler is, whether it answers, and where this machine is."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ def address_of(meeting: str) -> str:
         return str(json.loads(Path(meeting).read_text(encoding="utf-8"))["address"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def outward() -> str:
+    """The address of this machine's interface that leads out; empty if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Sends nothing; the system chooses the interface.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
 
 
 def refusal(address: str, *, timeout_seconds: float) -> str:

@@ -330,8 +330,16 @@ def task_key(name: str, attempt: AttemptId) -> str:
     return f"{name}-trial-{attempt}"
 
 
-def announcement(name: str, dask_worker: Any = None) -> Announcement | None:
-    """What this worker has announced; None if it is not ready."""
+async def announcement(agent: Agent, dask_worker: Any = None) -> Announcement | None:
+    """What this worker has announced; None if it is not ready.
+
+    Args:
+        agent: For a worker that was not told, as when telling another one went wrong.
+        dask_worker: Dask's worker.
+    """
+    name = agent.name
+    if name not in dask_worker.plugins:
+        await dask_worker.plugin_add(plugin=agent, name=name)
     agent = dask_worker.plugins.get(name)
     announced: Announcement | None = getattr(agent, "announcement", None)
     return announced
