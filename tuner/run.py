@@ -376,7 +376,7 @@ def _header(
         trials=plan.settings.budget_trials,
         parallelism=workers.words(plan.shape),
         dashboard=executor.dashboard,
-        notes=plan.notes,
+        notes=(*plan.notes, *workers.notes()),
         epochs=plan.epochs,
         again=_again(plan.settings),
     )

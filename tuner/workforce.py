@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -325,6 +326,15 @@ class Workforce:
         there = len(self._machine.cpus)
         shared = f", sharing the {there} there are" if count * cpus > there else ""
         return f"{trials} at once on this machine, {cores} each{shared} ({self._settings.executor})"
+
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of where the trials run."""
+        nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
+        if not self.is_local or not nodes.isdigit() or int(nodes) < 2:
+            return ()
+        job = os.environ.get("SLURM_JOB_ID", "")
+        only = f"Slurm job {job} has {nodes} nodes, but the trials run on this one only"
+        return (f"{only}; to use all of them, see allocation.sbatch in examples/slurm",)
 
     def _connected(self, cluster: Cluster, stack: contextlib.ExitStack) -> Any:
         from .executors.dask_executor import connect

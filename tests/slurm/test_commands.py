@@ -117,3 +117,13 @@ def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_ca
     assert len(slurm.jobs()) == 1
     slurm.run("scancel", occupying)
     assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}
+
+
+def test_a_run_on_one_of_several_nodes_says_so(hptune: Hptune) -> None:
+    hptune.file("model.py", MODEL)
+    command = ("run", "model.py", "--trials", 1, "--study", "study")
+    ended = hptune(*command, SLURM_JOB_ID="7", SLURM_JOB_NUM_NODES="3")
+    assert ended.code == 0, ended.err
+    said = " ".join(ended.err.split())
+    assert "Slurm job 7 has 3 nodes, but the trials run on this one only" in said
+    assert "allocation.sbatch in examples/slurm" in said
