@@ -158,6 +158,22 @@ def test_nothing_starts_that_cannot_be_paid_for_one_step(driver: EngineDriver) -
     assert commands[-1] == Finish(Verdict.BUDGET_SPENT, "the budget of 1.5 core hours is spent")
 
 
+def test_a_step_is_priced_by_what_the_trial_itself_holds(driver: EngineDriver) -> None:
+    driver.open(3, budget=DeviceBudget(Device.CORE, 4.0), resources=Resources(cpus=1))
+    driver.join(cores=4)
+    driver.suggest(resources=lambda number: Resources(cpus=4) if number == 1 else None)
+    driver.started(FIRST)
+    driver.at += HOUR
+    driver.measure(FIRST, usage(seconds_per_step=HOUR))
+    driver.end(FIRST, returned(0.5))
+    assert [*driver.running] == [AttemptId(2, 0)], "three hours are left"
+    driver.started(AttemptId(2, 0))
+    driver.at += HOUR
+    commands = driver.end(AttemptId(2, 0), returned(0.5))
+    assert commands[-1] == Finish(Verdict.BUDGET_SPENT, "the budget of 4 core hours is spent")
+    driver.check_replay()
+
+
 def test_more_budget_goes_on(driver: EngineDriver) -> None:
     driver.open(2, budget=DeviceBudget(Device.CORE, 0.5))
     driver.join()

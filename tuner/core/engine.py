@@ -90,7 +90,6 @@ class Engine:
         self._make_pruner = make_pruner
         self._known_course: Course | None = None
         self._places = Places()
-        self._waiting = Waiting(self._wanted, self._seconds)
         self._asking = Asking()
         self._refused = ""
         self._ending: Finish | None = None
@@ -98,6 +97,7 @@ class Engine:
         self._is_closed = False
         self._pace = Pace()
         self._spending = Spending(self._pace)
+        self._waiting = Waiting(self._wanted, self._seconds, self._spending.pays_for)
         self._latest_at = 0.0
         self._heard_at = 0.0
         self._active_seconds = 0.0
@@ -187,7 +187,7 @@ class Engine:
         lost_at = self._heard_at or event.at
         self._course.open(event, commands, lost_at=lost_at)
         self._places = Places()
-        self._waiting = Waiting(self._wanted, self._seconds)
+        self._waiting = Waiting(self._wanted, self._seconds, self._spending.pays_for)
         self._waiting.add(self._course.records.all_waiting())
         self._asking = Asking(
             event.trials, ask_ahead=event.ask_ahead, searched=self._asking.searched
@@ -238,6 +238,7 @@ class Engine:
 
     def _advance(self, at: float, commands: list[Command]) -> None:
         records = self._records
+        self._waiting.add(records.take_newly_waiting())
         if self._ending is None:
             self._place_waiting(at, commands)
             question = self._asking.next(
@@ -253,16 +254,17 @@ class Engine:
         if self._ending is not None:
             self._finished = True
             commands.append(self._ending)
-        elif not self._is_affordable:
-            self._finished = True
-            commands.append(self._spending.finish)
+        elif self._stops_for_want_of_budget(commands):
+            return
         elif not records.waiting and self._asking.is_over:
             if self._course.promote(commands, is_last=True):
                 self._place_waiting(at, commands)
+                self._stops_for_want_of_budget(commands)
                 return
             self._course.give_up_paused(commands)
             if self._course.confirm(commands):
                 self._place_waiting(at, commands)
+                self._stops_for_want_of_budget(commands)
                 return
             self._finished = True
             if self._asking.is_exhausted:
@@ -288,9 +290,9 @@ class Engine:
 
     def _rooms_for_more(self, at_most: int) -> int:
         """For how many trials there is room beside those that wait."""
-        if not self._is_affordable:
-            return 0
         usual = self._course.opened.resources
+        if not self._spending.pays_for(usual):
+            return 0
         until = self._latest_at + self._pace.seconds()[0]
         if self._waiting.blocked is not None and self._places.rooms(usual):
             self._places.reserve(self._waiting.blocked, until)
@@ -307,7 +309,15 @@ class Engine:
 
     @property
     def _is_affordable(self) -> bool:
-        return self._spending.pays_for(self._course.opened.resources)
+        """Whether the budget pays for a step of any that waits, or else of another trial."""
+        sizes = list(self._waiting.sizes) or [self._course.opened.resources]
+        return any(map(self._spending.pays_for, sizes))
+
+    def _stops_for_want_of_budget(self, commands: list[Command]) -> bool:
+        self._finished = not self._records.running and not self._is_affordable
+        if self._finished:
+            commands.append(self._spending.finish)
+        return self._finished
 
     def _start(self, at: float, number: int, placement: Placement) -> Start:
         node = self._places.node(placement.worker)

@@ -31,12 +31,12 @@ class Spending:
         """Whether the budget is spent."""
         return self._left_seconds <= 0.0
 
-    def pays_for(self, wanted: Resources, trial: int | None = None) -> bool:
-        """Whether the budget pays for a step of a trial (or of any) that holds so much."""
+    def pays_for(self, wanted: Resources) -> bool:
+        """Whether the budget pays for a step of a trial that holds so much."""
         if self._budget is None:
             return True
         amount = wanted.cpus if self._budget.device is Device.CORE else wanted.gpus
-        price = self._pace.seconds_per_step(trial) * (1 if amount is None else amount)
+        price = self._pace.seconds_per_step() * (1 if amount is None else amount)
         return self._left_seconds > price
 
     @property

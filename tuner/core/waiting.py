@@ -19,15 +19,19 @@ class Waiting:
     Args:
         wanted: What a trial asks for.
         seconds: How long a trial needs until its next checkpoint, and to its end; 0 if unknown.
+        pays_for: Whether the budget pays for a step of a trial that asks for so much; one that it
+            does not pay for is passed over.
     """
 
     def __init__(
         self,
         wanted: Callable[[int], Resources],
         seconds: Callable[[int], tuple[float, float]] = lambda _: (0.0, 0.0),
+        pays_for: Callable[[Resources], bool] = lambda _: True,
     ) -> None:
         self._wanted = wanted
         self._seconds = seconds
+        self._pays_for = pays_for
         self._queues: dict[Resources, list[tuple[bool, int]]] = {}
         self._blocked: Resources | None = None
 
@@ -59,6 +63,8 @@ class Waiting:
         """The next trial that has a place now, and its place; None if none has."""
         self._blocked = None
         for wanted, queue in sorted(self._queues.items(), key=lambda each: each[1][0]):
+            if not self._pays_for(wanted):
+                continue
             number = queue[0][1]
             soon, whole = self._seconds(number)
             is_next = self._blocked is None
@@ -91,5 +97,5 @@ class Waiting:
             raise AssertionError(f"{mine} wait in the queue, and {sorted(numbers)} by the books")
         for wanted, queue in self._queues.items():
             soon, _ = self._seconds(queue[0][1])
-            if places.rooms(wanted, until=at + soon):
+            if self._pays_for(wanted) and places.rooms(wanted, until=at + soon):
                 raise AssertionError(f"a trial of {wanted} waits, and there is room")
