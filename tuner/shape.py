@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .core.device_hours import Device
 from .core.resources import Capacity, Resources
 from .errors import UsageError
 from .settings import StudySettings
@@ -48,10 +49,18 @@ def resolve_shape(
         is_certain: Whether there will never be more, so that asking for more is a mistake.
 
     Raises:
-        UsageError: A trial asks for more than a worker has.
+        UsageError: A trial asks for more than a worker has, or the budget counts what none has.
     """
     said = constants.get("RESOURCES")
     resources = trial_resources(settings, said, machine, is_certain=is_certain)
+    budget = settings.device_budget
+    if budget is not None and budget.device is Device.GPU:
+        holds_none = resources.gpus == 0 or (is_certain and not machine.gpus)
+        if holds_none:
+            raise UsageError(
+                f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
+                "spent; give a budget in core hours, such as 40core-h"
+            )
     cores = worker_cores(settings.workers, machine.cpus)
     if settings.executor == "joblib":
         # A seat is one trial's.

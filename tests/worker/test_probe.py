@@ -378,6 +378,16 @@ def test_constants_that_make_no_sense(
     assert words in caught.value.message
 
 
+def test_a_budget_of_gpus_is_refused_where_no_trial_holds_one(tmp_path: Path) -> None:
+    here, there = Capacity((0, 1)), Capacity((0, 1), gpus=("0",))
+    said = settings(tmp_path, budget="2gpu-h")
+    for constants, machine in (({}, here), ({"RESOURCES": {"gpus": 0}}, there)):
+        with pytest.raises(UsageError, match="would never be spent"):
+            resolve_shape(said, constants, machine)
+    assert resolve_shape(said, {}, there).resources.gpus is None
+    assert resolve_shape(said, {}, here, is_certain=False).resources.gpus is None
+
+
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     found = found_with(OBJECTIVE="loss", EPOCHS=3, RESOURCES={"cpus": 1})
     said = settings(
