@@ -167,8 +167,17 @@ class PrivateSlurm:
             raise TimeoutError(f"{error}; Slurm shows\n{shown}and says\n{log}") from None
 
     def start_node(self, node: str) -> None:
-        """Start a node's slurmd, at first or again."""
+        """Start a node's slurmd."""
         self._start("slurmd", "-D", "-N", node, name=node)
+
+    def mend_node(self, node: str) -> None:
+        """Bring a killed node back, as those who run a cluster do.
+
+        A job that was cancelled while its node was silent would be completing for minutes.
+        """
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=killed")
+        self.start_node(node)
+        self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def kill_node(self, node: str) -> None:
         """The node fails: its slurmd and all that it started die at once."""

@@ -119,7 +119,7 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     node = next(line.split()[-1] for line in slurm.jobs() if line.startswith(second))
     slurm.kill_node(node)
     told = finish(hptune, run, count=2, epochs=40)
-    slurm.start_node(node)
+    slurm.mend_node(node)
     assert f"job {first} on " in told
     held = rows(study, "SELECT outcome, reason FROM attempts")
     outcomes = [row["outcome"] for row in held]
