@@ -30,6 +30,8 @@ def test_devices_count_while_processes_run() -> None:
     assert books([]) == Books()
     assert books([ENDED]) == Books(core_hours=2.0, gpu_hours=1.0, wait_seconds=60.0)
     assert books([ENDED, HALF]) == Books(4.0, 1.5, 120.0, idle_core_hours=0.5)
+    early = replace(HALF, usage=replace(USAGE, seconds=2 * HOUR))
+    assert books([early]).idle_core_hours == 0.5
 
 
 def test_who_never_ran_has_only_waited() -> None:

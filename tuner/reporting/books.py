@@ -51,7 +51,7 @@ def books(attempts: Iterable[Attempt], *, now: float | None = None) -> Books:
         core_hours=hours_of(counted, Device.CORE, now=until),
         gpu_hours=hours_of(counted, Device.GPU, now=until),
         wait_seconds=sum((_waited(each, until) for each in counted), start=0.0),
-        idle_core_hours=sum(map(_idle_seconds, counted)) / _HOUR,
+        idle_core_hours=sum(_idle_seconds(each, until) for each in counted) / _HOUR,
     )
 
 
@@ -60,8 +60,10 @@ def _waited(attempt: Attempt, now: float) -> float:
     return max(0.0, until - attempt.placed_at)
 
 
-def _idle_seconds(attempt: Attempt) -> float:
-    used = attempt.usage
-    if used is None:
+def _idle_seconds(attempt: Attempt, now: float) -> float:
+    used, held_seconds = attempt.usage, attempt.seconds(now)
+    if used is None or held_seconds is None:
         return 0.0
-    return max(0.0, used.seconds * Device.CORE.of(attempt.placement) - used.cpu_seconds)
+    # What was measured begins before the process does.
+    seconds = min(used.seconds, held_seconds)
+    return max(0.0, seconds * Device.CORE.of(attempt.placement) - used.cpu_seconds)
