@@ -196,6 +196,21 @@ class TestDaskExecutor(ExecutorSuite):
             with pytest.raises(StudyError, match="hptune resume"):
                 executor.events(1.0)
 
+    def test_it_is_known_which_workers_were_let_in_and_why_others_were_not(
+        self, stage: Stage
+    ) -> None:
+        with cluster_of(1) as (_, client):
+            (worker,) = client.nthreads()
+            with on_dask(stage, client=client) as executor:
+                wait_until(lambda: executor.workers == {worker: ""}, 30, lambda: "no worker")
+            sight = Sight("/nowhere", "token", stage.source)
+            with on_dask(stage, client=client, sight=sight) as executor:
+                wait_until(
+                    lambda: "/nowhere" in executor.workers.get(worker, ""),
+                    60,
+                    lambda: str(executor.workers),
+                )
+
     def test_somebody_elses_client_is_left_as_it_was(self, stage: Stage) -> None:
         with cluster_of(1) as (_, client):
             with on_dask(stage, client=client) as executor:
