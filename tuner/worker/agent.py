@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import pickle
 import threading
 import time
@@ -25,7 +26,7 @@ from ..core.messages import (
 from ..core.resources import Capacity
 from ..core.trial import AttemptId, Ending, Halt
 from ..model_file import ObjectiveSource
-from . import devices, versions
+from . import claims, devices, versions
 from .master_watch import Master, MasterWatch
 from .orders import AttemptOrder, StopOrder
 from .runner import GRACE_SECONDS, AttemptRunner
@@ -171,7 +172,11 @@ class Agent(WorkerPlugin):
         if worker.name in self._cores:
             has = devices.share(has, list(self._cores).index(worker.name), len(self._cores))
             return Capacity(self._cores[worker.name], has.gpus, has.memory_bytes)
-        return Capacity(has.cpus[: worker.state.nthreads], has.gpus, has.memory_bytes)
+        # Others may run beside it; Dask's own rule is that its threads tell its share.
+        threads = worker.state.nthreads
+        share = min(1.0, threads / len(has.cpus))
+        gpus = claims.gpus(has.gpus, math.ceil(share * len(has.gpus)))
+        return Capacity(has.cpus[:threads], gpus, int(share * has.memory_bytes))
 
     def refuse(self, announcement: Announcement) -> None:
         """The master found that this worker does not go with its other ones."""

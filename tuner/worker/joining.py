@@ -15,7 +15,7 @@ from distributed import Worker
 
 from ..core.resources import Capacity
 from ..errors import StudyError, UsageError
-from . import devices
+from . import claims, devices
 from .addresses import address_of, refusal
 from .agent import Agent
 
@@ -89,7 +89,14 @@ def offered(
         )
     if cpus == 0:
         raise UsageError("0 cores are offered; offer at least 1")
-    capacity = Capacity(has.cpus[:cpus], has.gpus[:gpus], memory)
+    most = len(has.gpus) if gpus is None else gpus
+    free = claims.gpus(has.gpus, most)
+    if gpus is not None and len(free) < gpus:
+        raise UsageError(
+            f"{gpus} GPUs are offered, but other workers on this machine offer all but "
+            f"{len(free)} of its {len(has.gpus)}; offer at most as many, or end one of them"
+        )
+    capacity = Capacity(has.cpus[:cpus], free, memory)
     return Offer(meeting, capacity, name, death_timeout_seconds, interface, local_directory)
 
 

@@ -1,0 +1,66 @@
+"""GPUs that this machine's workers offer: none twice, though they know nothing of each other."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import socket
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import devices
+
+_held: dict[str, socket.socket] = {}
+"""By the GPU; kept open until the process ends, however it ends."""
+
+_lock = threading.Lock()
+
+
+def gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
+    """Some of these GPUs, which no other worker of this user on this machine offers.
+
+    They are this process's until it ends; asked again, it gets the same ones.
+
+    Args:
+        names: As CUDA_VISIBLE_DEVICES has them.
+        most: How many at most; may be fewer.
+    """
+    names = list(names)
+    with _lock:
+        # What is held already comes first.
+        for name in sorted(names, key=lambda each: each not in _held):
+            if sum(each in _held for each in names) >= most:
+                break
+            _claim(name)
+        return tuple(name for name in names if name in _held)[:most]
+
+
+def _claim(gpu: str) -> None:
+    if gpu in _held:
+        return
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        # An abstract name: it is no file, and gone with the process.
+        claim.bind(f"\0hptune-gpu-{_digest(gpu)}")
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            claim.close()
+            return
+        # There are no such names here: nobody can be asked.
+    _held[gpu] = claim
+
+
+def _digest(gpu: str) -> str:
+    """Names a GPU on this machine.
+
+    In a container or a batch job that sees only its own ones, GPUs may be numbered from 0 again:
+    so the name has a meaning there only.
+    """
+    seen_by = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
+    seen_by += [os.environ.get("SLURM_PROCID", ""), devices.node(), str(os.getuid()), gpu]
+    with contextlib.suppress(OSError):
+        seen_by.append(str(Path("/proc/self/ns/mnt").readlink()))
+    return hashlib.sha256("|".join(seen_by).encode()).hexdigest()[:32]
