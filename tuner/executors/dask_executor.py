@@ -331,7 +331,7 @@ class DaskExecutor(Executor):
         for step in steps:
             # A scheduler that is gone refuses some of it, and an agent may have gone by itself:
             # no reason to leave the rest.
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, KeyError):
+            with contextlib.suppress(Exception):
                 _limited(step)
 
     @property
