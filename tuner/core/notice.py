@@ -38,6 +38,8 @@ def notice(
                 f"no worker can hold a trial of {size}: waiting for a larger one (or ask for less)"
             )
         if not places.could_hold(size, at + step_seconds):
+            if not step_seconds:
+                return "the workers that can hold a trial are at their ends: waiting for another"
             return (
                 f"no worker that can hold a trial lives for another {step_seconds:.0f} s, which "
                 "its next step may take: waiting for one with more time left"
