@@ -153,7 +153,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def an_unknown_worker_leaves(self) -> None:
-        assert self.driver.leave("never seen") == []
+        # Any event may be the one at which the budget is found to be spent.
+        assert all(isinstance(each, Stop) for each in self.driver.leave("never seen"))
 
     @precondition(lambda self: self.driver.ask is not None)
     @rule(own=OWN_RESOURCES)
@@ -285,7 +286,11 @@ class EngineMachine(RuleBasedStateMachine):
         engine = self.driver.engine
         trials = [replace(t, further=(), violation=0.0) for t in engine.trials]
         judged = [self.aims.judged(trial) for trial in trials]
-        assert Ranking.of(self.aims, judged, self.driver.attempts).best == engine.front
+        best = Ranking.of(self.aims, judged, self.driver.attempts).best
+        # One that trained on in vain is what it was when it was ranked, but for its attempts.
+        assert [replace(t, attempts=0) for t in best] == [
+            replace(t, attempts=0) for t in engine.front
+        ]
 
 
 EngineMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
