@@ -19,6 +19,7 @@ from .errors import UsageError
 from .model_file import Found, ObjectiveSource, SourceKind
 from .objectives import check
 from .samplers import AUTO
+from .worker.addresses import check_meeting
 
 DEFAULT_TRIALS = 50
 DEFAULT_EPOCHS = 10
@@ -311,11 +312,7 @@ class StudySettings:
         return replace(self, **changes)
 
     def _check_connect(self) -> None:
-        if "://" not in self.connect and Path(self.connect).suffix != ".json":
-            raise UsageError(
-                f"connect is {self.connect!r}; allowed are an address such as tcp://node1:8786, "
-                "as `hptune scheduler` prints it, or its scheduler file (.json)"
-            )
+        check_meeting("connect", self.connect)
         if "://" not in self.connect:
             object.__setattr__(self, "connect", str(Path(self.connect).absolute()))
         for name, given in (("workers", self.workers), ("executor", self.executor == "joblib")):

@@ -300,6 +300,7 @@ def test_a_scheduler_that_is_not_there_is_said_at_once(hptune: Hptune) -> None:
     [
         (("run", "model.py", "--connect", "node1:8786"), "tcp://node1:8786"),
         (("run", "model.py", "--connect", "tcp://n:1", "--workers", "2"), "workers is 2"),
+        (("worker", "nonsense"), "allowed are an address such as tcp://node1:8786"),
         (("worker", "tcp://n:1", "--cpus", "100000"), "100000 cores are offered"),
         (("worker", "tcp://n:1", "--gpus", "99"), "99 GPUs are offered"),
     ],

@@ -16,7 +16,7 @@ from distributed import Worker
 from ..core.resources import Capacity
 from ..errors import StudyError, UsageError
 from . import claims, devices
-from .addresses import address_of, refusal
+from .addresses import address_of, check_meeting, refusal
 from .agent import Agent
 
 _POLL_SECONDS = 0.5
@@ -72,8 +72,9 @@ def offered(
             keep its jobs to them by itself: no more is taken for there.
 
     Raises:
-        UsageError: More is offered than there is.
+        UsageError: More is offered than there is, or there can be no scheduler there.
     """
+    check_meeting("the scheduler", meeting)
     has = _within(devices.capacity(), *granted)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
         if asked is not None and asked > len(there):
