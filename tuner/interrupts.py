@@ -16,6 +16,12 @@ from .study_directory import StudyDirectory
 
 STOP_POLL_SECONDS = 1.0
 
+_NAMES = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "the end of its terminal (SIGHUP)",
+}
+
 
 class Requests:
     """Asked by the loop, again and again, whether the study is to let go.
@@ -71,7 +77,9 @@ class Requests:
     def from_signals(
         self, *, wake: Callable[[], None], leave_at_once: Callable[[], None]
     ) -> Iterator[None]:
-        """Within, Ctrl-C or SIGTERM lets go; a second one leaves at once.
+        """Within, Ctrl-C, SIGTERM or a terminal that goes lets go; a second one leaves at once.
+
+        Where hang-ups are ignored, as under `nohup`, they stay so.
 
         Only the main thread gets signals; in another one this does nothing.
 
@@ -87,11 +95,14 @@ class Requests:
             if self._interrupted:
                 leave_at_once()
                 return
-            name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-            self._interrupted = f"interrupted by {name}"
+            self._interrupted = f"interrupted by {_NAMES[signal.Signals(number)]}"
             wake()
 
-        before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            each: signal.signal(each, on_signal)
+            for each in _NAMES
+            if signal.getsignal(each) is not signal.SIG_IGN
+        }
         try:
             yield
         finally:

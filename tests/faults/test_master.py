@@ -85,7 +85,8 @@ def assert_each_trial_exactly_once(study: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["Ctrl-C", pytest.param("SIGTERM", marks=pytest.mark.slow), "hptune stop"]
+    "how",
+    ["Ctrl-C", pytest.param("SIGTERM", marks=pytest.mark.slow), "hang-up", "hptune stop"],
 )
 def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
     gate = hptune.directory / "gate"
@@ -108,6 +109,8 @@ def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
         started.interrupt()
     elif how == "SIGTERM":
         os.kill(started.pid, signal.SIGTERM)
+    elif how == "hang-up":
+        os.killpg(started.pid, signal.SIGHUP)
     else:
         stopped = hptune("stop", hptune.study())
         assert stopped.code == 0, stopped.err

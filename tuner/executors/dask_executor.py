@@ -129,16 +129,18 @@ def _interrupts_held_back() -> Iterator[None]:
     """A cluster that is half started cannot be closed, so Ctrl-C waits until it has started.
 
     Threads and processes inherit the mask, now and when a worker is started again: Ctrl-C in
-    their terminal is the master's business alone.
+    their terminal, or its end, is the master's business alone.
     """
     came: list[int] = []
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
+        # Python's own helper cares for the other two by itself.
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for each in (signal.SIGINT, signal.SIGTERM):
             before[each] = signal.signal(each, lambda number, _: came.append(number))
-    # Starting Python's own helper lifts the mask, so it must be there before.
+    # Starting that helper lifts the mask, so it must be there before.
     resource_tracker.ensure_running()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

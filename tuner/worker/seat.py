@@ -99,15 +99,17 @@ def _serve(
 
 @contextlib.contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Ctrl-C in the terminal is the master's business alone."""
+    """Ctrl-C in the terminal, or its end, is the master's business alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals = (signal.SIGINT, signal.SIGHUP)
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _end_if_orphaned(parent: int) -> None:
