@@ -286,7 +286,7 @@ def test_ctrl_c_during_a_submission_leaves_no_job(queue: Queue, tmp_path: Path) 
         submit(script, count, exclude=exclude)
         raise KeyboardInterrupt
 
-    queue.submit = interrupted  # type: ignore[method-assign]
+    queue.submit = interrupted  # type: ignore[method-assign] # it fails
     with pytest.raises(KeyboardInterrupt):
         jobs_of(queue, tmp_path).open(1)
     assert queue.there
@@ -308,7 +308,7 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
             raise SlurmUnavailableError("scancel failed")
         cancel(ids)
 
-    queue.cancel = unwilling  # type: ignore[method-assign]
+    queue.cancel = unwilling  # type: ignore[method-assign] # it fails
     drive(jobs_of(queue, tmp_path), queue, looks=3)
     assert len(tries) == 3
 
@@ -316,7 +316,7 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
         if ids:
             raise SlurmUnavailableError("scancel failed")
 
-    queue.cancel = never  # type: ignore[method-assign]
+    queue.cancel = never  # type: ignore[method-assign] # it fails
     told: list[str] = []
     jobs = jobs_of(queue, tmp_path, told=told)
     jobs.open(1)

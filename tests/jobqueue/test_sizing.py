@@ -95,7 +95,7 @@ def test_what_the_shape_says_is_what_is_asked_for() -> None:
 )
 def test_what_cannot_be_had_is_said(change: dict[str, int], need: Need, said: str) -> None:
     with pytest.raises(ConfigError) as error:
-        size_worker(NODE, need, dataclasses.replace(SHAPE, **change))  # type: ignore[arg-type]
+        size_worker(NODE, need, dataclasses.replace(SHAPE, **change))  # type: ignore[arg-type] # mixed
     assert said in str(error.value)
 
 
@@ -120,7 +120,7 @@ def test_partitions_and_time_limits_are_checked(change: dict[str, str], said: st
     with pytest.raises(ConfigError) as error:
         choose_worker(
             parse_sinfo(SINFO),
-            dataclasses.replace(SHAPE, **change),  # type: ignore[arg-type]
+            dataclasses.replace(SHAPE, **change),  # type: ignore[arg-type] # mixed
             Need(),
         )
     assert said in str(error.value)

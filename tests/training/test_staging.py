@@ -119,8 +119,18 @@ def test_nobody_waits_for_the_dead(node: Node, calls: Calls) -> None:
     assert calls.count == 2
 
 
-def test_nobody_waits_for_ever(node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "WAIT_SECONDS", 0.05)
+@pytest.mark.parametrize(
+    ("most_seconds", "hang_timeout_seconds"),
+    [(0.05, None), pytest.param(staging.WAIT_SECONDS, 0.1, id="nor until it is held for hanging")],
+)
+def test_nobody_waits_for_ever(
+    node: Node,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+    most_seconds: float,
+    hang_timeout_seconds: float | None,
+) -> None:
+    monkeypatch.setattr(staging, "WAIT_SECONDS", most_seconds)
     begun = FORK.Event()
 
     def load_data() -> Any:
@@ -134,7 +144,7 @@ def test_nobody_waits_for_ever(node: Node, calls: Calls, monkeypatch: pytest.Mon
     first.start()
     try:
         assert begun.wait(30)
-        (x, _), _ = node.load(load_data)
+        (x, _), _ = node.load(load_data, hang_timeout_seconds=hang_timeout_seconds)
         assert not is_mapped(x)
         assert calls.count == 2
     finally:
@@ -166,28 +176,6 @@ def test_nobody_waits_for_what_a_load_left_behind(
         for each in left:
             each.kill()
             each.join()
-
-
-def test_one_that_waits_is_not_taken_for_hanging(node: Node, calls: Calls) -> None:
-    begun = FORK.Event()
-
-    def load_data() -> Any:
-        calls.note()
-        if calls.count == 1:
-            begun.set()
-            signal.pause()
-        return arrays()
-
-    first = FORK.Process(target=lambda: node.load(load_data))
-    first.start()
-    try:
-        assert begun.wait(30)
-        (x, _), _ = node.load(load_data, hang_timeout_seconds=0.1)
-        assert not is_mapped(x)
-        assert calls.count == 2
-    finally:
-        first.kill()
-        first.join()
 
 
 def test_who_is_told_to_stop_does_not_wait(node: Node) -> None:

@@ -141,7 +141,7 @@ def test_nothing_is_given_twice_and_everyone_comes_to_their_turn(
             on_it = [turn for turn in holding if gpu in turn.placement.gpus]
             if len({turn.study for turn in on_it}) > 1:
                 assert sum(turn.placement.gpu_share for turn in on_it) <= 1.0 + 1e-9
-        over = leaving.choice(holding)  # type: ignore[attr-defined]
+        over = leaving.choice(holding)  # type: ignore[attr-defined] # hypothesis's Random
         turns.remove(over)
         queue.line.leave(over)
     assert sorted(map(int, queue.called)) == list(range(len(wishes)))
