@@ -9,9 +9,11 @@ from .answers import Action
 from .early_stopping import EarlyStopping
 from .failures import MAX_FRUITLESS, FailureTally, answer_to, judged, outcome_of
 from .keeping import Keeping
-from .messages import Command, Finish, KeepBest, Stop, StudyOpened, Tell, Verdict
+from .messages import Command, Finish, KeepBest, Start, Stop, StudyOpened, Tell, Verdict
 from .pruner import Decision, PrunerMaker, never_prune
 from .records import AttemptRecord, Records, TrialRecord
+from .resources import Placement
+from .seeds import training_seed
 from .trial import (
     CONFIRMS,
     NO_BETTER,
@@ -101,6 +103,21 @@ class Course:
         record = self.records[name.trial]
         self.records.put(record, replace(record.trial, params=dict(params)))
         commands.append(Tell(record.trial))
+
+    def start(self, number: int, placement: Placement, *, node: str, at: float) -> Start:
+        """A trial that waited has a place: how its next attempt begins."""
+        run, record = self.records.start(number, placement, node=node, at=at), self.records[number]
+        confirms = record.trial.confirms is not None
+        return Start(
+            attempt=run.attempt.id,
+            params=record.trial.params,
+            placement=placement,
+            seed=training_seed(self.opened.seed, number),
+            # One that confirms may have to stand for its configuration.
+            incumbents=() if confirms else self.keeping.scores,
+            resume_from=record.last_step or None,
+            keep_last=self.keeping.limit > 0 and not confirms,
+        )
 
     # --- a trial runs -----------------------------------------------------------------------
 

@@ -95,6 +95,11 @@ class DeviceHours:
                 held = self._held[device] - device.of(placement) if self._placements else 0.0
                 self._held[device] = held
 
+    def all_ended(self) -> None:
+        """Nothing is held any more."""
+        self._placements.clear()
+        self._held = dict.fromkeys(Device, 0.0)
+
     def spent_hours(self, device: Device) -> float:
         """How long such devices were held so far."""
         return self._spent[device] / _HOUR

@@ -30,6 +30,7 @@ trial of its own, with a number and so a training seed of its own::
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
@@ -37,6 +38,7 @@ from typing import assert_never
 from ..errors import InvalidTransition
 from .asking import Asking
 from .course import Course
+from .dispatch import Dispatch
 from .messages import (
     AttemptEnded,
     AttemptStarted,
@@ -48,7 +50,6 @@ from .messages import (
     Measured,
     ParametersUsed,
     Reported,
-    Start,
     StopRequested,
     StudyClosed,
     StudyOpened,
@@ -59,17 +60,10 @@ from .messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from .notice import notice
-from .pace import Pace
 from .picture import RunningAttempt, StudyPicture
-from .placement import Places
 from .pruner import PrunerMaker, never_prune
 from .records import Records
-from .resources import Placement, Resources
-from .seeds import training_seed
-from .spending import Spending
-from .trial import Attempt, AttemptId, Cause, Ending, Trial, TrialState
-from .waiting import Waiting
+from .trial import Attempt, AttemptId, Cause, Ending, Trial
 
 
 class Engine:
@@ -80,7 +74,8 @@ class Engine:
     answers after all) are ignored.
 
     What it decides by is known by others: `Course` (where every trial stands, and what becomes of
-    it), `Places` (what is free on the workers) and `Asking` (what is still to be suggested).
+    it), `Dispatch` (what is free on the workers, and who starts there) and `Asking` (what is still
+    to be suggested).
 
     Args:
         make_pruner: Makes the pruner that a study's settings name.
@@ -89,15 +84,12 @@ class Engine:
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
         self._make_pruner = make_pruner
         self._known_course: Course | None = None
-        self._places = Places()
+        self._known_dispatch: Dispatch | None = None
         self._asking = Asking()
         self._refused = ""
         self._ending: Finish | None = None
         self._finished = False
         self._is_closed = False
-        self._pace = Pace()
-        self._spending = Spending(self._pace)
-        self._waiting = Waiting(self._wanted, self._seconds, self._spending.pays_for)
         self._latest_at = 0.0
         self._heard_at = 0.0
         self._active_seconds = 0.0
@@ -117,16 +109,14 @@ class Engine:
         match event:
             case StudyOpened():
                 self._open(event, commands)
-            case WorkerJoined(worker=worker, node=node, capacity=capacity, ends_at=ends_at):
-                if worker in self._places:
+            case WorkerJoined(worker=worker):
+                if worker in self._dispatch.places:
                     raise InvalidTransition(f"worker {worker} joined twice")
-                self._places.add(worker, node, capacity, ends_at=ends_at)
-                if not all(map(self._places.could_hold, self._waiting.sizes)):
-                    self._waiting.sort_anew()  # they may want more than they could get before
+                self._dispatch.worker_joined(event)
             case WorkerRefused(node=node, reason=reason):
                 self._refused = f"{node} was refused: {reason}"
             case WorkerLeaving(worker=worker):
-                self._places.retire(worker)
+                self._dispatch.places.retire(worker)
             case WorkerLeft():
                 self._worker_left(event, commands)
             case Suggested():
@@ -139,14 +129,14 @@ class Engine:
                 if record := self._records.running.get(name):
                     started = replace(record.attempt, started_at=at, reason="")
                     self._records.put_attempt(record, started)
-                    self._spending.hours.started(name, record.attempt.placement)
+                    self._dispatch.started(record)
             case Reported(attempt=name, report=report):
                 if name in self._records.running:
                     self._course.report(name, report, commands)
             case Measured(attempt=name, usage=usage):
                 if record := self._records.running.get(name):
                     self._records.put_attempt(record, replace(record.attempt, usage=usage))
-                    self._pace.measured(name.trial, usage)
+                    self._dispatch.measured(event)
             case ParametersUsed():
                 self._parameters_used(event, commands)
             case AttemptEnded(at=at, attempt=name, ending=ending):
@@ -161,10 +151,10 @@ class Engine:
         if isinstance(event, StudyOpened):
             self._is_closed = False
         if not self._is_closed:
-            if self._spending.is_over:
-                self._let_go(self._spending.finish, commands)
+            if self._dispatch.spending.is_over:
+                self._let_go(self._dispatch.spending.finish, commands)
             self._advance(event.at, commands)
-        self._waiting.add(self._records.take_newly_waiting())
+        self._dispatch.take_in()
         return commands
 
     def _pass_time(self, event: Event) -> None:
@@ -173,7 +163,7 @@ class Engine:
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
             self._active_seconds += seconds
-            self._spending.hours.pass_time(seconds)
+            self._dispatch.spending.hours.pass_time(seconds)
             self._latest_at = self._heard_at = event.at
 
     # --- events -----------------------------------------------------------------------------
@@ -181,14 +171,10 @@ class Engine:
     def _open(self, event: StudyOpened, commands: list[Command]) -> None:
         if self._known_course is None:
             self._known_course = Course(event, self._make_pruner)
-        for name in self._records.running:
-            self._spending.hours.ended(name)
-        self._spending.allow(event.budget)
+            self._known_dispatch = Dispatch(self._known_course)
         lost_at = self._heard_at or event.at
         self._course.open(event, commands, lost_at=lost_at)
-        self._places = Places()
-        self._waiting = Waiting(self._wanted, self._seconds, self._spending.pays_for)
-        self._waiting.add(self._course.records.all_waiting())
+        self._dispatch.open(event)
         self._asking = Asking(
             event.trials, ask_ahead=event.ask_ahead, searched=self._asking.searched
         )
@@ -197,12 +183,13 @@ class Engine:
         self._finished = False
 
     def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
-        if event.worker not in self._places:
+        places = self._dispatch.places
+        if event.worker not in places:
             return
         for name in self._records.running_on(event.worker):
             ending = Ending(Cause.WORKER_LOST, reason=event.reason)
             self._end_attempt(event.at, name, ending, commands)
-        self._places.remove(event.worker)
+        places.remove(event.worker)
 
     def _suggested(self, event: Suggested, commands: list[Command]) -> None:
         if event.first_number != len(self._records):
@@ -223,8 +210,7 @@ class Engine:
     def _end_attempt(
         self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
     ) -> None:
-        self._spending.hours.ended(name)
-        self._places.give_back(self._records.running[name].attempt.placement)
+        self._dispatch.ended(name)
         finish = self._course.end(at, name, ending, commands)
         if finish is not None:
             self._let_go(finish, commands)
@@ -237,15 +223,15 @@ class Engine:
     # --- what follows -----------------------------------------------------------------------
 
     def _advance(self, at: float, commands: list[Command]) -> None:
-        records = self._records
-        self._waiting.add(records.take_newly_waiting())
+        records, dispatch = self._records, self._dispatch
+        dispatch.take_in()
         if self._ending is None:
-            self._place_waiting(at, commands)
+            dispatch.place(at, commands)
             question = self._asking.next(
                 len(records),
                 waiting=records.waiting,
                 running=len(records.running),
-                rooms=self._rooms_for_more,
+                rooms=functools.partial(dispatch.rooms_for_more, at=self._latest_at),
             )
             if question is not None:
                 commands.append(question)
@@ -258,12 +244,12 @@ class Engine:
             return
         elif not records.waiting and self._asking.is_over:
             if self._course.promote(commands, is_last=True):
-                self._place_waiting(at, commands)
+                dispatch.place(at, commands)
                 self._stops_for_want_of_budget(commands)
                 return
             self._course.give_up_paused(commands)
             if self._course.confirm(commands):
-                self._place_waiting(at, commands)
+                dispatch.place(at, commands)
                 self._stops_for_want_of_budget(commands)
                 return
             self._finished = True
@@ -274,66 +260,11 @@ class Engine:
             else:
                 commands.append(Finish(Verdict.DONE, f"{len(records)} trials are over"))
 
-    def _place_waiting(self, at: float, commands: list[Command]) -> None:
-        records, usual = self._records, self._course.opened.resources
-        if not self._is_affordable:
-            return
-        while records.waiting or records.count(TrialState.PAUSED):
-            is_paused = records.count(TrialState.PAUSED)
-            if is_paused and self._waiting.blocked is None and self._places.rooms(usual):
-                self._course.promote(commands, is_last=False)
-            self._waiting.add(records.take_newly_waiting())
-            found = self._waiting.place(self._places, at)
-            if found is None:
-                return
-            commands.append(self._start(at, *found))
-
-    def _rooms_for_more(self, at_most: int) -> int:
-        """For how many trials there is room beside those that wait."""
-        usual = self._course.opened.resources
-        if not self._spending.pays_for(usual):
-            return 0
-        until = self._latest_at + self._pace.seconds()[0]
-        if self._waiting.blocked is not None and self._places.rooms(usual):
-            self._places.reserve(self._waiting.blocked, until)
-        return self._places.rooms(usual, at_most, until=until)
-
-    def _wanted(self, number: int) -> Resources:
-        most = self._places.most_memory_bytes if self._records[number].memory_bytes else 0
-        return self._records[number].wants(self._course.opened.resources, most_memory_bytes=most)
-
-    def _seconds(self, number: int) -> tuple[float, float]:
-        epochs = self._course.opened.pruner.epochs
-        left = None if epochs is None else epochs - self._records[number].last_step
-        return self._pace.seconds(number, steps_left=left)
-
-    @property
-    def _is_affordable(self) -> bool:
-        """Whether the budget pays for a step of any that waits, or else of another trial."""
-        sizes = list(self._waiting.sizes) or [self._course.opened.resources]
-        return any(map(self._spending.pays_for, sizes))
-
     def _stops_for_want_of_budget(self, commands: list[Command]) -> bool:
-        self._finished = not self._records.running and not self._is_affordable
+        self._finished = not self._records.running and not self._dispatch.is_affordable
         if self._finished:
-            commands.append(self._spending.finish)
+            commands.append(self._dispatch.spending.finish)
         return self._finished
-
-    def _start(self, at: float, number: int, placement: Placement) -> Start:
-        node = self._places.node(placement.worker)
-        run = self._records.start(number, placement, node=node, at=at)
-        record = self._records[run.attempt.id.trial]
-        confirms = record.trial.confirms is not None
-        return Start(
-            attempt=run.attempt.id,
-            params=record.trial.params,
-            placement=placement,
-            seed=training_seed(self._course.opened.seed, record.trial.number),
-            # One that confirms may have to stand for its configuration.
-            incumbents=() if confirms else self._course.keeping.scores,
-            resume_from=record.last_step or None,
-            keep_last=self._course.keeping.limit > 0 and not confirms,
-        )
 
     # --- the doors out ----------------------------------------------------------------------
 
@@ -342,6 +273,12 @@ class Engine:
         if self._known_course is None:
             raise InvalidTransition("the study was not opened")
         return self._known_course
+
+    @property
+    def _dispatch(self) -> Dispatch:
+        if self._known_dispatch is None:
+            raise InvalidTransition("the study was not opened")
+        return self._known_dispatch
 
     @property
     def _records(self) -> Records:
@@ -402,7 +339,7 @@ class Engine:
     @property
     def picture(self) -> StudyPicture:
         """The study as it stands, for those who show it."""
-        opened, records = self._course.opened, self._records
+        opened, records, places = self._course.opened, self._records, self._dispatch.places
         return StudyPicture(
             aims=opened.aims,
             budget_trials=None if opened.trials is None else opened.trials + self._confirmations,
@@ -412,22 +349,14 @@ class Engine:
                 RunningAttempt(records[name.trial].trial, record.attempt, record.latest)
                 for name, record in records.running.items()
             ),
-            workers=len(self._places),
-            cpus=self._places.cpus,
-            cpus_held=self._places.cpus_held,
-            gpus=self._places.gpus,
-            gpus_held=self._places.gpus_held,
+            workers=len(places),
+            cpus=places.cpus,
+            cpus_held=places.cpus_held,
+            gpus=places.gpus,
+            gpus_held=places.gpus_held,
             notice=""
             if self._finished
-            else notice(
-                self._places,
-                self._waiting.sizes,
-                opened.resources,
-                is_running=bool(records.running),
-                refused=self._refused,
-                at=self._latest_at,
-                step_seconds=self._pace.seconds()[0],
-            ),
+            else self._dispatch.notice(at=self._latest_at, refused=self._refused),
             stopping="" if self._ending is None else self._ending.reason,
         )
 
@@ -441,21 +370,14 @@ class Engine:
             return
         records = self._records
         self._course.validate(
-            is_done=self._finished and self._ending is None and self._is_affordable
+            is_done=self._finished and self._ending is None and self._dispatch.is_affordable
         )
         self._asking.validate()
-        self._places.validate([run.attempt.placement for run in records.running.values()])
+        self._dispatch.validate(
+            is_placing=self._ending is None and not self._is_closed, at=self._latest_at
+        )
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:
             raise AssertionError(f"{self._confirmations} confirmations were counted")
-        waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
-        is_placing = self._ending is None and not self._is_closed and self._is_affordable
-        places = self._places if is_placing else Places()
-        self._waiting.validate(waiting, places, self._latest_at)
-        if is_placing:
-            usual = self._course.opened.resources
-            may_go_on = self._waiting.blocked is None and self._places.rooms(usual)
-            if may_go_on and self._course.promotion(is_last=False) is not None:
-                raise AssertionError("a paused trial could go on, and there is room")
         if self._finished and records.running:
             raise AssertionError("finished with attempts running")

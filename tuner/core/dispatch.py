@@ -1,0 +1,152 @@
+"""Who starts next, and where: the trials that wait on one side, the workers on the other."""
+
+from __future__ import annotations
+
+from .course import Course
+from .messages import Command, Measured, StudyOpened, WorkerJoined
+from .notice import notice
+from .pace import Pace
+from .placement import Places
+from .records import AttemptRecord
+from .resources import Resources
+from .spending import Spending
+from .trial import AttemptId, TrialState
+from .waiting import Waiting
+
+
+class Dispatch:
+    """Gives trials their places, as far as there is room, time and budget for them.
+
+    Args:
+        course: Where every trial stands.
+
+    Attributes:
+        places: The workers, and what is free on them.
+        spending: What is left of the budget.
+    """
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._records = course.records
+        self._pace = Pace()
+        self.spending = Spending(self._pace)
+        self.places = Places()
+        self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def open(self, opened: StudyOpened) -> None:
+        """A master has taken the study up: there is no worker yet, and nothing runs."""
+        self.spending.hours.all_ended()
+        self.spending.allow(opened.budget)
+        self.places = Places()
+        self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
+        self._waiting.add(self._records.all_waiting())
+
+    def worker_joined(self, event: WorkerJoined) -> None:
+        """There is another worker."""
+        self.places.add(event.worker, event.node, event.capacity, ends_at=event.ends_at)
+        if not all(map(self.places.could_hold, self._waiting.sizes)):
+            self._waiting.sort_anew()  # they may want more than they could get before
+
+    def started(self, run: AttemptRecord) -> None:
+        """An attempt's process is running."""
+        self.spending.hours.started(run.attempt.id, run.attempt.placement)
+
+    def measured(self, event: Measured) -> None:
+        """It is known what a running attempt has used so far."""
+        self._pace.measured(event.attempt.trial, event.usage)
+
+    def ended(self, name: AttemptId) -> None:
+        """An attempt is over, by what happened; what it held is free."""
+        self.spending.hours.ended(name)
+        self.places.give_back(self._records.running[name].attempt.placement)
+
+    def take_in(self) -> None:
+        """Let those join the queues that wait since the last call."""
+        self._waiting.add(self._records.take_newly_waiting())
+
+    # --- what follows -----------------------------------------------------------------------
+
+    def place(self, at: float, commands: list[Command]) -> None:
+        """Start all that wait and for which there is room, the promoted ones first."""
+        if not self.is_affordable:
+            return
+        while self._records.waiting or self._records.count(TrialState.PAUSED):
+            if self._may_go_on:
+                self._course.promote(commands, is_last=False)
+            self.take_in()
+            found = self._waiting.place(self.places, at)
+            if found is None:
+                return
+            number, placement = found
+            node = self.places.node(placement.worker)
+            commands.append(self._course.start(number, placement, node=node, at=at))
+
+    def rooms_for_more(self, at_most: int, *, at: float) -> int:
+        """For how many trials there is room beside those that wait."""
+        if not self.spending.pays_for(self._usual):
+            return 0
+        until = at + self._pace.seconds()[0]
+        if self._waiting.blocked is not None and self.places.rooms(self._usual):
+            self.places.reserve(self._waiting.blocked, until)
+        return self.places.rooms(self._usual, at_most, until=until)
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether the budget pays for a step of any that waits, or else of another trial."""
+        return any(map(self.spending.pays_for, list(self._waiting.sizes) or [self._usual]))
+
+    def notice(self, *, at: float, refused: str) -> str:
+        """Why nothing happens, in words; empty if there is nothing to be said."""
+        return notice(
+            self.places,
+            self._waiting.sizes,
+            self._usual,
+            is_running=bool(self._records.running),
+            refused=refused,
+            at=at,
+            step_seconds=self._pace.seconds()[0],
+        )
+
+    # --- what trials ask for ----------------------------------------------------------------
+
+    @property
+    def _usual(self) -> Resources:
+        return self._course.opened.resources
+
+    def _wanted(self, number: int) -> Resources:
+        most = self.places.most_memory_bytes if self._records[number].memory_bytes else 0
+        return self._records[number].wants(self._usual, most_memory_bytes=most)
+
+    def _seconds(self, number: int) -> tuple[float, float]:
+        epochs = self._course.opened.pruner.epochs
+        left = None if epochs is None else epochs - self._records[number].last_step
+        return self._pace.seconds(number, steps_left=left)
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether there is room for a paused trial that no waiting one has a right to."""
+        is_paused = self._records.count(TrialState.PAUSED)
+        is_free = self._waiting.blocked is None
+        return bool(is_paused and is_free and self.places.rooms(self._usual))
+
+    # --- for the doubtful -------------------------------------------------------------------
+
+    def validate(self, *, is_placing: bool, at: float) -> None:
+        """Check that what is held adds up, and that nobody waits beside free room.
+
+        Args:
+            is_placing: Whether the study starts attempts at all.
+            at: Now, in seconds since the epoch.
+
+        Raises:
+            AssertionError: It does not.
+        """
+        records = self._records
+        self.places.validate([run.attempt.placement for run in records.running.values()])
+        waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
+        is_placing = is_placing and self.is_affordable
+        self._waiting.validate(waiting, self.places if is_placing else Places(), at)
+        if is_placing and self._may_go_on and self._course.promotion(is_last=False) is not None:
+            raise AssertionError("a paused trial could go on, and there is room")
