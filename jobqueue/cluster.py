@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .config import Shape, SlurmConfig
 from .errors import ConfigError, JobQueueError, SubmissionError
 from .jobs import JobKind, Jobs
+from .meeting import MeetingPoint
 from .nodes import Partition
 from .queue import Slurm
 from .script import WorkerCommand, job_of, job_script
@@ -104,32 +102,6 @@ def _job_kind(order: Order, shape: Shape, partitions: Sequence[Partition], need:
     return JobKind(shape, worker, name, script, order.directory)
 
 
-ALL = "0.0.0.0"  # noqa: S104 - where no network is named, and none leads to all nodes
-"""All interfaces of this machine."""
-
-_NODES_ASKED = 16
-
-
-def way_to(nodes: Sequence[str]) -> str | None:
-    """This machine's address in the network that leads to the nodes; None if that is not clear.
-
-    Args:
-        nodes: Their names or addresses; of many, some are looked at.
-    """
-    found = set()
-    for node in nodes[:: max(1, len(nodes) // _NODES_ASKED)]:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                # Sends nothing; the system chooses the interface.
-                probe.connect((node, 9))
-            except OSError:
-                continue
-            found.add(str(probe.getsockname()[0]))
-    # This machine may be one of the nodes.
-    outside = {each for each in found if not each.startswith("127.")}
-    return outside.pop() if len(outside) == 1 else None
-
-
 class SlurmCluster:
     """Workers in Slurm jobs, as many as are of use. `close` it in the end.
 
@@ -146,29 +118,16 @@ class SlurmCluster:
     """
 
     def __init__(self, order: Order, *, tell: Callable[[str], None]) -> None:
-        # Loads Dask, so not at the top.
-        from distributed import LocalCluster
-
         check(order)
         self._order = order
         self._tell = tell
         self._jobs: Jobs | None = None
-        interface = order.config.interface
-        try:
-            self._dask: Any = LocalCluster(
-                n_workers=0,
-                host=None if interface else f"tcp://{way_to(Slurm().node_addresses()) or ALL}",
-                interface=interface,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=50,
-            )
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ConfigError(f"no Dask scheduler can listen here: {error}") from error
+        self._meeting = MeetingPoint(Slurm().node_addresses, interface=order.config.interface)
 
     @property
     def address(self) -> str:
         """The scheduler's address."""
-        return str(self._dask.scheduler.address)
+        return self._meeting.address
 
     def start(self, need: Need, trials: int) -> None:
         """Take back jobs that are there, and submit others; returns before they have started.
@@ -206,10 +165,10 @@ class SlurmCluster:
         if self._jobs is None:
             return
         useful, refused = {}, {}
-        for worker in self._dask_workers():
+        for worker in self._meeting.workers():
             job, why = job_of(worker.name), workers.get(worker.address)
             if job is not None and why == "":
-                useful[job] = bool(worker.processing)
+                useful[job] = worker.is_busy
             elif job is not None and why:
                 refused[job] = why
         self._jobs.want(trials, useful, refused)
@@ -226,14 +185,15 @@ class SlurmCluster:
             jobs.close()
             self._order.scheduler_file.unlink(missing_ok=True)
 
+    def abandon(self) -> None:
+        """Cancel the jobs by one command, without a look whether that went well."""
+        if self._jobs is not None:
+            self._jobs.abandon()
+
     def close(self) -> None:
         """Cancel the jobs and end the scheduler; may be repeated."""
         self.dismiss()
-        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
-            self._dask.close(timeout=20)
-
-    def _dask_workers(self) -> list[Any]:
-        return list(self._dask.scheduler.workers.values())
+        self._meeting.close()
 
     def _write_address(self) -> None:
         file = self._order.scheduler_file

@@ -204,6 +204,11 @@ class Jobs:
         if cancel:
             self._cancel_all()
 
+    def abandon(self) -> None:
+        """Cancel all jobs by one command, and leave it at that."""
+        with contextlib.suppress(SlurmUnavailableError):
+            self._slurm.cancel_all(self._kinds)
+
     # --- the thread -------------------------------------------------------------------------
 
     def _watch(self) -> None:

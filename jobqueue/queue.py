@@ -18,6 +18,8 @@ SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e"
 ANSWER_SECONDS = 60.0
 """A busy slurmctld may take its time; from then on it counts as silent."""
 
+_QUICK_SECONDS = 5.0
+
 HOPELESS = re.compile(
     r"BadConstraints|Invalid|NotAllowed|PartitionTimeLimit|PartitionNodeLimit|AccountingPolicy"
     r"|MaxWallDurationPerJobLimit|Max\w+PerJob|Max\w+MinutesPerJob|DependencyNeverSatisfied"
@@ -109,13 +111,18 @@ class Slurm:
         """
         return parse_sinfo(self._ask("sinfo", "--noheader", "--exact", "-o", SINFO_FORMAT))
 
-    def node_addresses(self) -> tuple[str, ...]:
+    def node_addresses(self, nodes: str = "") -> tuple[str, ...]:
         """Under which names or addresses Slurm reaches the nodes, sorted.
+
+        Args:
+            nodes: Which, in Slurm's short form; empty for all.
 
         Raises:
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        return tuple(sorted(set(self._ask("sinfo", "--noheader", "--Node", "-o", "%o").split())))
+        chosen = [f"--nodes={nodes}"] if nodes else []
+        shown = self._ask("sinfo", "--noheader", "--Node", *chosen, "-o", "%o")
+        return tuple(sorted(set(shown.split())))
 
     def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
         """The user's jobs of these names, also those that ended a moment ago; None for all names.
@@ -176,24 +183,56 @@ class Slurm:
         if ids:
             self._ask("scancel", "--quiet", *ids)
 
-    def _ask(self, *command: str) -> str:
-        done = self._run(list(command))
+    def cancel_all(self, names: Iterable[str]) -> None:
+        """Cancel the user's jobs of these names, by one quick command each.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer.
+        """
+        for name in names:
+            user = f"--user={os.getuid()}"
+            self._ask("scancel", "--quiet", user, f"--name={name}", within=_QUICK_SECONDS)
+
+    def signal_step(self, job: str, name: str) -> None:
+        """Send SIGTERM to all tasks of a job's steps of this name.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer.
+        """
+        shown = self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
+        for line in shown.splitlines():
+            step, _, found = line.strip().partition("|")
+            if found == name:
+                self._ask("scancel", "--quiet", "--signal=TERM", step)
+
+    def end_of(self, job: str) -> str:
+        """When a job must end, in seconds since the epoch; no number where nobody knows.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer.
+        """
+        return self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%e").strip()
+
+    def _ask(self, *command: str, within: float = ANSWER_SECONDS) -> str:
+        done = self._run(list(command), within=within)
         if done.returncode:
             raise SlurmUnavailableError(f"{command[0]} failed: {_words(done.stderr)}")
         return done.stdout
 
     @staticmethod
-    def _run(command: list[str], script: str = "") -> subprocess.CompletedProcess[str]:
+    def _run(
+        command: list[str], script: str = "", *, within: float = ANSWER_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 command,
                 input=script,
-                env=_environment(),
+                env={**outside_environment(), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"},
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
                 check=False,
-                timeout=ANSWER_SECONDS,
+                timeout=within,
                 # Ctrl-C in the terminal is ours: an sbatch that it ended might have submitted.
                 start_new_session=True,
             )
@@ -204,7 +243,7 @@ class Slurm:
             ) from error
         except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(
-                f"{command[0]} has not answered for {ANSWER_SECONDS:g} s"
+                f"{command[0]} has not answered for {within:g} s"
             ) from error
         except OSError as error:
             raise SlurmUnavailableError(
@@ -212,14 +251,13 @@ class Slurm:
             ) from error
 
 
-def _environment() -> dict[str, str]:
-    """Ours, without what an allocation that we run in says of itself: sbatch would obey it."""
-    kept = {
+def outside_environment() -> dict[str, str]:
+    """Ours, without what a job that we run in says of itself: sbatch and srun would obey it."""
+    return {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("SLURM_") or name == "SLURM_CONF"
     }
-    return {**kept, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
 
 def _words(stderr: str) -> str:

@@ -45,6 +45,7 @@ ROOMS = (
     "interrupts",
     "workforce",
     "slurm",
+    "allocation",
     "doctor",
     "plan",
     "run",
@@ -93,9 +94,11 @@ JOBQUEUE_ROOMS = (
     "queue",
     "plan",
     "fates",
+    "meeting",
     "jobs",
     "once",
     "cluster",
+    "allocation",
     "starter",
 )
 """The same of `jobqueue`, which stands beside `tuner`."""

@@ -29,9 +29,10 @@ from .settings import StudySettings
 from .study_directory import StudyDirectory, storage_errors, storage_full, study_exists
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker, sized
+from .worker import devices
 from .worker.orders import StudyBrief
 from .worker.sight import Sight, prepare
-from .workforce import ENDLESS, Cluster, Workforce
+from .workforce import ENDLESS, Workforce
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _start(
     settings: StudySettings, directory: StudyDirectory, watch: Watch, client: Any
 ) -> RunResult:
     check_request(settings)
-    with Workforce(settings, client, cluster=_cluster(settings, directory)) as workers:
+    with _workforce(settings, directory, client) as workers:
         _tell_reading(settings, watch)
         found = workers.read_objective()
         plan = plan_start(settings, found, workers)
@@ -206,7 +207,7 @@ def resume(
         # Before what still runs for a master that is gone is asked to leave.
         check_changes(settings, past)
         _collect(ledger, past, heard)
-        with Workforce(settings, client, cluster=_cluster(settings, directory)) as workers:
+        with _workforce(settings, directory, client) as workers:
             _tell_reading(settings, watch)
             found = workers.read_objective()
             plan = plan_resume(
@@ -291,6 +292,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
 
     def leave() -> None:
         watch.progress.stop()
+        workers.abandon()
         watch.leave_at_once()
 
     try:
@@ -325,18 +327,28 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
     return RunResult(finish, engine.active_seconds)
 
 
-def _cluster(settings: StudySettings, directory: StudyDirectory) -> Cluster | None:
-    """Where the workers come from, if the user said more than an address."""
-    if not settings.slurm:
-        return None
-    from .slurm import SlurmWorkers
+def _workforce(settings: StudySettings, directory: StudyDirectory, client: Any) -> Workforce:
+    """The workers that the user asked for, or those that are at hand."""
+    if client is not None:
+        return Workforce(settings, client)
+    if settings.slurm:
+        from .slurm import SlurmWorkers
 
-    return SlurmWorkers(
-        Path(settings.slurm),
-        directory.path,
-        max_jobs=settings.max_jobs,
-        min_workers=settings.min_workers,
-    )
+        jobs = SlurmWorkers(
+            Path(settings.slurm),
+            directory.path,
+            max_jobs=settings.max_jobs,
+            min_workers=settings.min_workers,
+        )
+        return Workforce(settings, cluster=jobs)
+    if not devices.is_slurm_job():
+        return Workforce(settings)
+    from .allocation import AllocationWorkers, allocation_for
+
+    allocation, note = allocation_for(settings)
+    if allocation is not None:
+        return Workforce(settings, cluster=AllocationWorkers(allocation, directory.path))
+    return Workforce(settings, notes=(note,) if note else ())
 
 
 def _sight(settings: StudySettings, home: _Home, workers: Workforce) -> Sight | None:
@@ -362,7 +374,7 @@ def _brief(plan: Plan, home: _Home, workers: Workforce) -> StudyBrief:
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
         stage_bytes=settings.stage_bytes,
         master=home.lock.owner.token,
-        master_grace_seconds=0.0 if workers.is_local else settings.master_grace_seconds,
+        master_grace_seconds=settings.master_grace_seconds if workers.outlives_master else 0.0,
     )
 
 
@@ -376,7 +388,7 @@ def _header(
         trials=plan.settings.budget_trials,
         parallelism=workers.words(plan.shape),
         dashboard=executor.dashboard,
-        notes=(*plan.notes, *workers.notes()),
+        notes=(*plan.notes, *workers.notes),
         epochs=plan.epochs,
         again=_again(plan.settings),
     )

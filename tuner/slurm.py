@@ -27,7 +27,7 @@ DEFAULT_MAX_JOBS = 10
 TROUBLES_OF_A_NODE = 3
 """A node is avoided once so many attempts in a row were killed there, or lost with their worker."""
 
-_COMMAND = "tuner worker"
+COMMAND = "tuner worker"
 """What a job runs, as `python -m …`."""
 
 
@@ -99,13 +99,18 @@ class SlurmWorkers:
         self._min_workers = min_workers
         self._troubles = NodeTroubles()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        with _as_ours():
+        with as_ours():
             self._cluster = SlurmCluster(self._order, tell=self._lines.put)
 
     @property
     def address(self) -> str:
         """The address of the scheduler that the jobs' workers join."""
         return self._cluster.address
+
+    @property
+    def outlives_master(self) -> bool:
+        """Jobs wait for the next master for a while."""
+        return True
 
     def describe(self) -> str:
         """Where the trials run, in words."""
@@ -119,7 +124,7 @@ class SlurmWorkers:
         Raises:
             UsageError: Slurm refuses them, in its own words; none is left.
         """
-        with _as_ours():
+        with as_ours():
             self._cluster.start(_need(resources), trials)
 
     def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
@@ -133,9 +138,10 @@ class SlurmWorkers:
                 refused; empty for those that take trials.
 
         Raises:
-            StudyError: Jobs end again without ever having been of use.
+            StudyError: No job is left, and none can be had; or they end again without ever having
+                been of use.
         """
-        with _as_ours():
+        with as_ours(is_under_way=True):
             self._cluster.scale_to(trials, workers)
         lines = []
         with contextlib.suppress(queue.Empty):
@@ -157,6 +163,10 @@ class SlurmWorkers:
         """Cancel the jobs; may be repeated."""
         self._cluster.dismiss()
 
+    def abandon(self) -> None:
+        """Cancel the jobs by one command."""
+        self._cluster.abandon()
+
     def close(self) -> None:
         """Cancel the jobs and end the scheduler; may be repeated."""
         self._cluster.close()
@@ -171,7 +181,7 @@ def starter_text(account: str | None) -> str:
     from jobqueue.queue import Slurm
     from jobqueue.starter import starter
 
-    with _as_ours():
+    with as_ours():
         partitions = Slurm().partitions()
     if not partitions:
         raise UsageError("Slurm shows no partition to you; ask those who run it")
@@ -186,20 +196,20 @@ def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
     """
     from jobqueue.cluster import job_kinds
 
-    with _as_ours():
+    with as_ours():
         return [kind.script for kind in job_kinds(_order(config, study, None), _need(resources))]
 
 
 def _order(config: Path, study: Path, max_jobs: int | None) -> Any:
     from jobqueue.cluster import Order
 
-    with _as_ours():
+    with as_ours():
         read = read_config(config)
     return Order(
         config=read,
         name=jobs_name(study),
         directory=study.absolute() / "jobs",
-        module=_COMMAND,
+        module=COMMAND,
         max_jobs=max_jobs or DEFAULT_MAX_JOBS,
     )
 
@@ -220,11 +230,25 @@ def _need(resources: Resources) -> Need:
 
 
 @contextlib.contextmanager
-def _as_ours() -> Iterator[None]:
+def as_ours(*, is_under_way: bool = False) -> Iterator[None]:
+    """Turn the errors of `jobqueue` into ours.
+
+    Args:
+        is_under_way: Whether the study has begun: then it is no mistake in the command.
+
+    Raises:
+        UsageError: What was asked for cannot be had.
+        StudyError: There are no workers any more; the study can be resumed.
+    """
     try:
         yield
     except JobsFailError as error:
         message, _, output = str(error).partition("\n")
         raise StudyError(message, output) from error
     except JobQueueError as error:
+        if is_under_way:
+            raise StudyError(
+                f"{error}. No job is left, so the study has stopped, and nothing is lost: go on "
+                "with `hptune resume DIR` (and `--slurm`, for another slurm.toml)"
+            ) from error
         raise UsageError(str(error)) from error

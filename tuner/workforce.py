@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -43,6 +42,10 @@ class Cluster(Protocol):
     def address(self) -> str:
         """The scheduler's address, such as `tcp://node1:8786`."""
 
+    @property
+    def outlives_master(self) -> bool:
+        """Whether the workers are still there when the master is gone."""
+
     def describe(self) -> str:
         """Where the trials run, in words: "on the workers at tcp://node1:8786"."""
 
@@ -76,6 +79,9 @@ class Cluster(Protocol):
     def dismiss(self) -> None:
         """Let go the workers that it found, before anything that may take long or hang."""
 
+    def abandon(self) -> None:
+        """Let them go as far as that takes no time: the master leaves at once."""
+
     def close(self) -> None:
         """End what it started; may be repeated."""
 
@@ -103,6 +109,11 @@ class Meeting:
         """The scheduler's address."""
         return self._address
 
+    @property
+    def outlives_master(self) -> bool:
+        """They are not ours."""
+        return True
+
     def describe(self) -> str:
         """Where the trials run, in words."""
         return f"on the workers at {self._address}"
@@ -125,6 +136,9 @@ class Meeting:
     def dismiss(self) -> None:
         """They are not ours."""
 
+    def abandon(self) -> None:
+        """They are not ours."""
+
     def close(self) -> None:
         """Nothing was started."""
 
@@ -135,19 +149,27 @@ class Workforce:
     Attributes:
         name: The run's name on the workers.
         clock: The run's clock.
+        notes: What the user should know of where the trials run.
 
     Args:
         settings: What the user asked for.
         client: A `distributed.Client` whose workers to use; None for those at
             `settings.connect`, or to start workers here.
         cluster: Where the workers come from instead.
+        notes: What the user should know of where the trials run.
     """
 
     def __init__(
-        self, settings: StudySettings, client: Any = None, *, cluster: Cluster | None = None
+        self,
+        settings: StudySettings,
+        client: Any = None,
+        *,
+        cluster: Cluster | None = None,
+        notes: tuple[str, ...] = (),
     ) -> None:
         self.name = f"hptune-{uuid.uuid4().hex[:12]}"
         self.clock = SystemClock()
+        self.notes = notes
         self._settings = settings
         if client is not None and settings.connect:
             raise UsageError("both client and connect are given; give one of them")
@@ -247,6 +269,18 @@ class Workforce:
         """Whether all workers are processes that this run starts on this machine."""
         return self._client is None and self._cluster is None
 
+    @property
+    def outlives_master(self) -> bool:
+        """Whether the workers are still there when the master is gone."""
+        if self._cluster is not None:
+            return self._cluster.outlives_master
+        return self._client is not None
+
+    def abandon(self) -> None:
+        """Let the workers go as far as that takes no time: the master leaves at once."""
+        if self._cluster is not None:
+            self._cluster.abandon()
+
     def shape(self, constants: Mapping[str, object]) -> LocalShape:
         """How cores are shared out, and what a trial holds.
 
@@ -326,15 +360,6 @@ class Workforce:
         there = len(self._machine.cpus)
         shared = f", sharing the {there} there are" if count * cpus > there else ""
         return f"{trials} at once on this machine, {cores} each{shared} ({self._settings.executor})"
-
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know of where the trials run."""
-        nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
-        if not self.is_local or not nodes.isdigit() or int(nodes) < 2:
-            return ()
-        job = os.environ.get("SLURM_JOB_ID", "")
-        only = f"Slurm job {job} has {nodes} nodes, but the trials run on this one only"
-        return (f"{only}; to use all of them, see allocation.sbatch in examples/slurm",)
 
     def _connected(self, cluster: Cluster, stack: contextlib.ExitStack) -> Any:
         from .executors.dask_executor import connect

@@ -85,6 +85,10 @@ class Found:
     def address(self) -> str:
         return str(self._dask.scheduler_address)
 
+    @property
+    def outlives_master(self) -> bool:
+        return True
+
     def describe(self) -> str:
         return "here and there"
 
@@ -103,6 +107,9 @@ class Found:
 
     def dismiss(self) -> None:
         self._note("dismiss")
+
+    def abandon(self) -> None:
+        self._note("abandon")
 
     def close(self) -> None:
         self._note("close")

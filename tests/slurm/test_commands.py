@@ -119,11 +119,21 @@ def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_ca
     assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}
 
 
-def test_a_run_on_one_of_several_nodes_says_so(hptune: Hptune) -> None:
+@pytest.mark.parametrize(
+    ("options", "environment", "why"),
+    [
+        (["--workers", 1], {}, "as --workers has it"),
+        ([], {"SLURM_STEP_ID": "0"}, "since srun started it there; without srun it uses them all"),
+        ([], {"PATH": "/nowhere"}, "since srun is not found here"),
+    ],
+)
+def test_a_run_on_one_of_several_nodes_says_so(
+    hptune: Hptune, options: list[object], environment: dict[str, str], why: str
+) -> None:
     hptune.file("model.py", MODEL)
-    command = ("run", "model.py", "--trials", 1, "--study", "study")
-    ended = hptune(*command, SLURM_JOB_ID="7", SLURM_JOB_NUM_NODES="3")
+    command = ("run", "model.py", "--trials", 1, "--study", "study", *options)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "n1"}
+    ended = hptune.start(*command, **job, **environment).wait()
     assert ended.code == 0, ended.err
     said = " ".join(ended.err.split())
-    assert "Slurm job 7 has 3 nodes, but the trials run on this one only" in said
-    assert "allocation.sbatch in examples/slurm" in said
+    assert f"Slurm job 7 has 3 nodes, but the trials run on this machine only, {why}" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -36,6 +37,10 @@ def test_one_script_starts_a_study_and_leaves_nothing(
     out = hptune.directory / "out.txt"
     wait_until(lambda: out.exists() and "Done: 50/50" in out.read_text(), "its end", seconds=200)
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    where = (
+        r"on the 2 nodes of Slurm job \d+" if name.startswith("alloc") else "in at most 10 Slurm"
+    )
+    assert re.search(where, out.read_text())
     assert states(hptune.study()) == {"COMPLETE": 50}
 
 

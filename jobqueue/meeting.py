@@ -1,0 +1,95 @@
+"""A Dask scheduler in this process, which workers on a cluster's nodes can reach."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ConfigError
+
+ALL = "0.0.0.0"  # noqa: S104 - where no network is named, and none leads to all nodes
+"""All interfaces of this machine."""
+
+_NODES_ASKED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker that has joined.
+
+    Attributes:
+        name: What it is called.
+        address: Where it is reached.
+        is_busy: Whether anything runs on it.
+    """
+
+    name: str
+    address: str
+    is_busy: bool
+
+
+class MeetingPoint:
+    """The scheduler; it listens from the beginning. `close` it in the end.
+
+    Args:
+        nodes: Tells the names or addresses of the nodes; asked where no interface is named.
+        interface: The network interface to listen on, such as `ib0`; None for the one that leads
+            to the nodes, or all where that is not clear.
+
+    Raises:
+        ConfigError: It cannot listen there.
+        SlurmUnavailableError: Nobody tells where the nodes are.
+    """
+
+    def __init__(self, nodes: Callable[[], Sequence[str]], *, interface: str | None = None) -> None:
+        # Loads Dask, so not at the top.
+        from distributed import LocalCluster
+
+        try:
+            self._dask: Any = LocalCluster(
+                n_workers=0,
+                host=None if interface else f"tcp://{way_to(nodes()) or ALL}",
+                interface=interface,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=50,
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"no Dask scheduler can listen here: {error}") from error
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address."""
+        return str(self._dask.scheduler.address)
+
+    def workers(self) -> list[Joined]:
+        """Those that have joined."""
+        there = list(self._dask.scheduler.workers.values())
+        return [Joined(str(each.name), each.address, bool(each.processing)) for each in there]
+
+    def close(self) -> None:
+        """End it; may be repeated."""
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+            self._dask.close(timeout=20)
+
+
+def way_to(nodes: Sequence[str]) -> str | None:
+    """This machine's address in the network that leads to the nodes; None if that is not clear.
+
+    Args:
+        nodes: Their names or addresses; of many, some are looked at.
+    """
+    found = set()
+    for node in nodes[:: max(1, len(nodes) // _NODES_ASKED)]:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                # Sends nothing; the system chooses the interface.
+                probe.connect((node, 9))
+            except OSError:
+                continue
+            found.add(str(probe.getsockname()[0]))
+    # This machine may be one of the nodes.
+    outside = {each for each in found if not each.startswith("127.")}
+    return outside.pop() if len(outside) == 1 else None

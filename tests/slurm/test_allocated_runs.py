@@ -1,0 +1,78 @@
+"""Studies inside an allocation of several nodes of a real Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from private_slurm import PrivateSlurm, wait_until
+from real_runs import COMMAND, Hptune, rows, states, wait_for
+from test_runs import model, reached
+
+ON_TWO_NODES = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--gres=gpu:1",
+                "--partition=gpu", "--mem=1G", "--time=30", "--no-kill"]  # fmt: skip
+RUN = [COMMAND, "run", "model.py", "--study", "study", "--search", "random", "--seed", "1"]
+
+
+def submitted(hptune: Hptune, *command: object) -> str:
+    """The id of a job with two nodes that runs a command."""
+    done = subprocess.run(
+        ["sbatch", "--parsable", *ON_TWO_NODES, "--output=out.txt",
+         f"--wrap=exec {' '.join(map(str, command))}"],
+        cwd=hptune.directory,
+        env=hptune.environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_all_nodes_are_used_and_a_signal_before_the_end_lets_go(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=1000, seconds=0.2)
+    job = submitted(hptune, *RUN, "--trials", 2, "--gpus-per-trial", 1)
+    study, out = hptune.study(), hptune.directory / "out.txt"
+    wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
+    assert f"on the 2 nodes of Slurm job {job}" in " ".join(out.read_text().split())
+    assert {row["node"] for row in rows(study, "SELECT node FROM attempts")} == {"g1", "g2"}
+    ends = rows(study, "SELECT json_extract(payload, '$.ends_at') AS at FROM events "
+                       "WHERE kind = 'WorkerJoined'")  # fmt: skip
+    assert all(row["at"] for row in ends)
+    slurm.run("scancel", "--batch", "--signal=TERM", job)
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    assert f"hptune resume {study}" in " ".join(out.read_text().split())
+    assert states(study) == {"WAITING": 2}
+
+
+@pytest.mark.slow  # a minute; a node's failure in a job of several is met in test_gangs too
+def test_a_node_that_fails_does_not_end_the_others(hptune: Hptune, slurm: PrivateSlurm) -> None:
+    model(hptune, epochs=30, seconds=0.2)
+    submitted(hptune, *RUN, "--trials", 2, "--gpus-per-trial", 1)
+    study = hptune.study()
+    wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
+    slurm.kill_node("g2")
+    wait_for(lambda: states(study) == {"COMPLETE": 2}, "the end of both", seconds=90)
+    slurm.mend_node("g2")
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    nodes = rows(study, "SELECT node, outcome FROM attempts WHERE outcome = 'FINISHED'")
+    assert {row["node"] for row in nodes} == {"g1"}
+    slurm.wait_until_idle(seconds=90)
+    for left in hptune.leftovers():  # nobody could clean up on the node that was lost
+        shutil.rmtree(hptune.temporary / left)
+
+
+def test_a_master_that_srun_starts_on_each_node_is_refused(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
+    submitted(hptune, "srun", *RUN)
+    out = hptune.directory / "out.txt"
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    assert "srun starts this command 2 times, but a study has one master" in out.read_text()
+    assert not hptune.study().exists()
+    assert "SLURM_JOB_ID" not in os.environ
