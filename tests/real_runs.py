@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import termios
 import textwrap
 import time
 import uuid
@@ -76,6 +78,41 @@ class Started:
         return Ended(self.process.returncode, out, err)
 
 
+class Terminal:
+    """A terminal of a command's own; nobody reads it until `read` is called.
+
+    Args:
+        is_full: Whether it takes no more from the start, as after Ctrl-S.
+    """
+
+    def __init__(self, *, is_full: bool = False) -> None:
+        self._master, self.slave = os.openpty()
+        termios.tcsetwinsize(self.slave, (40, 120))
+        self._read = bytearray()
+        if is_full:
+            self._fill()
+
+    def _fill(self) -> None:
+        os.set_blocking(self.slave, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(self.slave, b"." * 64)
+        os.set_blocking(self.slave, True)
+
+    def read(self) -> str:
+        """All that was written until now."""
+        while select.select([self._master], [], [], 0.05)[0]:
+            try:
+                self._read += os.read(self._master, 65536)
+            except OSError:  # all who could write have gone
+                break
+        return self._read.decode()
+
+    def close(self) -> None:
+        os.close(self._master)
+        os.close(self.slave)
+
+
 class Hptune:
     """Runs `hptune` in a directory of its own, with every process of the run marked."""
 
@@ -99,15 +136,24 @@ class Hptune:
         """Start a command that is not ours."""
         return self._start([*map(str, command)], {})
 
+    def at(self, terminal: Terminal, *arguments: object, **environment: str) -> Started:
+        """Start the command at a terminal."""
+        return self._start([COMMAND, *map(str, arguments)], environment, terminal)
+
     def script(self, text: str, **environment: str) -> Started:
         """Start a Python script of the user's."""
         return self._start([sys.executable, self.file("script.py", text)], environment)
 
-    def _start(self, command: list[Any], environment: Mapping[str, str]) -> Started:
+    def _start(
+        self,
+        command: list[Any],
+        environment: Mapping[str, str],
+        terminal: Terminal | None = None,
+    ) -> Started:
         process = subprocess.Popen(
             command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE if terminal is None else terminal.slave,
+            stderr=subprocess.PIPE if terminal is None else terminal.slave,
             stdin=subprocess.DEVNULL,
             text=True,
             cwd=self.directory,

@@ -17,11 +17,16 @@ from tuner.reporting.text import NOTHING
 HEADER = RunHeader("runs/digits", "tpe", "val_accuracy (max)", 10, "2 at a time", epochs=5)
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 class Screen:
     """A recording terminal with a live display on it."""
 
     def __init__(self, width: int, height: int = 30) -> None:
-        self.stream = io.StringIO()
+        self.stream = Terminal()
         self.console = Console(
             file=self.stream, force_terminal=True, width=width, height=height, record=True
         )

@@ -7,10 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from typing import TextIO
 
 import click
 
 from ..errors import HptuneError
+
+_PATIENCE_SECONDS = 20.0
+"""Last words wait so long for a reader: nothing is held any more by then."""
 
 INTERRUPTED = 130
 """The exit code of a command that was interrupted, as shells have it."""
@@ -36,7 +40,19 @@ def a_reader_that_may_leave() -> Iterator[None]:
 
 def show_error(error: HptuneError) -> None:
     """Print what went wrong, with the user's own traceback before it where there is one."""
-    if error.detail:
-        click.echo(error.detail, err=True)
-        click.echo(err=True)
-    click.echo(f"{click.style('Error:', fg='red', bold=True)} {error.message}", err=True)
+    detail = f"{error.detail}\n\n" if error.detail else ""
+    word = "Error:"
+    if sys.stderr.isatty():
+        word = click.style(word, fg="red", bold=True)
+    last_words(f"{detail}{word} {error.message}", sys.stderr)
+
+
+def last_words(content: str, stream: TextIO) -> None:
+    """Print what a command says before it ends; it ends also where nobody reads it."""
+    from ..reporting.plain import Lines
+
+    with contextlib.suppress(OSError, ValueError):
+        stream.flush()
+    lines = Lines(stream, patience_seconds=_PATIENCE_SECONDS)
+    lines.write(content)
+    lines.finish()

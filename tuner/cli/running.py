@@ -15,7 +15,7 @@ import click
 from ..errors import StudyError
 from ..samplers import AUTO, SEARCH_WORDS
 from .options import settings_options, settled_options, study_directory
-from .output import INTERRUPTED, echo
+from .output import INTERRUPTED, last_words
 from .values import Duration
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _leaving(directory: Any) -> Callable[[], None]:
     def leave() -> None:
         from ..interrupts import end_process
 
-        click.echo(f"Left at once. Go on with: hptune resume {directory}", err=True)
+        last_words(f"Left at once. Go on with: hptune resume {directory}", sys.stderr)
         end_process()
 
     return leave
@@ -210,7 +210,7 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     result = go(make_progress(sys.stderr, quiet=quiet))
     study = Study(directory)
-    echo(study.closing_text(result.finish, seconds=result.seconds))
+    last_words(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
     if result.finish.verdict is Verdict.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
     if study.view().best is None:

@@ -6,11 +6,12 @@ Loaded only when a terminal is there, because it loads rich.
 from __future__ import annotations
 
 import contextlib
+import io
+import sys
 from collections import deque
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from typing import TextIO, cast
 
-from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.control import Control
 from rich.live import Live
@@ -18,25 +19,18 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from ..core.picture import StudyPicture
-from ..core.trial import Trial, TrialState
+from ..core.trial import Trial
 from . import text
-from .progress import EndedTrial, Pace, RunHeader, latest_value, step_of
+from .frame import frame, labelled, summary
+from .plain import lost_words
+from .progress import EndedTrial, Pace, RunHeader
+from .scribe import AtOnce, InBackground, Scribe, Unshared, can_block
 
 REFRESH_SECONDS = 0.25
 """The shortest time between two redraws."""
 
-_GUTTER = 9
-_BAR_CELLS = 36
-_RUNNING_ROWS = 12
 _ENDED_ROWS = 4
-_METRIC_CELLS = 16
-_CONFIGURATION_LINES = 2
-
-_LABEL = "dim"
-_GOOD = "bold green"
-_BAD = "red"
-_WARN = "yellow"
-_BAR = "cyan"
+_STREAMS = ("stdout", "stderr")
 
 
 class _TerminalConsole(Console):
@@ -44,6 +38,40 @@ class _TerminalConsole(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError("the terminal is gone")
+
+
+class _Aside(io.TextIOBase):
+    """Stands for a standard stream: whole lines go to the display."""
+
+    def __init__(self, stream: TextIO, say: Callable[[Text], None]) -> None:
+        self._stream = stream
+        self._say = say
+        self._begun = ""
+
+    def write(self, written: str) -> int:
+        """Take a part of what is printed."""
+        *lines, self._begun = (self._begun + written).split("\n")
+        for line in lines:
+            self._say(Text.from_ansi(line))
+        return len(written)
+
+    def flush(self) -> None:
+        """Show a line that has no end yet."""
+        if self._begun:
+            self.write("\n")
+
+    def fileno(self) -> int:
+        """The file of the stream that it stands for."""
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        """It stands for a terminal."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # typeshed has it writable
+        """That of the stream that it stands for."""
+        return self._stream.encoding
 
 
 class LiveProgress:
@@ -55,10 +83,17 @@ class LiveProgress:
     """
 
     def __init__(self, stream: TextIO, *, console: Console | None = None) -> None:
-        self._console = console or _TerminalConsole(
-            file=stream, highlight=False, markup=False, emoji=False
-        )
+        self._scribe: Scribe = AtOnce()
+        if console is None:
+            if can_block(stream):
+                stream = cast("TextIO", Unshared(stream))
+                self._scribe = InBackground(lambda lost: self._print(Text(lost_words(lost))))
+            console = _TerminalConsole(file=stream, highlight=False, markup=False, emoji=False)
+        self._console = console
+        # The scribe's alone, like what was drawn.
         self._live: Live | None = None
+        self._is_begun = False
+        self._is_broken = False
         self._pace = Pace()
         self._epochs: int | None = None
         self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
@@ -66,24 +101,17 @@ class LiveProgress:
         self._drawn_at: float | None = None
         self._drawn: list[Text] = []
         self._drawn_width = 0
+        self._aside: dict[str, TextIO] = {}
 
     def start(self, header: RunHeader) -> None:
         """Write the header, which scrolls away, and begin to draw below it."""
         self._epochs = header.epochs
-        try:
-            for line in header.lines():
-                # Soft wrap leaves long paths and addresses whole for copying.
-                self._console.print(_labelled(line), soft_wrap=True)
-            self._console.print()
-            self._live = Live(
-                Text(),
-                console=self._console,
-                auto_refresh=False,
-                vertical_overflow="crop",
-            )
-            self._live.start()
-        except OSError:
-            self._give_up()
+        self._is_begun = True
+        for line in header.lines():
+            self._say(labelled(line))
+        self._say(Text())
+        self._scribe.write(self._begin)
+        self._put_aside()
 
     def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
         """Take note, and redraw unless it was done just before."""
@@ -92,38 +120,89 @@ class LiveProgress:
         if self._drawn_at is None or not 0 <= now - self._drawn_at < REFRESH_SECONDS:
             self._drawn_at = now
             width, height = self._console.size
-            self._draw(
-                frame(
-                    picture,
-                    tuple(self._recent),
-                    self._pace,
-                    epochs=self._epochs,
-                    width=width,
-                    height=height,
-                )
+            lines = frame(
+                picture,
+                tuple(self._recent),
+                self._pace,
+                epochs=self._epochs,
+                width=width,
+                height=height,
             )
+            self._scribe.draw(lambda: self._draw(lines))
 
     def note(self, line: str) -> None:
         """Show one line above what is redrawn."""
-        try:
-            self._console.print(Text(text.clean(line)), soft_wrap=True)
-        except OSError:
-            self._give_up()
+        self._say(Text(text.clean(line)))
 
     def stop(self) -> None:
         """Replace what is redrawn by a short summary, and give the cursor back."""
-        if self._live is None:
+        if self._is_begun:
+            self._is_begun = False
+            self._take_back()
+            lines: list[Text] = []
+            if self._picture is not None:
+                lines = summary(self._picture, self._pace, width=self._console.size.width)
+            self._scribe.write(lambda: self._end(lines))
+        self._scribe.finish()
+
+    def _put_aside(self) -> None:
+        """What others print stands above what is redrawn, and waits for no reader either."""
+        for name in _STREAMS:
+            stream = getattr(sys, name)
+            if stream.isatty():
+                self._aside[name] = stream
+                setattr(sys, name, _Aside(stream, self._say))
+
+    def _take_back(self) -> None:
+        for name, stream in self._aside.items():
+            getattr(sys, name).flush()
+            setattr(sys, name, stream)
+        self._aside.clear()
+
+    # --- by the scribe ----------------------------------------------------------------------
+
+    def _say(self, line: Text) -> None:
+        self._scribe.write(lambda: self._print(line))
+
+    def _print(self, line: Text) -> None:
+        if self._is_broken:
             return
-        if self._picture is not None:
-            width = self._console.size.width
-            self._draw(summary(self._picture, self._pace, width=width), refresh=False)
-        self._give_up()
+        try:
+            # Soft wrap leaves long paths and addresses whole for copying.
+            self._console.print(line, soft_wrap=True)
+        except (OSError, ValueError):  # the terminal is gone; the study goes on without it
+            self._give_up()
+
+    def _begin(self) -> None:
+        if self._is_broken:
+            return
+        try:
+            self._live = Live(
+                Text(),
+                console=self._console,
+                auto_refresh=False,
+                vertical_overflow="crop",
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        except (OSError, ValueError):
+            self._give_up()
+
+    def _end(self, lines: list[Text]) -> None:
+        if lines:
+            self._draw(lines, refresh=False)
+        self._close()
 
     def _give_up(self) -> None:
-        """Draw no more, and give the cursor and the standard streams back."""
+        self._is_broken = True
+        self._close()
+
+    def _close(self) -> None:
+        """Draw no more, and give the cursor back."""
         live, self._live = self._live, None
         if live is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 live.stop()
 
     def _draw(self, lines: list[Text], *, refresh: bool = True) -> None:
@@ -132,7 +211,7 @@ class LiveProgress:
         try:
             self._erase_rewrapped()
             self._live.update(Group(*lines), refresh=refresh)
-        except OSError:  # the terminal is gone; the study goes on without it
+        except (OSError, ValueError):
             self._give_up()
         self._drawn = lines
         self._drawn_width = self._console.size.width
@@ -147,196 +226,3 @@ class LiveProgress:
         erase = (ControlType.ERASE_IN_LINE, 2)
         up = [(ControlType.CURSOR_UP, 1), erase] * surplus
         self._console.control(Control(ControlType.CARRIAGE_RETURN, erase, *up))
-
-
-def frame(
-    picture: StudyPicture,
-    recent: Sequence[EndedTrial],
-    pace: Pace,
-    *,
-    epochs: int | None,
-    width: int,
-    height: int,
-) -> list[Text]:
-    """The lines of one redraw, none wider than `width` and no more than `height` of them."""
-    head = [*_progress_lines(picture, pace, width, over=False)]
-    best = _best_lines(picture, epochs, width)
-    foot = _foot_lines(picture)
-    airy = height >= 20
-    fixed = len(head) + len(best) + len(foot) + 1 + (4 if airy else 0)
-    room = max(1, height - 1 - fixed)
-    ended_rows = min(len(recent), max(0, room - 2)) if picture.running else len(recent)
-    running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
-    table = _trial_lines(
-        picture, recent[len(recent) - ended_rows :], pace, epochs, rows=running_rows, airy=airy
-    )
-    lines: list[Text] = []
-    for block in (head, best, table, foot):
-        if lines and block and airy:
-            lines.append(Text())
-        lines += block
-    return [_fit(line, width) for line in lines[: max(1, height - 1)]]
-
-
-def summary(picture: StudyPicture, pace: Pace, *, width: int) -> list[Text]:
-    """What stays on the screen after the end; what was found is told by whoever ran the study."""
-    return [_fit(line, width) for line in _progress_lines(picture, pace, width, over=True)[:1]]
-
-
-def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool) -> list[Text]:
-    told = text.progress(picture.ended, picture.budget_trials)
-    times = f"{'took ' if over else ''}{text.duration(pace.elapsed_seconds)}"
-    if not over:
-        left = pace.seconds_left(picture)
-        times += f"   ETA {text.NOTHING if left is None else text.duration(left)}"
-    line = _gutter("trials")
-    if picture.budget_trials:
-        cells = max(6, min(_BAR_CELLS, width - _GUTTER - len(told) - len(times) - 7))
-        filled = min(cells, cells * picture.ended // picture.budget_trials)
-        line.append("━" * filled, _BAR).append("─" * (cells - filled), _LABEL).append("  ")
-    line.append(told, "bold").append(f"   {times}")
-    counts = _gutter("")
-    # The running ones are listed below; in the end none is.
-    shown = {s: n for s, n in picture.counts.items() if over or s is not TrialState.RUNNING}
-    for i, part in enumerate(text.counts(shown).split(", ") if any(shown.values()) else ()):
-        counts.append(", " if i else "", _LABEL)
-        counts.append(part, _BAD if part.endswith("failed") else "")
-    return [line, counts] if counts.cell_len > _GUTTER else [line]
-
-
-def _best_lines(picture: StudyPicture, epochs: int | None, width: int) -> list[Text]:
-    if picture.best is None:
-        return [_gutter("best").append(f"{text.NOTHING}  {picture.aims}")]
-    best = picture.best
-    values = ", ".join(text.measured(value) for value in best.values)
-    line = _gutter("best").append(values, _WARN if best.violation else _GOOD)
-    at = text.at_step(best.step, epochs)
-    others = f" and {len(picture.front) - 1} more" if len(picture.front) > 1 else ""
-    words = [f"  {picture.aims}", f"trial {best.number}{others}", at or ""]
-    words.append("infeasible" if best.violation else "")
-    line.append(", ".join(word for word in words if word))
-    return [line, *_configuration_lines(best, width)]
-
-
-def _configuration_lines(trial: Trial, width: int) -> list[Text]:
-    """The hyperparameters, as many as fit on a few lines, and how many more there are."""
-    lines: list[Text] = []
-    parts = text.assignments(trial.params)
-    for i, part in enumerate(parts):
-        more = f"  … {len(parts) - i} more"
-        name, _, value = part.partition("=")
-        told = Text().append(f"{name}=", _LABEL).append(value)
-        told.truncate(max(1, width - _GUTTER - len(more)), overflow="ellipsis")
-        last = len(lines) == _CONFIGURATION_LINES
-        reserve = len(more) if last and i + 1 < len(parts) else 0
-        if lines and lines[-1].cell_len + 2 + told.cell_len + reserve <= width:
-            lines[-1].append("  ").append_text(told)
-        elif last:
-            lines[-1].append(more, _LABEL)
-            break
-        else:
-            lines.append(_gutter("").append_text(told))
-    return lines
-
-
-def _trial_lines(
-    picture: StudyPicture,
-    recent: Sequence[EndedTrial],
-    pace: Pace,
-    epochs: int | None,
-    *,
-    rows: int,
-    airy: bool,
-) -> list[Text]:
-    metric = text.shorten(picture.goal.metric, _METRIC_CELLS)
-    head = ("trial", text.step_word(epochs), metric, "time")
-    running = sorted(picture.running, key=lambda run: run.trial.number)
-    shown = running if len(running) <= rows else running[: max(0, rows - 1)]
-    running_cells = [
-        (
-            str(run.trial.number),
-            step_of(run, epochs),
-            text.measured(latest_value(run, picture.goal)),
-            text.duration(pace.seconds_run(run.trial.number)),
-        )
-        for run in shown
-    ]
-    ended_cells = [
-        (
-            str(ended.trial.number),
-            text.NOTHING if ended.trial.step is None else str(ended.trial.step),
-            text.measured(ended.trial.value),
-            text.duration(ended.seconds),
-        )
-        for ended in recent
-    ]
-    widths = [
-        max(cell_len(cells[i]) for cells in (head, *running_cells, *ended_cells)) for i in range(4)
-    ]
-    # Room for usual values from the start, so that columns stay where they are.
-    widths = [max(least, width) for least, width in zip((5, 5, 7, 6), widths, strict=True)]
-
-    def row(label: str, cells: Sequence[str], style: str = "") -> Text:
-        padded = (" " * (w - cell_len(cell)) + cell for w, cell in zip(widths, cells, strict=False))
-        return _gutter(label).append("  ".join(padded), style)
-
-    lines = [row("", head, _LABEL)] if running_cells or ended_cells else []
-    for i, (run, cells) in enumerate(zip(shown, running_cells, strict=True)):
-        line = row("" if i else "running", cells)
-        place = text.where(run.attempt.node, run.attempt.placement)
-        lines.append(line.append(f"  {place}", _LABEL))
-    if len(shown) < len(running):
-        label = "" if shown else "running"
-        lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))
-    if airy and running and ended_cells:
-        lines.append(Text())
-    best = {trial.number for trial in picture.front}
-    for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
-        label = "" if i else "ended"
-        if ended.trial.state is TrialState.FAILED:
-            # The reason takes the columns that a failed trial leaves empty: it is what matters.
-            after = "" if ended.seconds is None else f" after {cells[3]}"
-            line = row(label, cells[:1])
-            line.append(f"  failed{after}: {text.failure(ended.trial)}", _BAD)
-        else:
-            line = row(label, cells)
-            line.append(f"  {ended.trial.state.lower()}", _LABEL)
-            if ended.trial.violation:
-                line.append(", infeasible", _WARN)
-            if ended.trial.number in best:
-                line.append(", best", _GOOD)
-        lines.append(line)
-    return lines
-
-
-def _foot_lines(picture: StudyPicture) -> list[Text]:
-    line = _gutter("workers").append(str(picture.workers))
-    if picture.workers:
-        line.append(f"  {picture.cpus_held:.3g}/{picture.cpus} cores")
-        if picture.gpus:
-            line.append(f", {picture.gpus_held:.3g}/{picture.gpus} GPUs")
-        line.append(" held")
-    lines = [line]
-    if picture.stopping:
-        lines.append(_gutter("stopping").append(text.clean(picture.stopping), _WARN))
-    elif picture.notice:
-        lines.append(_gutter("waiting").append(text.clean(picture.notice), _WARN))
-    return lines
-
-
-def _gutter(label: str) -> Text:
-    return Text().append(label.ljust(_GUTTER), _LABEL)
-
-
-def _labelled(line: str) -> Text:
-    styled = Text(line)
-    styled.stylize(_LABEL, 0, _GUTTER)
-    return styled
-
-
-def _fit(line: Text, width: int) -> Text:
-    fitted = line.copy()
-    fitted.no_wrap = True
-    fitted.rstrip()
-    fitted.truncate(width, overflow="ellipsis")
-    return fitted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -9,6 +10,7 @@ from ..core.picture import StudyPicture
 from ..core.trial import Trial, TrialState
 from . import text
 from .progress import EndedTrial, Pace, RunHeader, step_of
+from .scribe import PATIENCE_SECONDS, AtOnce, InBackground, Scribe, Unshared, can_block
 
 HEARTBEAT_SECONDS = 30.0
 """The shortest time between two heartbeat lines in a log."""
@@ -17,13 +19,32 @@ _CONFIGURATION_CHARACTERS = 200
 _RUNNING_TRIALS_NAMED = 8
 
 
-class _Lines:
-    """Writes lines to a stream until it breaks, and then no more."""
+class Lines:
+    """Writes lines to a stream until it breaks, and then no more; waits for no reader.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream: TextIO | None = stream
+    Args:
+        stream: Where to write.
+        patience_seconds: `finish` gives up a reader who takes nothing for so long.
+    """
+
+    def __init__(self, stream: TextIO, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._stream: io.TextIOBase | TextIO | None = stream
+        self._scribe: Scribe = AtOnce()
+        if can_block(stream):
+            self._stream = Unshared(stream)
+            self._scribe = InBackground(
+                lambda lost: self._write(lost_words(lost)), patience_seconds=patience_seconds
+            )
 
     def write(self, line: str) -> None:
+        """Write one line."""
+        self._scribe.write(lambda: self._write(line))
+
+    def finish(self) -> bool:
+        """Wait until all is written, but not for ever; whether it is."""
+        return self._scribe.finish()
+
+    def _write(self, line: str) -> None:
         if self._stream is None:
             return
         encoding = self._stream.encoding or "utf-8"
@@ -34,11 +55,16 @@ class _Lines:
             self._stream = None
 
 
+def lost_words(count: int) -> str:
+    """That so many lines were never written."""
+    return f"({text.plural(count, 'line')} left out: nobody read them in time)"
+
+
 class NotesOnly:
     """The quiet display: nothing but notes."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._lines = _Lines(stream)
+        self._lines = Lines(stream)
 
     def start(self, header: RunHeader) -> None:
         """Show nothing."""
@@ -51,14 +77,15 @@ class NotesOnly:
         self._lines.write(text.clean(line))
 
     def stop(self) -> None:
-        """Show nothing."""
+        """Wait until all notes are read, but not for ever."""
+        self._lines.finish()
 
 
 class PlainProgress:
     """Progress for pipes and logs: a line for each ended trial, and a heartbeat in between."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._lines = _Lines(stream)
+        self._lines = Lines(stream)
         self._pace = Pace()
         self._epochs: int | None = None
         self._heartbeat_at: float | None = None
@@ -90,7 +117,8 @@ class PlainProgress:
         self._tell(text.clean(line))
 
     def stop(self) -> None:
-        """Write nothing: the last lines say it all."""
+        """Write nothing, for the last lines say it all; wait until they are read, if they are."""
+        self._lines.finish()
 
     def _tell(self, line: str) -> None:
         self._lines.write(f"{text.duration(self._pace.elapsed_seconds):>6}  {line}")

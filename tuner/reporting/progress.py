@@ -52,7 +52,10 @@ class RunHeader:
 
 
 class Progress(Protocol):
-    """Shows how a study is going. A display never stops a study: output errors are swallowed.
+    """Shows how a study is going.
+
+    A display never stops a study: output errors are swallowed, and its reader is waited for in a
+    thread of its own (`scribe`).
 
     The study's loop is the only caller, from one thread: `start` once, then `update` after each
     batch of events and at least once a second, `note` at any time, and `stop` at the end,

@@ -1,0 +1,64 @@
+"""What a run shows at a real terminal, and that it waits for none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from real_runs import Hptune, Terminal, states, wait_for
+
+QUICK = """
+    OBJECTIVE, DIRECTION = "score", "max"
+
+    def objective(hp, trial):
+        return hp.Float("x", 0.0, 1.0)
+    """
+
+
+@pytest.fixture
+def full() -> Iterator[Terminal]:
+    terminal = Terminal(is_full=True)
+    yield terminal
+    terminal.close()
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal()
+    yield terminal
+    terminal.close()
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_terminal_that_nobody_reads_holds_up_neither_the_study_nor_its_end(
+    hptune: Hptune, full: Terminal, term: str
+) -> None:
+    model = hptune.file("quick.py", QUICK)
+    arguments = (model, "--study", hptune.study(), "--trials", 12, "--search", "random")
+    started = hptune.at(full, "run", *arguments, TERM=term)
+    assert started.wait(seconds=100).code == 0
+    assert states(hptune.study()) == {"COMPLETE": 12}
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_terminal_that_is_read_late_gets_every_line_that_stays(
+    hptune: Hptune, full: Terminal, term: str
+) -> None:
+    model = hptune.file("quick.py", QUICK)
+    arguments = (model, "--study", hptune.study(), "--trials", 12, "--search", "random")
+    started = hptune.at(full, "run", *arguments, TERM=term)
+    wait_for(
+        lambda: (hptune.study() / "study.db").exists() and states(hptune.study()).get("COMPLETE"),
+        "a trial that is complete",
+    )
+    assert started.process.poll() is None
+    while started.process.poll() is None:
+        full.read()
+    shown = full.read()
+    assert started.wait().code == 0
+    for told in ("random search for score (max), 12 trials", "Done: 12/12 trials", "next"):
+        assert told in shown
+    if term == "dumb":
+        assert all(f"trial {number} complete" in shown for number in range(12))
+    else:
+        assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is back

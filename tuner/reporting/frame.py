@@ -1,0 +1,219 @@
+"""What the live display shows at one instant, in lines; loads rich."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from ..core.picture import StudyPicture
+from ..core.trial import Trial, TrialState
+from . import text
+from .progress import EndedTrial, Pace, latest_value, step_of
+
+_GUTTER = 9
+_BAR_CELLS = 36
+_RUNNING_ROWS = 12
+_METRIC_CELLS = 16
+_CONFIGURATION_LINES = 2
+
+_LABEL = "dim"
+_GOOD = "bold green"
+_BAD = "red"
+_WARN = "yellow"
+_BAR = "cyan"
+
+
+def frame(
+    picture: StudyPicture,
+    recent: Sequence[EndedTrial],
+    pace: Pace,
+    *,
+    epochs: int | None,
+    width: int,
+    height: int,
+) -> list[Text]:
+    """The lines of one redraw, none wider than `width` and no more than `height` of them."""
+    head = [*_progress_lines(picture, pace, width, over=False)]
+    best = _best_lines(picture, epochs, width)
+    foot = _foot_lines(picture)
+    airy = height >= 20
+    fixed = len(head) + len(best) + len(foot) + 1 + (4 if airy else 0)
+    room = max(1, height - 1 - fixed)
+    ended_rows = min(len(recent), max(0, room - 2)) if picture.running else len(recent)
+    running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
+    table = _trial_lines(
+        picture, recent[len(recent) - ended_rows :], pace, epochs, rows=running_rows, airy=airy
+    )
+    lines: list[Text] = []
+    for block in (head, best, table, foot):
+        if lines and block and airy:
+            lines.append(Text())
+        lines += block
+    return [_fit(line, width) for line in lines[: max(1, height - 1)]]
+
+
+def summary(picture: StudyPicture, pace: Pace, *, width: int) -> list[Text]:
+    """What stays on the screen after the end; what was found is told by whoever ran the study."""
+    return [_fit(line, width) for line in _progress_lines(picture, pace, width, over=True)[:1]]
+
+
+def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool) -> list[Text]:
+    told = text.progress(picture.ended, picture.budget_trials)
+    times = f"{'took ' if over else ''}{text.duration(pace.elapsed_seconds)}"
+    if not over:
+        left = pace.seconds_left(picture)
+        times += f"   ETA {text.NOTHING if left is None else text.duration(left)}"
+    line = _gutter("trials")
+    if picture.budget_trials:
+        cells = max(6, min(_BAR_CELLS, width - _GUTTER - len(told) - len(times) - 7))
+        filled = min(cells, cells * picture.ended // picture.budget_trials)
+        line.append("━" * filled, _BAR).append("─" * (cells - filled), _LABEL).append("  ")
+    line.append(told, "bold").append(f"   {times}")
+    counts = _gutter("")
+    # The running ones are listed below; in the end none is.
+    shown = {s: n for s, n in picture.counts.items() if over or s is not TrialState.RUNNING}
+    for i, part in enumerate(text.counts(shown).split(", ") if any(shown.values()) else ()):
+        counts.append(", " if i else "", _LABEL)
+        counts.append(part, _BAD if part.endswith("failed") else "")
+    return [line, counts] if counts.cell_len > _GUTTER else [line]
+
+
+def _best_lines(picture: StudyPicture, epochs: int | None, width: int) -> list[Text]:
+    if picture.best is None:
+        return [_gutter("best").append(f"{text.NOTHING}  {picture.aims}")]
+    best = picture.best
+    values = ", ".join(text.measured(value) for value in best.values)
+    line = _gutter("best").append(values, _WARN if best.violation else _GOOD)
+    at = text.at_step(best.step, epochs)
+    others = f" and {len(picture.front) - 1} more" if len(picture.front) > 1 else ""
+    words = [f"  {picture.aims}", f"trial {best.number}{others}", at or ""]
+    words.append("infeasible" if best.violation else "")
+    line.append(", ".join(word for word in words if word))
+    return [line, *_configuration_lines(best, width)]
+
+
+def _configuration_lines(trial: Trial, width: int) -> list[Text]:
+    """The hyperparameters, as many as fit on a few lines, and how many more there are."""
+    lines: list[Text] = []
+    parts = text.assignments(trial.params)
+    for i, part in enumerate(parts):
+        more = f"  … {len(parts) - i} more"
+        name, _, value = part.partition("=")
+        told = Text().append(f"{name}=", _LABEL).append(value)
+        told.truncate(max(1, width - _GUTTER - len(more)), overflow="ellipsis")
+        last = len(lines) == _CONFIGURATION_LINES
+        reserve = len(more) if last and i + 1 < len(parts) else 0
+        if lines and lines[-1].cell_len + 2 + told.cell_len + reserve <= width:
+            lines[-1].append("  ").append_text(told)
+        elif last:
+            lines[-1].append(more, _LABEL)
+            break
+        else:
+            lines.append(_gutter("").append_text(told))
+    return lines
+
+
+def _trial_lines(
+    picture: StudyPicture,
+    recent: Sequence[EndedTrial],
+    pace: Pace,
+    epochs: int | None,
+    *,
+    rows: int,
+    airy: bool,
+) -> list[Text]:
+    metric = text.shorten(picture.goal.metric, _METRIC_CELLS)
+    head = ("trial", text.step_word(epochs), metric, "time")
+    running = sorted(picture.running, key=lambda run: run.trial.number)
+    shown = running if len(running) <= rows else running[: max(0, rows - 1)]
+    running_cells = [
+        (
+            str(run.trial.number),
+            step_of(run, epochs),
+            text.measured(latest_value(run, picture.goal)),
+            text.duration(pace.seconds_run(run.trial.number)),
+        )
+        for run in shown
+    ]
+    ended_cells = [
+        (
+            str(ended.trial.number),
+            text.NOTHING if ended.trial.step is None else str(ended.trial.step),
+            text.measured(ended.trial.value),
+            text.duration(ended.seconds),
+        )
+        for ended in recent
+    ]
+    widths = [
+        max(cell_len(cells[i]) for cells in (head, *running_cells, *ended_cells)) for i in range(4)
+    ]
+    # Room for usual values from the start, so that columns stay where they are.
+    widths = [max(least, width) for least, width in zip((5, 5, 7, 6), widths, strict=True)]
+
+    def row(label: str, cells: Sequence[str], style: str = "") -> Text:
+        padded = (" " * (w - cell_len(cell)) + cell for w, cell in zip(widths, cells, strict=False))
+        return _gutter(label).append("  ".join(padded), style)
+
+    lines = [row("", head, _LABEL)] if running_cells or ended_cells else []
+    for i, (run, cells) in enumerate(zip(shown, running_cells, strict=True)):
+        line = row("" if i else "running", cells)
+        place = text.where(run.attempt.node, run.attempt.placement)
+        lines.append(line.append(f"  {place}", _LABEL))
+    if len(shown) < len(running):
+        label = "" if shown else "running"
+        lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))
+    if airy and running and ended_cells:
+        lines.append(Text())
+    best = {trial.number for trial in picture.front}
+    for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
+        label = "" if i else "ended"
+        if ended.trial.state is TrialState.FAILED:
+            # The reason takes the columns that a failed trial leaves empty: it is what matters.
+            after = "" if ended.seconds is None else f" after {cells[3]}"
+            line = row(label, cells[:1])
+            line.append(f"  failed{after}: {text.failure(ended.trial)}", _BAD)
+        else:
+            line = row(label, cells)
+            line.append(f"  {ended.trial.state.lower()}", _LABEL)
+            if ended.trial.violation:
+                line.append(", infeasible", _WARN)
+            if ended.trial.number in best:
+                line.append(", best", _GOOD)
+        lines.append(line)
+    return lines
+
+
+def _foot_lines(picture: StudyPicture) -> list[Text]:
+    line = _gutter("workers").append(str(picture.workers))
+    if picture.workers:
+        line.append(f"  {picture.cpus_held:.3g}/{picture.cpus} cores")
+        if picture.gpus:
+            line.append(f", {picture.gpus_held:.3g}/{picture.gpus} GPUs")
+        line.append(" held")
+    lines = [line]
+    if picture.stopping:
+        lines.append(_gutter("stopping").append(text.clean(picture.stopping), _WARN))
+    elif picture.notice:
+        lines.append(_gutter("waiting").append(text.clean(picture.notice), _WARN))
+    return lines
+
+
+def _gutter(label: str) -> Text:
+    return Text().append(label.ljust(_GUTTER), _LABEL)
+
+
+def labelled(line: str) -> Text:
+    """A line of the header, with its first word toned down."""
+    styled = Text(line)
+    styled.stylize(_LABEL, 0, _GUTTER)
+    return styled
+
+
+def _fit(line: Text, width: int) -> Text:
+    fitted = line.copy()
+    fitted.no_wrap = True
+    fitted.rstrip()
+    fitted.truncate(width, overflow="ellipsis")
+    return fitted
