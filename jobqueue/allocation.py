@@ -16,7 +16,7 @@ from .errors import ConfigError, JobsFailError, SlurmUnavailableError
 from .fates import tail_of
 from .meeting import MeetingPoint
 from .queue import Slurm, outside_environment
-from .script import ENDS_AT
+from .script import ENDS_AT, GANG, ON_ALL_NODES
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """From here on, Slurm's numbers mean the batch script and the shell of an salloc, not a step."""
@@ -142,6 +142,8 @@ class AllocationCluster:
         self._directory.mkdir(parents=True, exist_ok=True)
         environment = outside_environment()
         environment["SLURM_JOB_ID"] = self._allocation.job
+        if self._allocation.nodes > 1:
+            environment[GANG] = self._allocation.job
         if end := self._ends_at():
             environment[ENDS_AT] = end
         with self._log.open("ab") as log:
@@ -222,22 +224,8 @@ class AllocationCluster:
             f"--nodes={nodes}",
             f"--ntasks={nodes}",
             "--ntasks-per-node=1",
-            *WHOLE_NODES,
-            "--label",
+            *ON_ALL_NODES,
             "sh",
             "-c",
             words,
         ]
-
-
-WHOLE_NODES = (
-    # All that the job has, though another step may have it too: ours, or an salloc's shell.
-    "--overlap",
-    "--mem=0",
-    "--cpu-bind=none",
-    # Workers that go, or a node that fails, are no reason to end the others.
-    "--no-kill",
-    "--kill-on-bad-exit=0",
-    "--wait=0",
-)
-"""Options of an srun whose tasks each have a node's share of the job, and outlive each other."""

@@ -38,10 +38,13 @@ class Order:
     max_jobs: int
 
     @property
-    def most_jobs(self) -> int:
-        """How many jobs there can be at once, by what is asked for and by what the shapes say."""
-        limits = [shape.max_jobs for shape in self.config.shapes]
-        return min(self.max_jobs, sum(self.max_jobs if each is None else each for each in limits))
+    def most_workers(self) -> int:
+        """How many workers there can be at once, by what is asked for and what the shapes say."""
+        workers, left = 0, self.max_jobs
+        for shape in sorted(self.config.shapes, key=lambda each: -each.nodes):
+            jobs = left if shape.max_jobs is None else min(left, shape.max_jobs)
+            workers, left = workers + jobs * shape.nodes, left - jobs
+        return workers
 
     @property
     def scheduler_file(self) -> Path:
@@ -164,13 +167,16 @@ class SlurmCluster:
         """
         if self._jobs is None:
             return
-        useful, refused = {}, {}
+        useful: dict[str, bool] = {}
+        refused: dict[str, str] = {}
         for worker in self._meeting.workers():
             job, why = job_of(worker.name), workers.get(worker.address)
             if job is not None and why == "":
-                useful[job] = worker.is_busy
+                # Of several workers of a job, any will do.
+                useful[job] = useful.get(job, False) or worker.is_busy
             elif job is not None and why:
                 refused[job] = why
+        refused = {job: why for job, why in refused.items() if job not in useful}
         self._jobs.want(trials, useful, refused)
 
     def avoid(self, node: str, why: str) -> None:

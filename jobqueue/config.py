@@ -38,8 +38,11 @@ class Shape:
         walltime: Slurm's words for how long a job may run, such as `04:00:00` or `1-12:00:00`.
         account: The account to charge; None for the user's default one.
         qos: The quality of service; None for the default one.
-        trials_per_job: How many trials one job holds at once; None for as many as fit on a node.
-        cpus: Cores of a job; None for what its trials need.
+        nodes: How many nodes a job has, each with a worker; these join together.
+        trials_per_job: How many trials a job holds at once on each of its nodes; None for as many
+            as fit on one.
+        cpus: Cores of a job, on each of its nodes, like what follows; None for what its trials
+            need.
         gpus: GPUs of a job; None for what its trials need.
         gpu_type: Which GPUs, by Slurm's name for them; None for any.
         memory: Memory of a job in bytes; None for what its trials need or, where nobody says what
@@ -66,6 +69,7 @@ class Shape:
     walltime: str
     account: str | None = None
     qos: str | None = None
+    nodes: int = 1
     trials_per_job: int | None = None
     cpus: int | None = None
     gpus: int | None = None
@@ -254,7 +258,7 @@ _READERS: Mapping[str, Any] = {
          "interface", "scratch", "log_directory"),
         _text,
     ),
-    **dict.fromkeys(("trials_per_job", "cpus", "max_jobs"), _whole(1)),
+    **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs"), _whole(1)),
     **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
     **dict.fromkeys(("modules", "prologue"), _lines),
     "directives": _directives,

@@ -61,7 +61,7 @@ def words_of(jobs: Sequence[Job], wanted: int) -> str:
             waiting[key] = waiting.get(key, 0) + 1
     parts = []
     if running:
-        nodes = sorted({job.node for job in running if job.node})
+        nodes = sorted({node for job in running for node in job.nodes})
         where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
         parts.append(f"{counted(len(running), 'job')} running{where}")
     for (partition, reason), count in sorted(waiting.items()):

@@ -56,6 +56,11 @@ class JobKind:
         """Where its output goes in fact."""
         return Path(self.shape.log_directory or self.logs)
 
+    @property
+    def trials(self) -> int:
+        """How many trials a job holds at once, on all of its nodes."""
+        return self.worker.trials * self.shape.nodes
+
 
 class Jobs:
     """The jobs of one study. `open` before anything else, and `close` in the end.
@@ -175,15 +180,16 @@ class Jobs:
             )
 
     def most(self) -> int:
-        """How many jobs there could be now for what is wanted."""
+        """How many workers there could be now for what is wanted."""
         with self._lock:
             wanted = self._wanted
             kinds = [
-                Kind(name, kind.worker.trials, kind.shape.max_jobs)
+                Kind(name, kind.trials, kind.shape.max_jobs)
                 for name, kind in self._kinds.items()
                 if not self._standings[name].is_given_up
             ]
-        return sum(plan(wanted, [], kinds, max_jobs=self._max_jobs).submit.values())
+        submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
+        return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
     def words(self) -> str:
         """How the jobs stand, in a line."""
@@ -312,9 +318,10 @@ class Jobs:
         why = f" ({job.reason})" if job.reason else ""
         self._tell(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}{why}")
         if known.has_run and not known.was_useful and job.word not in _NOT_ITS_FAULT:
-            if job.node in self._avoided:
+            if self._avoided.intersection(job.nodes):
                 return
-            if job.node and self._useful_elsewhere(job.node):
+            # Of several nodes, nobody knows which one it was.
+            if len(job.nodes) == 1 and self._useful_elsewhere(job.node):
                 # It is free again at once, and would take one job after the other.
                 self.avoid(job.node, f"job {job.id} ended there before its worker had joined")
             log_file = self._log_of(job)
@@ -338,13 +345,14 @@ class Jobs:
     def _useful_elsewhere(self, node: str) -> bool:
         """Whether jobs have been of use on other nodes only."""
         with self._lock:
-            nodes = {known.job.node for known in self._known.values() if known.was_useful}
-        return bool(nodes - {""}) and node not in nodes
+            useful = [known.job.nodes for known in self._known.values() if known.was_useful]
+        nodes = {each for names in useful for each in names}
+        return bool(nodes) and node not in nodes
 
     def _leave_avoided(self) -> None:
         with self._lock:
             avoided = set(self._avoided)
-        self._cancel([job.id for job in self._alive() if job.node in avoided])
+        self._cancel([job.id for job in self._alive() if avoided.intersection(job.nodes)])
 
     def _forgive(self) -> bool:
         """Avoid no node any more, where nothing else may be left; whether there was one."""
@@ -391,7 +399,7 @@ class Jobs:
         for name, kind in self._kinds.items():
             standing = self._standings[name]
             is_open = not standing.is_given_up and now >= standing.refused_until
-            kinds.append(Kind(name, kind.worker.trials, kind.shape.max_jobs if is_open else 0))
+            kinds.append(Kind(name, kind.trials, kind.shape.max_jobs if is_open else 0))
         jobs = []
         for job in self._alive():
             known = self._known[job.id]

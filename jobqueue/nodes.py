@@ -95,6 +95,30 @@ def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
+def node_names(text: str) -> tuple[str, ...]:
+    """The nodes that Slurm means by its short form.
+
+    >>> node_names("gpu[1-2,07-09],login")
+    ('gpu1', 'gpu2', 'gpu07', 'gpu08', 'gpu09', 'login')
+    >>> node_names("r[1-2]n[1-2]")
+    ('r1n1', 'r1n2', 'r2n1', 'r2n2')
+    """
+    return tuple(name for part in re.findall(r"(?:\[[^]]*\]|[^,\[])+", text) for name in _all(part))
+
+
+def _all(text: str) -> list[str]:
+    found = re.search(r"\[([^]]*)\]", text)
+    if found is None:
+        return [text]
+    before, after = text[: found.start()], _all(text[found.end() :])
+    names = []
+    for part in found[1].split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            names += [f"{before}{number:0{len(first)}}{rest}" for rest in after]
+    return names
+
+
 def _limit(text: str) -> int | None:
     try:
         return duration_seconds(text)

@@ -22,9 +22,9 @@ _GONE_SECONDS = 40.0
 
 
 def short(shape: Shape) -> Shape:
-    """The same kind of job, but short, and with its output beside its other files."""
+    """The same kind of job, but short, on one node, and with its output beside its other files."""
     walltime = shape.walltime if shape.walltime_seconds < LONGEST_SECONDS else "00:10:00"
-    return replace(shape, walltime=walltime, notice_seconds=30, log_directory=None)
+    return replace(shape, walltime=walltime, nodes=1, notice_seconds=30, log_directory=None)
 
 
 def run_once(kind: JobKind, command: str, *, wait_seconds: float) -> Job:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .errors import SlurmUnavailableError, SubmissionError
-from .nodes import SINFO_FORMAT, Partition, parse_sinfo
+from .nodes import SINFO_FORMAT, Partition, node_names, parse_sinfo
 
 SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e"
 """Id, name, state, reason, partition, nodes, end."""
@@ -54,7 +54,7 @@ class Job:
         word: Slurm's word for that, such as TIMEOUT.
         reason: Why it pends; empty if Slurm says nothing.
         partition: Where it runs, or waits.
-        node: The node it runs on; empty before.
+        node: The node it runs on, or several in Slurm's short form; empty before.
         ends_at: When it must end, in seconds since the epoch; None if nobody knows.
     """
 
@@ -66,6 +66,11 @@ class Job:
     partition: str = ""
     node: str = ""
     ends_at: float | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it runs on."""
+        return node_names(self.node)
 
     @property
     def is_hopeless(self) -> bool:
@@ -256,7 +261,7 @@ def outside_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("SLURM_") or name == "SLURM_CONF"
+        if not name.startswith(("SLURM_", "HPTUNE_WORKER_")) or name == "SLURM_CONF"
     }
 
 

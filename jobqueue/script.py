@@ -13,14 +13,34 @@ from .config import Shape
 from .sizing import MEBIBYTE, WorkerShape
 
 _PREFIX = "slurm-"
+_OURS = "HPTUNE_"
 WORKER_NAME = f"{_PREFIX}${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
 """The worker's name in Dask has the job's id as squeue shows it, also after a requeue.
 
 (The id alone would not do: Dask reads 1_0 as the number 10.)
 """
 
+GANG_WORKER_NAME = f"{WORKER_NAME}.${{SLURM_PROCID}}"
+"""The same of the workers of one job of several nodes; srun numbers them."""
+
 ENDS_AT = "HPTUNE_WORKER_ENDS_AT"
 """The variable that tells a worker when its job must end, in seconds since the epoch."""
+
+GANG = "HPTUNE_WORKER_GANG"
+"""The variable that tells a worker with which others it was granted: all that have the same."""
+
+ON_ALL_NODES = (
+    # All that the job has, though another step may have it too: ours, or an salloc's shell.
+    "--overlap",
+    "--mem=0",
+    "--cpu-bind=none",
+    # Workers that go, or a node that fails, are no reason to end the others.
+    "--no-kill",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--label",
+)
+"""Options of an srun whose tasks have the whole job, and outlive each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +61,11 @@ class WorkerCommand:
 def job_of(worker_name: object) -> str | None:
     """The id of the job whose worker has this name in Dask; None if it is no job's.
 
-    >>> job_of("slurm-12_0"), job_of(3)
-    ('12_0', None)
+    >>> job_of("slurm-12_0"), job_of("slurm-12_0.3"), job_of(3)
+    ('12_0', '12_0', None)
     """
     name = str(worker_name)
-    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+    return name.removeprefix(_PREFIX).partition(".")[0] if name.startswith(_PREFIX) else None
 
 
 def job_script(
@@ -54,7 +74,8 @@ def job_script(
     """The whole text of the script for one kind of job.
 
     It is an array of one job, so that `sbatch --array=0-9` submits ten of them. Python takes the
-    shell's place (`exec`), so that the worker hears Slurm's signals.
+    shell's place (`exec`), so that the worker hears Slurm's signals. Where a job has several nodes,
+    srun does, which runs the rest of the script on each of them.
 
     Args:
         shape: What is particular to this kind of job.
@@ -64,9 +85,12 @@ def job_script(
         logs: Where their output goes, unless the shape says otherwise.
     """
     logs = Path(shape.log_directory or logs)
+    skipped = [] if worker.memory_bytes else ["--mem="]
+    if shape.nodes > 1:
+        skipped.append("-n 1")
     job: Any = _job_class()(
         scheduler=command.address,
-        name=WORKER_NAME,
+        name=WORKER_NAME if shape.nodes == 1 else GANG_WORKER_NAME,
         job_name=job_name,
         queue=shape.partition,
         account=shape.account,
@@ -75,7 +99,7 @@ def job_script(
         processes=1,
         memory=f"{worker.memory_bytes}B",
         job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
-        job_directives_skip=["--mem="] if not worker.memory_bytes else [],
+        job_directives_skip=skipped,
         job_extra_directives=_directives(shape, worker, logs),
         job_script_prologue=_prologue(shape, worker),
         python=f"exec {_python(shape, worker)}",
@@ -87,7 +111,18 @@ def job_script(
         shebang="#!/usr/bin/env bash",
     )
     script: str = job.job_script()
-    return script
+    return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes)
+
+
+def _on_all_nodes(script: str, nodes: int) -> str:
+    """The same script, but with all that the shape's author says run on each node."""
+    lines = script.splitlines()
+    start = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
+    ours = [line for line in lines[start:] if line.startswith(f"export {_OURS}")]
+    theirs = "\n".join(line for line in lines[start:] if line not in ours)
+    tasks = f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
+    srun = f"exec srun {tasks} {' '.join(ON_ALL_NODES)} bash -c {shlex.quote(theirs)}"
+    return "\n".join([*lines[:start], *ours, srun, ""])
 
 
 def _job_class() -> Any:
@@ -115,14 +150,19 @@ def with_command(script: str, shape: Shape, worker: WorkerShape, command: str) -
 
 
 def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
+    # The worker is the batch script itself, or on each node a task.
+    whom = "B:" if shape.nodes == 1 else ""
     lines = [
-        "--nodes=1",
+        f"--nodes={shape.nodes}",
         "--array=0",
         f"--output={logs}/%x-%A_%a.log",
         # A requeued job goes on in the same file.
         "--open-mode=append",
-        f"--signal=B:TERM@{shape.notice_seconds}",
+        f"--signal={whom}TERM@{shape.notice_seconds}",
     ]
+    if shape.nodes > 1:
+        # A node that fails does not end the others.
+        lines += [f"--ntasks={shape.nodes}", "--ntasks-per-node=1", "--no-kill"]
     if worker.gpus:
         kind = f"{shape.gpu_type}:" if shape.gpu_type else ""
         lines.append(f"--gres=gpu:{kind}{worker.gpus}")
@@ -143,6 +183,8 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     # Slurm tells the end of the job itself from release 23.02 on.
     ask = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
     lines.append(f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({ask})}}")
+    if shape.nodes > 1:
+        lines.append(f"export {GANG}=${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}")
     return lines
 
 

@@ -57,7 +57,7 @@ def gpus_of(trials: int, each: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WorkerShape:
-    """What one worker, which is one job, asks Slurm for.
+    """What one worker asks Slurm for: a job, or one node of a job of several.
 
     Attributes:
         cpus: Cores.
@@ -135,7 +135,8 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
 def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> WorkerShape:
     """The worker for a shape: sized for the nodes in its partition that hold most trials.
 
-    Where a partition has several kinds of nodes, the kind with the most places in all is taken;
+    Where a partition has several kinds of nodes, the kind with the most places in all is taken
+    (of those with enough nodes for a job);
     one that is wanted for itself is chosen by `gpu_type`, or by a constraint in `directives` and
     `cpus`, `gpus` and `memory`.
 
@@ -158,7 +159,7 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
     nodes = [each for name in names for each in known[name].nodes]
     if not nodes:
         raise ConfigError(f"partition {shape.partition} has no nodes")
-    sized: list[tuple[tuple[bool, int], WorkerShape]] = []
+    sized: list[tuple[tuple[bool, bool, int], WorkerShape]] = []
     problem: ConfigError | None = None
     for node, count in nodes:
         try:
@@ -167,7 +168,8 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
             problem = error
         else:
             is_wanted = need.gpus is None and worker.gpus > 0
-            sized.append(((is_wanted, worker.trials * max(count, 1)), worker))
+            has_enough = count >= shape.nodes
+            sized.append(((is_wanted, has_enough, worker.trials * max(count, 1)), worker))
     if not sized:
         assert problem is not None
         raise problem

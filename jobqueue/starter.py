@@ -15,6 +15,7 @@ walltime = "{walltime}"  # how long a job may run; trials go on in another job
 # What else may be said, here or in a shape (all of it in the guide):
 # trials_per_job = 1                         # slices instead of as many trials as fit on a node
 # max_jobs = 4
+# nodes = 2                                  # of one job: its workers come and go together
 # qos = "normal"
 # gpu_type = "a100"
 # memory = "64GB"                            # of a job; 0 leaves it to Slurm

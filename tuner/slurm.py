@@ -91,10 +91,10 @@ class SlurmWorkers:
         from jobqueue.cluster import SlurmCluster
 
         self._order = _order(config, study, max_jobs)
-        if min_workers > self._order.most_jobs:
+        if min_workers > self._order.most_workers:
             raise UsageError(
-                f"--min-workers is {min_workers}, but there are {self._order.most_jobs} workers at "
-                "most, one in each job; raise max_jobs, or wait for fewer"
+                f"--min-workers is {min_workers}, but there are {self._order.most_workers} workers "
+                "at most, one on each node of a job; raise max_jobs, or wait for fewer"
             )
         self._min_workers = min_workers
         self._troubles = NodeTroubles()

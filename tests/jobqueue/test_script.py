@@ -62,6 +62,31 @@ exec apptainer exec '/images/my tf.sif' python3 -m tuner worker tcp://login:8786
 """  # noqa: E501 - a golden file has the lines that it has
 
 
+FOUR_NODES = """\
+#!/usr/bin/env bash
+
+#SBATCH -J hptune-1a2b-workers
+#SBATCH -p gpu
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=65536M
+#SBATCH -t 04:00:00
+#SBATCH --nodes=4
+#SBATCH --array=0
+#SBATCH --output=/study/jobs/%x-%A_%a.log
+#SBATCH --open-mode=append
+#SBATCH --signal=TERM@300
+#SBATCH --ntasks=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --no-kill
+#SBATCH --gres=gpu:2
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
+exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'module load cuda/12
+export DATA='"'"'/my data'"'"'
+exec /opt/python/bin/python -m tuner worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 64.00GiB --death-timeout 600'
+"""  # noqa: E501 - a golden file has the lines that it has
+
+
 def test_the_script_of_three_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/opt/python/bin/python")
     text = 'partition = "gpu"\nwalltime = "04:00:00"\naccount = "project"\n'
@@ -103,6 +128,26 @@ def test_the_script_of_all_that_can_be_said() -> None:
         logs=Path("/study/jobs"),
     )
     assert script == EVERYTHING
+
+
+def test_a_job_of_several_nodes_runs_what_was_said_on_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/opt/python/bin/python")
+    text = """
+        partition = "gpu"
+        walltime = "04:00:00"
+        nodes = 4
+        modules = ["cuda/12"]
+        environment = { DATA = "/my data" }
+        notice_seconds = 300
+    """
+    script = job_script(
+        parse_config(text).shapes[0],
+        WorkerShape(cpus=8, gpus=2, memory_bytes=64 * GIBIBYTE, trials=2),
+        WorkerCommand(address="/study/jobs/scheduler.json", module="tuner worker"),
+        job_name="hptune-1a2b-workers",
+        logs=Path("/study/jobs"),
+    )
+    assert script == FOUR_NODES
 
 
 def test_gpus_of_a_type_a_launcher_and_another_python() -> None:

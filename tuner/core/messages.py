@@ -74,7 +74,8 @@ class WorkerJoined:
     """A worker can take attempts from now on.
 
     `ends_at` says when it must leave (its job's walltime), in seconds since the epoch; None where
-    nobody knows of an end.
+    nobody knows of an end. `gang` names the workers that were granted together, as those of one
+    Slurm job of several nodes are; empty for a worker by itself.
     """
 
     at: float
@@ -82,6 +83,7 @@ class WorkerJoined:
     node: str
     capacity: Capacity
     ends_at: float | None = None
+    gang: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,12 @@ class Agent(WorkerPlugin):
             except NoSightError as error:
                 return Announcement(WorkerRefused(0.0, worker.address, node, str(error)), here)
         joined = WorkerJoined(
-            0.0, worker.address, node, self._capacity(), ends_at=devices.ends_at()
+            0.0,
+            worker.address,
+            node,
+            self._capacity(),
+            ends_at=devices.ends_at(),
+            gang=devices.gang(),
         )
         return Announcement(joined, here)
 

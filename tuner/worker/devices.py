@@ -137,6 +137,11 @@ def ends_at() -> float | None:
     return None
 
 
+def gang() -> str:
+    """What names the workers that were granted together with this one; empty if it is alone."""
+    return os.environ.get("HPTUNE_WORKER_GANG", "")
+
+
 def node() -> str:
     """This machine's name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
