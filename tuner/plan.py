@@ -243,12 +243,21 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
     complete = sum(trial.state is TrialState.COMPLETE for trial in engine.trials)
     if before == epochs or not complete:
         return []
-    some = f"{len(go_on)} best trials train on from epoch {before}, the" if go_on else "the"
-    note = (
-        f"{epochs} epochs instead of {before}: {some} other {complete - len(go_on)} complete ones "
-        f"stay as they are; mind, when you compare them, that they trained {before} at most"
-    )
-    return [note]
+    told, others = [], complete - len(go_on)
+    if go_on:
+        told.append(f"{len(go_on)} best trials train on from epoch {before}")
+    if before is not None and epochs is not None and epochs > before and engine.ended_early:
+        told.append(
+            f"{len(engine.ended_early)} that ended by themselves (by EarlyStopping, say) do not, "
+            "for they would do so again"
+        )
+        others -= len(engine.ended_early)
+    if others:
+        told.append(
+            f"the other {others} complete ones stay as they are; mind, when you compare them, that "
+            f"they trained {before} at most"
+        )
+    return [f"{epochs} epochs instead of {before}: {'; '.join(told)}"]
 
 
 _PLENTY = 1_000_000

@@ -128,6 +128,22 @@ def test_the_best_ones_train_on(driver: EngineDriver) -> None:
     assert isinstance(commands[-1], Finish)
 
 
+def test_what_ended_by_itself_does_not_train_on(driver: EngineDriver) -> None:
+    driver.open(3, keep_checkpoints=1, pruner=PrunerSettings(epochs=3))
+    driver.join()
+    discarded = []
+    for number, steps in enumerate((3, 2, 3)):
+        driver.suggest()
+        for step in range(1, steps + 1):
+            driver.report(AttemptId(number, 0), step, score=number / 10)
+        commands = driver.end(AttemptId(number, 0), returned((0.1, 0.9, 0.2)[number]))
+        discarded += [each for each in commands if isinstance(each, Discard)]
+    assert driver.engine.able_to_go_on == (2,), "the best one of those that had all their epochs"
+    assert driver.engine.ended_early == {1}
+    assert [best.number for best in driver.engine.front] == [1]
+    assert discarded == [Discard(0, keep_checkpoint=True), Discard(0), Discard(2, True)]
+
+
 def seen_by_a_reader(driver: EngineDriver) -> list[tuple[int, float | None]]:
     ranking = Ranking.of(driver.engine.picture.aims, driver.engine.trials, driver.attempts)
     return [(best.number, best.value) for best in ranking.best]

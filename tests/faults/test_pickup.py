@@ -142,3 +142,58 @@ def test_the_best_trials_are_given_more_epochs(hptune: Hptune) -> None:
     assert [row["steps"] for row in rows(study, count)] == [3, 3]
     evaluated = json.loads((study / "best" / "best.json").read_text())
     assert evaluated["step"] == trials(study)[evaluated["trial"]]["step"]
+
+
+def test_what_ended_by_itself_stays_ended_and_others_train_on(hptune: Hptune) -> None:
+    """It would end at once again; and it takes no other's place among those that are kept."""
+    stop = "*[keras.callbacks.EarlyStopping(patience=0, min_delta=9.0)] * (hp['rate'] > 0.04)"
+    model = hptune.file("model.py", MODEL.replace("Slow()]", f"Slow(), {stop}]"))
+    (hptune.directory / "go").touch()
+    study = hptune.study()
+    ended = hptune("run", model, "--trials", "5", "--seed", "3", "--executor", "joblib",
+                   "--workers", "1", "--keep-checkpoints", "2", "--study", study)  # fmt: skip
+    assert ended.code == 0, ended.err
+    short = {trial["number"]: trial for trial in trials(study)}
+    early = {number for number, trial in short.items() if trial["params"]["rate"] > 0.04}
+    full = sorted(short.keys() - early, key=lambda number: float(short[number]["value"]))
+    assert early
+    assert full
+    ended = hptune("resume", study, "--epochs", "9")
+    assert ended.code == 0, ended.err
+    words = f"{len(early)} that ended by themselves (by EarlyStopping, say) do not"
+    assert words in ended.err.replace("\n", " ")
+    attempts = {trial["number"]: trial["attempts"] for trial in trials(study)}
+    assert attempts == {number: 2 if number in full[:2] else 1 for number in short}
+
+
+@pytest.mark.slow
+def test_what_is_paused_and_promoted_trains_as_if_left_alone(hptune: Hptune) -> None:
+    """Every epoch of every trial has the value that it has where nobody is paused."""
+    model = hptune.file("model.py", MODEL)
+    (hptune.directory / "go").touch()
+    options = ("--trials", "9", "--epochs", "9", "--search", "random", "--seed", "3",
+               "--executor", "joblib", "--workers", "1")  # fmt: skip
+    study, whole = hptune.study(), hptune.study("whole")
+    ended = hptune("run", model, *options, "--pruner", "asha", "--pruner-mode", "promote",
+                   "--study", study)  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert hptune("run", model, *options, "--study", whole).code == 0
+    query = "SELECT trial, attempt, step, value FROM reports WHERE metric = 'val_loss'"
+    told = {(row["trial"], row["step"]): row["value"] for row in rows(whole, query)}
+    reports = rows(study, query)
+    assert [row["value"] for row in reports] == [told[row["trial"], row["step"]] for row in reports]
+    assert len({(row["trial"], row["step"]) for row in reports}) == len(reports), "trained twice"
+    promoted = {row["trial"] for row in reports if row["attempt"] > 0}
+    assert promoted, "nobody was paused and promoted"
+    assert states(study) == {"PRUNED": 8, "COMPLETE": 1}
+    for trial in promoted:
+        steps_of = [row["step"] for row in reports if row["trial"] == trial]
+        assert steps_of == list(range(1, len(steps_of) + 1)), "each attempt went on where it was"
+    best = next(trial for trial in trials(study) if trial["state"] == "COMPLETE")
+    assert (best["value"], best["step"]) == next(
+        (trial["value"], trial["step"])
+        for trial in trials(whole)
+        if trial["number"] == best["number"]
+    )
+    kept = {int(path.parent.name) for path in (study / "trials").glob("*/resume")}
+    assert kept == {best["number"]}, "nobody else will ever go on"

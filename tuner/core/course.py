@@ -290,7 +290,9 @@ class Course:
     def _is_over(self, record: TrialRecord, state: TrialState, commands: list[Command]) -> None:
         self._move(record, state)
         commands.append(Tell(record.trial))
-        commands.extend(self.keeping.over(record.trial))
+        epochs = self.opened.pruner.epochs
+        ended_early = epochs is not None and record.last_step < epochs
+        commands.extend(self.keeping.over(record.trial, ended_early=ended_early))
 
     def _move(self, record: TrialRecord, state: TrialState) -> None:
         self.records.move(record, state)

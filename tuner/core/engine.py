@@ -317,6 +317,12 @@ class Engine:
         return () if self._known_course is None else self._known_course.keeping.checkpoints
 
     @property
+    def ended_early(self) -> frozenset[int]:
+        """The complete trials that ended by themselves before they had all their epochs."""
+        known = self._known_course
+        return frozenset() if known is None else known.keeping.ended_early
+
+    @property
     def is_opened(self) -> bool:
         """Whether the study has ever had a master."""
         return self._known_course is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 
 from .aims import Aims
@@ -13,8 +14,9 @@ from .trial import Score, Trial, TrialState
 class Keeping:
     """Keeps the models of the best trials, and the last checkpoints of a few good ones.
 
-    A complete trial may train on from its checkpoint. Until it is better for that, it stands by
-    the result that it had, and what it left is not touched.
+    A complete trial may train on from its checkpoint, unless it ended by itself before it had all
+    its epochs: it would do so again. Until it is better for that, it stands by the result that it
+    had, and what it left is not touched.
 
     Args:
         aims: What is better.
@@ -27,6 +29,7 @@ class Keeping:
         # The best complete trials, best first, whose last checkpoints are kept.
         self._checkpoints: list[tuple[float, float, int]] = []
         self._training_on: set[int] = set()
+        self._ended_early: set[int] = set()
 
     # --- what counts ------------------------------------------------------------------------
 
@@ -51,6 +54,11 @@ class Keeping:
         return tuple(n for *_, n in self._checkpoints if n not in self._training_on)
 
     @property
+    def ended_early(self) -> frozenset[int]:
+        """The complete trials that ended by themselves before they had all their epochs."""
+        return frozenset(self._ended_early)
+
+    @property
     def limit(self) -> int:
         """Of how many complete trials the last checkpoint is kept."""
         return self._limit
@@ -71,15 +79,23 @@ class Keeping:
         """There is this trial."""
         self._ranking.expect(trial)
 
-    def over(self, trial: Trial) -> list[Command]:
-        """A trial is over: keep its model if it is one of the best, and no other's."""
+    def over(self, trial: Trial, *, ended_early: bool) -> list[Command]:
+        """A trial is over: keep its model if it is one of the best, and no other's.
+
+        Args:
+            trial: The trial.
+            ended_early: Whether it has trained fewer epochs than it might have.
+        """
         best, kept = self.front, self.models
         self._training_on.discard(trial.number)
         self._ranking.over(trial)
         commands: list[Command] = [KeepBest(self.front)] if self.front != best else []
         if trial.state is TrialState.COMPLETE and trial.confirms is None:
-            others = [each for each in self._checkpoints if each[-1] != trial.number]
-            self._checkpoints = sorted([*others, self._standing(trial)])
+            self._checkpoints = [each for each in self._checkpoints if each[-1] != trial.number]
+            if ended_early:
+                self._ended_early.add(trial.number)
+            else:
+                insort(self._checkpoints, self._standing(trial))
         needless = {*kept, trial.number} - self.models
         needless |= self._drop_checkpoints()
         commands.extend(map(self._discard, sorted(needless - self._training_on)))
