@@ -142,6 +142,21 @@ def test_every_way_for_a_trial_to_die(hptune: Hptune) -> None:
 
 
 @pytest.mark.slow
+def test_a_trial_that_stands_still_for_a_minute_goes_on(hptune: Hptune) -> None:
+    """Somebody's debugger, or a machine that swaps: it is late, and neither dead nor hung."""
+    places = ("mid-epoch", "during the checkpoint")
+    path = hptune.file("model.py", model({"SIGSTOP": "stop_for(60)"}, places))
+    study = hptune.study()
+    ended = hptune("run", path, "--search", "grid", "--study", study, "--workers", "2", seconds=200)
+    assert ended.code == 0, ended.err
+    assert_all_counted_once(study, set(), len(places))
+    attempts = rows(study, "SELECT started, ended FROM attempts")
+    assert len(attempts) == len(places)
+    assert all(row["ended"] - row["started"] > 59 for row in attempts)
+    hptune.assert_nothing_left()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("manner", ["lost worker", "lost warm parent"])
 def test_what_carries_the_trials_dies(hptune: Hptune, manner: str) -> None:
     path = hptune.file("model.py", model({manner: MANNERS[manner]}))
