@@ -23,7 +23,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the project installed
 
-from stopping import peers, runs, tasks
+from stopping import tasks, ways
 
 FIRST_SEED = 500
 BUDGET_TRAININGS = 40
@@ -57,27 +57,19 @@ class Row:
     idle: float
 
 
-def run(task: tasks.Task, way: str, *, workers: int, seed: int) -> runs.Track:
-    """One study."""
-    budget = BUDGET_TRAININGS * task.epochs
-    whose, _, rest = way.rpartition(":")
-    if whose:
-        peer: peers.Peer = (
-            peers.Optuna(task, rest, workers=workers, seed=seed)
-            if whose == "optuna"
-            else peers.SyneTune(task, rest, seed=seed)
-        )
-        return peers.study(peer, task, workers=workers, budget_epochs=budget)
-    search, _, pruner = rest.partition("+")
-    settings = dataclasses.replace(runs.OWN[pruner], epochs=task.epochs)
-    return runs.own(
-        task, search=search, pruner=settings, workers=workers, budget_epochs=budget, seed=seed
-    )
-
-
 def measured(task: tasks.Task, way: str, *, workers: int, seeds: int) -> Row:
     """All seeds. A study that does not get there counts with what it spent."""
-    tracks = [run(task, way, workers=workers, seed=FIRST_SEED + seed) for seed in range(seeds)]
+    tracks = [
+        ways.run(
+            task,
+            way,
+            workers=workers,
+            seed=FIRST_SEED + seed,
+            budget_epochs=BUDGET_TRAININGS * task.epochs,
+            aim=task.aim,
+        )
+        for seed in range(seeds)
+    ]
     until = [track.until(task.aim) for track in tracks]
     return Row(
         task=task.name,

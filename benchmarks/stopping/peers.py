@@ -38,7 +38,7 @@ class Peer(Protocol):
         ...
 
 
-def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int) -> Track:
+def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int, aim: float) -> Track:
     """A study on a virtual clock; a new trial begins as soon as a worker is free."""
     track, order = Track(), itertools.count()
     running: list[tuple[float, int, Any, Params, int]] = []
@@ -50,7 +50,7 @@ def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int) -> Track:
 
     for _ in range(workers):
         begin(0.0)
-    while not track.is_over(task.aim, budget_epochs):
+    while not track.is_over(aim, budget_epochs):
         now, _, trial, params, step = heapq.heappop(running)
         curve = task.curve(params)
         loss = curve[step - 1]

@@ -121,8 +121,12 @@ def own(
     workers: int,
     budget_epochs: int,
     seed: int,
+    aim: float,
 ) -> Track:
-    """A study by hptune in its simulator: the real engine, loop, sampler and pruner."""
+    """A study by hptune in its simulator: the real engine, loop, sampler and pruner.
+
+    It ends when its loss is as low as the aim, or when the epochs are spent.
+    """
 
     executor = SimulatedExecutor(
         curve=lambda params, _: [{"loss": loss} for loss in task.curve(params)],
@@ -132,7 +136,7 @@ def own(
         stop_seconds=0.0,
     )
     begun = executor.clock.now()
-    recorder, engine = _Recorder(begun, budget_epochs, task.aim), Engine(make_pruner)
+    recorder, engine = _Recorder(begun, budget_epochs, aim), Engine(make_pruner)
 
     def requests() -> Sequence[Event]:
         if recorder.is_spent:

@@ -6,6 +6,7 @@ import csv
 import functools
 import json
 import math
+import statistics
 import sys
 import zlib
 from collections.abc import Sequence
@@ -31,16 +32,25 @@ class Task:
         space: What is searched.
         epochs: How many epochs a full training has.
         best: The lowest loss that is known.
+        median: What half of the configurations have after a full training.
         aim: The loss that counts as found.
     """
 
     def __init__(
-        self, name: str, space: SearchSpace, *, epochs: int, best: float, aim: float
+        self,
+        name: str,
+        space: SearchSpace,
+        *,
+        epochs: int,
+        best: float,
+        median: float,
+        aim: float,
     ) -> None:
         self.name = name
         self.space = space
         self.epochs = epochs
         self.best = best
+        self.median = median
         self.aim = aim
 
     def curve(self, params: Params) -> Sequence[float]:
@@ -69,7 +79,14 @@ class Problem(Task):
             if problem.name.startswith("lcbench")
             else best * (1 + WITHIN)
         )
-        super().__init__(problem.name, space, epochs=problem.max_epochs, best=best, aim=aim)
+        super().__init__(
+            problem.name,
+            space,
+            epochs=problem.max_epochs,
+            best=best,
+            median=float(problem.fmed),
+            aim=aim,
+        )
         self._problem = problem
         self._known: dict[str, Sequence[float]] = {}
 
@@ -107,7 +124,8 @@ class Digits(Task):
         best = min(min(each.losses) for each in self._recorded)
         epochs = len(self._recorded[0].losses)
         aim = best + WITHIN * (1 - best)
-        super().__init__(DIGITS, space, epochs=epochs, best=best, aim=aim)
+        median = statistics.median(each.losses[-1] for each in self._recorded)
+        super().__init__(DIGITS, space, epochs=epochs, best=best, median=median, aim=aim)
         self._nearest = functools.lru_cache(maxsize=None)(self._find)
 
     def curve(self, params: Params) -> Sequence[float]:

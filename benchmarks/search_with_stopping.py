@@ -1,0 +1,245 @@
+"""Who finds better models in the same number of epochs? Search and early stopping together.
+
+    .venv-peers/bin/python benchmarks/search_with_stopping.py --data DIR [--ways tpe+asha …]
+
+See benchmarks/README.md for what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"  # before numpy is loaded
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the project installed
+
+import numpy as np
+from stopping import runs, tasks, ways
+
+FIRST_SEED = 500
+BUDGET_TRAININGS = 20
+CHECKPOINTS = (5, 10, 20)
+LEAST_SCORE = -4.0
+SHARE_OF_TASKS = 0.8
+
+OWN = (
+    "random+asha", "tpe+none", "tpe+asha", "tpe+hyperband", "tpe+asha-promote",
+    "bayesian+none", "bayesian+asha", "bayesian+hyperband", "bayesian+asha-promote",
+)  # fmt: skip
+PEERS = tuple(
+    f"optuna:{search}+{pruner}"
+    for search in ("random", "tpe")
+    for pruner in ("none", "median", "halving", "hyperband")
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One study.
+
+    Attributes:
+        way: How it searched and stopped.
+        version: What the result holds for.
+        task: What was tuned.
+        workers: How many trials ran at once.
+        seed: The seed.
+        trials: How many trials there were.
+        improvements: Each time a better loss was seen: the epochs spent until then, and the loss.
+    """
+
+    way: str
+    version: str
+    task: str
+    workers: int
+    seed: int
+    trials: int
+    improvements: tuple[tuple[int, float], ...]
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int]:
+        """What makes another run of the same kind needless."""
+        return (self.way, self.version, self.task, self.workers, self.seed)
+
+    def score(self, task: tasks.Task, epochs: int) -> float:
+        """log10 of the regret as a part of a median configuration's; lower is better."""
+        loss = min((loss for at, loss in self.improvements if at <= epochs), default=task.median)
+        regret = (loss - task.best) / (task.median - task.best)
+        return max(math.log10(max(regret, 1e-300)), LEAST_SCORE)
+
+    def until(self, task: tasks.Task) -> int:
+        """The epochs until a loss within 1 % of the best; all of them if there was none."""
+        return min(
+            (at for at, loss in self.improvements if loss <= task.aim),
+            default=BUDGET_TRAININGS * task.epochs,
+        )
+
+
+def main() -> None:
+    """Measure what is missing, and print."""
+    options = _options()
+    chosen = tasks.load(options.data, options.tasks)
+    versions = {way: version(way) for way in options.ways}
+    wanted = [
+        (way, versions[way], task, options.workers, FIRST_SEED + seed)
+        # Seed by seed, so that an interrupted run has compared everything with everything.
+        for seed, task, way in itertools.product(range(options.seeds), chosen, options.ways)
+    ]
+    found = results(wanted, chosen, options.out)
+    print(f"\n{options.workers} workers, {options.seeds} seeds, {BUDGET_TRAININGS} trainings\n")
+    for task in chosen.values():
+        print(table([run for run in found if run.task == task.name], task, options.ways))
+        print()
+    print("\n".join(verdicts(found, chosen, options.ways)))
+
+
+def results(
+    wanted: Sequence[tuple[str, str, str, int, int]], chosen: Mapping[str, tasks.Task], path: Path
+) -> list[Run]:
+    """The runs, those of the file and those that it lacks, which are added to it."""
+    keys = set(wanted)
+    known = {run.key: run for run in _read(path) if run.key in keys}
+    print(f"{len(known)} of {len(keys)} runs are in {path}", flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for key in wanted:
+            if key in known:
+                continue
+            run = _run(key, chosen[key[2]])
+            file.write(json.dumps(dataclasses.asdict(run)) + "\n")
+            file.flush()
+            known[key] = run
+    return [known[key] for key in wanted]
+
+
+def _run(key: tuple[str, str, str, int, int], task: tasks.Task) -> Run:
+    way, version_of_it, _, workers, seed = key
+    track: runs.Track = ways.run(
+        task,
+        way,
+        workers=workers,
+        seed=seed,
+        budget_epochs=BUDGET_TRAININGS * task.epochs,
+        aim=-math.inf,
+    )
+    improvements = tuple((epochs, loss) for epochs, _, loss in track.improvements)
+    return Run(way, version_of_it, task.name, workers, seed, track.trials, improvements)
+
+
+def _read(path: Path) -> Iterator[Run]:
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # cut off when a run was interrupted
+        improvements = tuple((epochs, loss) for epochs, loss in fields["improvements"])
+        yield Run(**{**fields, "improvements": improvements})
+
+
+def version(way: str) -> str:
+    """What a result holds for: the peer's version, or the fingerprint of our code."""
+    whose, _, _ = way.rpartition(":")
+    if whose:
+        package = {"optuna": "optuna", "syne": "syne-tune"}[whose]
+        return f"{package} {importlib.metadata.version(package)}"
+    code = hashlib.sha256()
+    for room in ("core", "samplers", "pruners"):
+        for file in sorted((HERE.parent / "tuner" / room).glob("**/*.py")):
+            code.update(file.read_bytes())
+    return f"hptune {code.hexdigest()[:12]}"
+
+
+def table(found: Sequence[Run], task: tasks.Task, chosen: Sequence[str]) -> str:
+    """One task's scores, in Markdown, with the standard error of the last."""
+    lines = [
+        f"| {task.name} | "
+        + " | ".join(f"score @{mark}" for mark in CHECKPOINTS)
+        + " | epochs until within 1 % | trials |",
+        "|---" * (len(CHECKPOINTS) + 3) + "|",
+    ]
+    for way in chosen:
+        of_way = [run for run in found if run.way == way]
+        cells = [
+            f"{mean(scores):.2f} ± {error(scores):.2f}"
+            for mark in CHECKPOINTS
+            if (scores := [run.score(task, mark * task.epochs) for run in of_way])
+        ]
+        until = [run.until(task) for run in of_way]
+        cells += [
+            f"{mean(until):.0f} ± {error(until):.0f}",
+            f"{mean([run.trials for run in of_way]):.0f}",
+        ]
+        lines.append(f"| {way} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def verdicts(
+    found: Sequence[Run], chosen: Mapping[str, tasks.Task], asked: Sequence[str]
+) -> list[str]:
+    """On which share of the given tasks each of our ways is better than the best of the peers'."""
+    given = [task for task in chosen.values() if task.name != tasks.DIGITS]
+    ours = [way for way in asked if ":" not in way]
+    peers = [way for way in asked if way.startswith("optuna:")]
+    if not (given and peers):
+        return []
+    told = []
+    for way in ours:
+        better = []
+        for task in given:
+            scores = {
+                each: mean(
+                    [
+                        run.score(task, BUDGET_TRAININGS * task.epochs)
+                        for run in found
+                        if (run.way, run.task) == (each, task.name)
+                    ]
+                )
+                for each in (way, *peers)
+            }
+            if scores[way] < min(scores[each] for each in peers):
+                better.append(task.name)
+        share = len(better) / len(given)
+        word = "met" if share >= SHARE_OF_TASKS else "MISSED"
+        told.append(
+            f"- {word}: {way} is better than Optuna's best on {share:.0%} of {len(given)} tasks "
+            f"(goal: {SHARE_OF_TASKS:.0%})"
+        )
+    return told
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean."""
+    return statistics.fmean(values)
+
+
+def error(values: Sequence[float]) -> float:
+    """The standard error of the mean."""
+    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", type=Path, help="folder of further problems with curves")
+    parser.add_argument("--tasks", nargs="+", default=[], help="only these")
+    parser.add_argument("--ways", nargs="+", default=[*OWN, *PEERS], metavar="SEARCH+PRUNER")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=HERE / "results/search_with_stopping.jsonl")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
