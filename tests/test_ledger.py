@@ -114,7 +114,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
         assert list(ledger.events()) == [first, second]
         assert ledger.facts == {
             "hptune_version": "0.1",
-            "schema_version": 2,
+            "schema_version": 3,
             "settings": {"seed": 1, "trials": 9},
         }
     reader = LedgerReader(directory)
@@ -384,7 +384,7 @@ def test_an_older_schema_is_read_and_then_brought_up_to_date(directory: StudyDir
         ledger.append([], attempts=[old])
     with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
         for name in ("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds",
-                     "seconds_per_step"):  # fmt: skip
+                     "seconds_per_step", "cause"):  # fmt: skip
             connection.execute(f"ALTER TABLE attempts DROP COLUMN {name}")
         devices = '{"cpus":[0],"gpus":["GPU-a"],"memory_bytes":4}'
         connection.execute("UPDATE attempts SET devices = ?", (devices,))
@@ -396,7 +396,7 @@ def test_an_older_schema_is_read_and_then_brought_up_to_date(directory: StudyDir
     measured = dataclasses.replace(old, usage=usage)
     for _ in range(2):
         with Ledger.open(directory) as ledger:
-            assert ledger.facts["schema_version"] == 2
+            assert ledger.facts["schema_version"] == 3
             ledger.append([], attempts=[measured])
     assert reader.attempts() == [measured]
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from .core.clock import Clock
-from .core.messages import Event, StopRequested, Verdict
+from .core.messages import Event, Finish, StopRequested, Verdict
 from .master_lock import MasterLock
+from .reporting.text import duration
 from .study_directory import StudyDirectory
 
 STOP_POLL_SECONDS = 1.0
@@ -32,6 +33,7 @@ class Requests:
         clock: The run's clock.
         timeout_seconds: How long the study may work in all; None for ever.
         worked_seconds: How long it has worked before.
+        overspent: How the study is to finish as its budget is spent at this time, if it is.
     """
 
     def __init__(
@@ -42,15 +44,17 @@ class Requests:
         *,
         timeout_seconds: float | None,
         worked_seconds: float,
+        overspent: Callable[[float], Finish | None] = lambda _: None,
     ) -> None:
         self._directory = directory
         self._lock = lock
         self._clock = clock
+        self._overspent = overspent
         self._next_poll = 0.0
         self._told = False
         self._interrupted = ""
         limit = timeout_seconds
-        self._limit = "" if limit is None else f"the time limit of {limit:g} s is reached"
+        self._limit = "" if limit is None else f"the time limit of {duration(limit)} is reached"
         self._end = None if limit is None else clock.now() - worked_seconds + limit
 
     def __call__(self) -> Sequence[Event]:
@@ -64,6 +68,8 @@ class Requests:
             event = StopRequested(now, Verdict.INTERRUPTED, self._interrupted)
         elif self._end is not None and now >= self._end:
             event = StopRequested(now, Verdict.TIME_UP, self._limit)
+        elif (finish := self._overspent(now)) is not None:
+            event = StopRequested(now, finish.verdict, finish.reason)
         elif now >= self._next_poll:
             self._next_poll = now + STOP_POLL_SECONDS
             if reason := self._directory.stop_requested():

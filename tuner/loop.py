@@ -20,7 +20,6 @@ from .core.messages import (
     Stop,
     StudyOpened,
     Tell,
-    WorkerRefused,
 )
 from .core.picture import StudyPicture
 from .core.sampler import Sampler
@@ -69,9 +68,6 @@ class Observer(Protocol):
 
     def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing."""
-
-    def note(self, line: str) -> None:
-        """Take note of what stays to be said."""
 
 
 class StudyLoop:
@@ -154,15 +150,9 @@ class StudyLoop:
         commands = [command for event in events for command in self._engine.handle(event)]
         trials, attempts = self._engine.take_changes()
         self._recorder.append(events, trials=trials, attempts=attempts)
-        self._tell_refused(events)
         self._ended.extend(trial for trial in trials if trial.state.is_final)
         for command in commands:
             self._carry_out(command)
-
-    def _tell_refused(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, WorkerRefused) and self._observer is not None:
-                self._observer.note(f"the worker on {event.node} was refused: {event.reason}")
 
     def _carry_out(self, command: Command) -> None:
         match command:

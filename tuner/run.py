@@ -24,7 +24,9 @@ from .model_file import SourceKind
 from .objectives import aims_to_json
 from .plan import Past, Plan, check_changes, check_request, plan_resume, plan_start
 from .pruners import make_pruner
+from .reporting.news import News
 from .reporting.progress import Progress, RunHeader
+from .reporting.text import duration
 from .settings import StudySettings
 from .study_directory import StudyDirectory, storage_errors, storage_full, study_exists
 from .study_files import StudyFiles
@@ -60,28 +62,29 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Onlookers:
-    """The display, and those who find workers for what there is to do."""
+    """The display, what it is told, and those who find workers for what there is to do."""
 
     progress: Progress
+    news: News
     workers: Workforce
 
     def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing."""
         self.progress.update(picture, ended, now)
-        for line in self.workers.follow(picture):
+        for line in (*self.news.lines(now), *self.workers.follow(picture)):
             self.progress.note(line)
-
-    def note(self, line: str) -> None:
-        """Show one line that stays."""
-        self.progress.note(line)
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """The ledger, and those who conclude from it which workers are of no use."""
+    """The ledger, and those who draw conclusions from it.
+
+    They say which workers are of no use, and what the user should know.
+    """
 
     ledger: Ledger
     workers: Workforce
+    news: News
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
@@ -90,6 +93,7 @@ class _Records:
         changed = tuple(attempts)
         self.ledger.append(events, trials=trials, attempts=changed)
         self.workers.heed(events, changed)
+        self.news.heed(events, changed)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
         """Write down what is known of the study as a whole; all or nothing."""
@@ -157,6 +161,7 @@ def _start(
             "declared_space": plan.declared.to_json(),
             "warm_start": [study.to_json() for study in plan.studies],
             "is_keras": found.is_keras,
+            "ended": None,
         }
         with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
             directory.clear_stop_request()
@@ -224,6 +229,7 @@ def resume(
                     "epochs": plan.epochs,
                     "declared_space": plan.declared.to_json(),
                     "space": plan.space.to_json(),
+                    "ended": None,
                 }
             )
             return _run(plan, _Home(directory, lock, ledger), past.engine, workers, watch)
@@ -273,19 +279,21 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         clock,
         timeout_seconds=settings.timeout_seconds,
         worked_seconds=engine.active_seconds,
+        overspent=engine.overspent,
     )
 
+    news = News(workers_are_known=workers.is_local, memory_bytes=plan.shape.resources.memory_bytes)
     make_sampler = sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies)
     loop = StudyLoop(
         engine=engine,
-        recorder=_Records(home.ledger, workers),
+        recorder=_Records(home.ledger, workers, news),
         make_sampler=sized(make_sampler, workers.sizes) if workers.are_sized else make_sampler,
         space=plan.space,
         executor=executor,
         clock=clock,
         brief=_brief(plan, home, workers),
         files=files,
-        observer=_Onlookers(watch.progress, workers),
+        observer=_Onlookers(watch.progress, news, workers),
         requests=requests,
         least_workers=workers.least_workers,
     )
@@ -322,6 +330,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
             )
     finally:
         watch.progress.stop()
+    home.ledger.set_facts({"ended": {"verdict": str(finish.verdict), "reason": finish.reason}})
     forget(directory)
     _raise_verdict(finish, directory)
     return RunResult(finish, engine.active_seconds)
@@ -391,7 +400,19 @@ def _header(
         notes=(*plan.notes, *workers.notes),
         epochs=plan.epochs,
         again=_again(plan.settings),
+        limits=_limits(plan.settings),
     )
+
+
+def _limits(settings: StudySettings) -> str:
+    limits = []
+    if settings.device_budget is not None:
+        limits.append(f"{settings.device_budget} for all trials")
+    if settings.timeout_seconds is not None:
+        limits.append(f"{duration(settings.timeout_seconds)} of work")
+    if settings.trial_timeout_seconds is not None:
+        limits.append(f"{duration(settings.trial_timeout_seconds)} for each trial")
+    return ", ".join(limits)
 
 
 def _again(settings: StudySettings) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .core.aims import Aims
-from .core.messages import Finish
+from .core.messages import Finish, Verdict
 from .core.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial
 from .errors import StudyError
@@ -169,6 +170,9 @@ class Study:
             epochs=facts["epochs"],
             models={number: str(path) for number, path in models.items()},
             possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
+            device_budget=settings.device_budget,
+            timeout_seconds=settings.timeout_seconds,
+            last_finish=_last_finish(facts.get("ended")),
         )
 
     def status_text(self) -> str:
@@ -211,6 +215,10 @@ class Study:
             if name not in latest or step > latest[name].step:
                 latest[name] = Report(step, measured)
         return latest
+
+
+def _last_finish(ended: Mapping[str, str] | None) -> Finish | None:
+    return None if not ended else Finish(Verdict(ended["verdict"]), ended["reason"])
 
 
 def _possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:

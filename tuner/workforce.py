@@ -349,17 +349,20 @@ class Workforce:
 
     def words(self, shape: LocalShape) -> str:
         """How much runs at once, in words."""
-        cpus = shape.resources.cpus
+        wanted = shape.resources
         if self._cluster is not None:
             return self._cluster.describe()
         if self._client is not None:
             return f"on the Dask cluster at {self._client.scheduler_info()['address']}"
         count = shape.at_once
         trials = "1 trial" if count == 1 else f"{count} trials"
-        cores = "1 core" if cpus == 1 else f"{cpus} cores"
         there = len(self._machine.cpus)
-        shared = f", sharing the {there} there are" if count * cpus > there else ""
-        return f"{trials} at once on this machine, {cores} each{shared} ({self._settings.executor})"
+        shared = f", sharing the {there} cores there are" if count * wanted.cpus > there else ""
+        if wanted.gpus is None and self._machine.gpus:
+            wanted = replace(wanted, gpus=1)
+        return (
+            f"{trials} at once on this machine, {wanted} each{shared} ({self._settings.executor})"
+        )
 
     def _connected(self, cluster: Cluster, stack: contextlib.ExitStack) -> Any:
         from .executors.dask_executor import connect

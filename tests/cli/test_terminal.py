@@ -15,6 +15,20 @@ QUICK = """
     """
 
 
+LONG = """
+    import time
+
+    OBJECTIVE, DIRECTION = "score", "max"
+
+    def objective(hp, trial):
+        x = hp.Float("x", 0.0, 1.0)
+        trial.report(1, score=x)
+        while not trial.should_stop():
+            time.sleep(0.05)
+        return x
+    """
+
+
 @pytest.fixture
 def full() -> Iterator[Terminal]:
     terminal = Terminal(is_full=True)
@@ -62,3 +76,16 @@ def test_a_terminal_that_is_read_late_gets_every_line_that_stays(
         assert all(f"trial {number} complete" in shown for number in range(12))
     else:
         assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is back
+
+
+def test_a_budget_ends_a_study_of_one_trial_that_tells_nothing(hptune: Hptune) -> None:
+    model, study = hptune.file("long.py", LONG), hptune.study()
+    ended = hptune("run", model, "--study", study, "--trials", 1, "--budget", "0.001core-h")
+    # 3.6 seconds.
+    assert ended.err.count("limits   0.001 core hours for all trials") == 1
+    said = ended.out + ended.err
+    assert "The budget of 0.001 core hours is spent: 0/1 trials" in said
+    assert f"hptune resume {study} --budget 0.002core-h" in said
+    status = hptune("status", study)
+    assert "none (the budget of 0.001 core hours is spent)" in status.out
+    assert "--budget 0.002core-h" in status.out

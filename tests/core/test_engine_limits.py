@@ -127,6 +127,17 @@ def test_the_study_lets_go_when_its_budget_is_spent(driver: EngineDriver) -> Non
     driver.check_replay()
 
 
+def test_a_budget_is_spent_by_time_alone(driver: EngineDriver) -> None:
+    driver.open(1, resources=Resources(cpus=2), budget=DeviceBudget(Device.CORE, 4.0))
+    driver.join(cores=4)
+    driver.suggest()
+    assert driver.engine.overspent(driver.at + 99 * HOUR) is None  # nothing runs yet
+    driver.started(FIRST)
+    assert driver.engine.overspent(driver.at + 1.9 * HOUR) is None
+    finish = driver.engine.overspent(driver.at + 2.0 * HOUR)
+    assert finish == Finish(Verdict.BUDGET_SPENT, "the budget of 4 core hours is spent")
+
+
 def test_the_time_between_two_masters_is_paid_by_nobody(driver: EngineDriver) -> None:
     budget = DeviceBudget(Device.GPU, 1.5)
     driver.open(1, resources=Resources(gpus=0.5), budget=budget)

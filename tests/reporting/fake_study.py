@@ -11,6 +11,7 @@ from tuner.core.resources import Placement
 from tuner.core.trial import (
     Attempt,
     AttemptId,
+    Cause,
     Direction,
     Goal,
     Outcome,
@@ -61,6 +62,7 @@ def attempt(
     ended_at: float | None = None,
     outcome: Outcome | None = None,
     gpus: tuple[str, ...] = (),
+    cause: Cause | None = None,
 ) -> Attempt:
     return Attempt(
         id=AttemptId(trial_number, number),
@@ -70,6 +72,7 @@ def attempt(
         started_at=None if waited_seconds is None else placed_at + waited_seconds,
         ended_at=ended_at,
         outcome=outcome,
+        cause=cause,
     )
 
 
@@ -81,11 +84,13 @@ def running(
     step: int | None = None,
     value: float = 0.0,
     params: Params = PARAMS,
+    earlier_seconds: float = 0.0,
 ) -> RunningAttempt:
     return RunningAttempt(
         trial=trial(number, TrialState.RUNNING, params=params),
         attempt=attempt(number, placed_at=placed_at, waited_seconds=waited_seconds),
         latest=None if step is None else Report(step, {GOAL.metric: value}),
+        earlier_seconds=earlier_seconds,
     )
 
 

@@ -64,7 +64,7 @@ def test_a_log_tells_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
         "   50s  no room",
         "   59s  letting go",
         " 1m00s  Ctrl-C",
-        " 1m00s  2/10 trials; 5m50s to go; 1 failed; best 0.9123 (trial 0); running 2 (3/5)",
+        " 1m00s  2/10 trials; 1 failed; best 0.9123 (trial 0); running 2 (3/5)",
     ]
 
 
@@ -84,6 +84,37 @@ def test_the_wait_for_a_process_is_no_time_of_the_trial() -> None:
         if now == 1020.0:
             assert pace.seconds_run(0) is None
     assert "trial 0 complete after 12s" in stream.getvalue()
+
+
+def test_a_trial_took_as_long_as_all_its_attempts() -> None:
+    progress, stream = plain()
+    again = running(0, placed_at=1000.0, earlier_seconds=3600.0)
+    done = trial(0, value=0.5, params={})
+    progress.update(picture(runs=(again,)), (), 1000.0)
+    progress.update(picture(done), (done,), 1001.0)
+    assert "trial 0 complete after 1h00m" in stream.getvalue()
+
+
+def test_who_waits_for_another_study_is_said_to_wait() -> None:
+    progress, stream = plain()
+    waits = running(0, waited_seconds=None)
+    waits = replace(waits, attempt=replace(waits.attempt, reason="waits for cores"))
+    both = picture(runs=(waits, running(1, step=2)))
+    progress.start(HEADER)
+    progress.update(both, (), 1000.0)
+    progress.update(both, (), 1030.0)
+    assert stream.getvalue().endswith("running 0 (waits), 1 (2/5)\n")
+
+
+def test_the_time_left_is_no_guess_while_the_study_waits_for_workers() -> None:
+    pace = Pace()
+    pace.update(picture(), (), 0.0)
+    ended = tuple(trial(i, value=0.5) for i in range(5))
+    pace.update(picture(*ended, runs=(running(5, placed_at=50.0),)), ended, 50.0)
+    assert pace.seconds_left(picture(*ended)) == pytest.approx(50.0)
+    waiting = picture(*ended, notice="waiting for a worker")
+    pace.update(waiting, (), 60.0)
+    assert pace.seconds_left(waiting) is None
 
 
 def test_what_follows_the_trials_is_said_before_the_first() -> None:
@@ -216,7 +247,7 @@ def test_the_time_left_is_right_for_trials_of_equal_length(
         pace.update(picture(*ended, runs=runs, budget=budget), ended[ended_before:], now)
         ended_before = len(ended)
         left = pace.seconds_left(picture(*ended, runs=runs, budget=budget))
-        if wave == 0:
+        if len(ended) < min(max(3, places), max(1, budget // 2)):
             assert left is None
         else:
             # Wrong by no more than what lies between two calls, and an incomplete last wave.

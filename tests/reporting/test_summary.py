@@ -9,8 +9,9 @@ import pytest
 from fake_study import AIMS, attempt, trial
 
 from tuner.core.aims import Aims
+from tuner.core.device_hours import Device, DeviceBudget
 from tuner.core.messages import Finish, Verdict
-from tuner.core.trial import AttemptId, Direction, Goal, Outcome, Report, TrialState
+from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
 from tuner.reporting.best import best_json, best_text
 from tuner.reporting.summary import (
     closing_text,
@@ -44,7 +45,7 @@ VIEW = StudyView(
     ],
     attempts=[
         *(attempt(i, ended_at=1040.0 + i, outcome=Outcome.FINISHED) for i in range(5)),
-        attempt(5, ended_at=1004.0, outcome=Outcome.LOST),
+        attempt(5, ended_at=1004.0, outcome=Outcome.LOST, cause=Cause.WORKER_LOST),
         attempt(5, 1, placed_at=1010.0, gpus=("0",)),
     ],
     latest={AttemptId(5, 1): Report(3, {"val_accuracy": 0.8})},
@@ -69,8 +70,8 @@ def test_status_of_a_running_study() -> None:
         "study    runs/my digits\n"
         "search   tpe for val_accuracy (max)\n"
         "master   process 4242 on login1 since 1970-01-01 00:16:40 (1m40s)\n"
-        "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running\n"
-        "lost     1 attempt, by no fault of the trials\n"
+        "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come\n"
+        "retried  1 attempt (1 worker lost)\n"
         "held     0.169 core hours, 0.025 GPU hours\n"
         "best     0.9000  val_accuracy (max), trial 0, epoch 5\n"
         "         learning_rate=0.001235 units=128 activation=relu\n"
@@ -102,6 +103,35 @@ def test_status_of_a_finished_and_of_a_new_study() -> None:
         "trials   0 trials: no trials yet",
         f"best     {NOTHING}",
     ]
+
+
+def test_a_budget_that_is_spent_is_no_early_stop_and_goes_on_with_a_larger_one() -> None:
+    budget = DeviceBudget(Device.GPU, 100.0)
+    finish = Finish(Verdict.BUDGET_SPENT, f"the budget of {budget} is spent")
+    spent = replace(VIEW, master=None, device_budget=budget, last_finish=finish)
+    lines = closing_text(spent, finish, seconds=60.0).splitlines()
+    assert lines[0] == "The budget of 100 GPU hours is spent: 5/10 trials in 1m00s"
+    command = "hptune resume 'runs/my digits' --budget 200gpu-h"
+    assert any(line.startswith(f"  {command}") for line in lines)
+    assert (
+        f"master   none (the budget of 100 GPU hours is spent); go on with: {command}"
+        in status_text(spent, now=0.0).splitlines()
+    )
+
+
+def test_a_time_limit_that_is_reached_goes_on_with_a_longer_one() -> None:
+    finish = Finish(Verdict.TIME_UP, "the time limit of 1h30m is reached")
+    timed = replace(VIEW, timeout_seconds=5400.0)
+    lines = closing_text(timed, finish, seconds=5400.0).splitlines()
+    assert lines[0].startswith("The time limit of 1h30m is reached: 5/10 trials")
+    assert any("--timeout 3h00m" in line for line in lines)
+
+
+def test_a_retry_that_the_user_wanted_is_named_as_what_it_was() -> None:
+    retried = attempt(4, ended_at=1001.0, outcome=Outcome.LOST, cause=Cause.NON_FINITE)
+    attempts = [*VIEW.attempts, retried, retried]
+    lines = status_text(replace(VIEW, attempts=attempts), now=0.0).splitlines()
+    assert "retried  3 attempts (2 non-finite metric, 1 worker lost)" in lines
 
 
 def test_a_master_of_which_little_is_known_is_still_shown() -> None:
@@ -236,7 +266,7 @@ def test_the_end_says_why_and_what_to_do_next(
 ) -> None:
     lines = closing_text(VIEW, Finish(verdict, "Ctrl-C"), seconds=60.0).splitlines()
     assert lines[0] == f"{first_line} in 1m00s"
-    assert "  1 attempt lost, by no fault of the trials" in lines
+    assert "  retried: 1 attempt (1 worker lost)" in lines
     told = [line for line in lines if "hptune resume" in line]
     assert [line.endswith(resume or "") for line in told] == ([True] if resume else [])
 

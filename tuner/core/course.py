@@ -205,7 +205,7 @@ class Course:
                 "it workers that live longer (as by a longer walltime), or let it report sooner"
             )
             ending = replace(ending, reason=reason)
-        run = self.records.end(name, at, outcome, ending.reason or str(ending.cause))
+        run = self.records.end(name, at, outcome, ending)
         record.ran_out(run.attempt, ending.cause)
         match outcome:
             case Outcome.FINISHED:

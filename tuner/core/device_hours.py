@@ -104,9 +104,15 @@ class DeviceHours:
         """How long such devices were held so far."""
         return self._spent[device] / _HOUR
 
-    def left_seconds(self, budget: DeviceBudget) -> float:
-        """How long one such device may still be held."""
-        return budget.hours * _HOUR - self._spent[budget.device]
+    def left_seconds(self, budget: DeviceBudget, *, later_seconds: float = 0.0) -> float:
+        """How long one such device may still be held.
+
+        Args:
+            budget: How long in all.
+            later_seconds: As if so much time had passed since, in which nothing ends or starts.
+        """
+        spent = self._spent[budget.device] + later_seconds * self._held[budget.device]
+        return budget.hours * _HOUR - spent
 
 
 def hours_of(attempts: Iterable[Attempt], device: Device, *, now: float) -> float:

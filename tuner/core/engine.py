@@ -342,6 +342,16 @@ class Engine:
         """How long masters have worked on this study; the time between them does not count."""
         return self._active_seconds
 
+    def overspent(self, at: float) -> Finish | None:
+        """How the study is to finish as its budget is spent by now, though nothing has happened.
+
+        Args:
+            at: Now, in seconds since the epoch.
+        """
+        if self._is_closed or self._ending is not None:
+            return None
+        return self._dispatch.spending.finish_after(max(0.0, at - self._latest_at))
+
     @property
     def picture(self) -> StudyPicture:
         """The study as it stands, for those who show it."""
@@ -352,8 +362,9 @@ class Engine:
             counts=records.counts,
             front=self.front,
             running=tuple(
-                RunningAttempt(records[name.trial].trial, record.attempt, record.latest)
-                for name, record in records.running.items()
+                RunningAttempt(trial.trial, record.attempt, record.latest, trial.seconds)
+                for record in records.running.values()
+                for trial in (records[record.attempt.id.trial],)
             ),
             workers=len(places),
             cpus=places.cpus,

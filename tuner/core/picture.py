@@ -11,11 +11,19 @@ from .trial import Attempt, Goal, Report, Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """An attempt that holds a placement now, and the last that was heard of it."""
+    """An attempt that holds a placement now.
+
+    Attributes:
+        trial: Its trial.
+        attempt: What is known of it.
+        latest: The last that it reported.
+        earlier_seconds: How long earlier attempts of the trial ran, in sum.
+    """
 
     trial: Trial
     attempt: Attempt
     latest: Report | None
+    earlier_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

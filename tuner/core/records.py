@@ -16,6 +16,7 @@ from .trial import (
     Attempt,
     AttemptId,
     Cause,
+    Ending,
     Halt,
     Outcome,
     Report,
@@ -43,6 +44,7 @@ class TrialRecord:
         memory_bytes: Host memory that it is to have as it ran out of it before; 0 if it did not.
         fruitless: How many of its last attempts had to leave before they had reported anything.
         ran_out_on_gpu: Whether it ran out of memory on a GPU, so that it is to have a whole one.
+        seconds: How long the processes of its attempts ran, of those that are over.
     """
 
     trial: Trial
@@ -56,6 +58,7 @@ class TrialRecord:
     memory_bytes: int = 0
     fruitless: int = 0
     ran_out_on_gpu: bool = False
+    seconds: float = 0.0
 
     @property
     def result(self) -> Trial:
@@ -257,12 +260,17 @@ class Records:
         record.attempt = attempt
         self._changed_attempts[attempt.id] = attempt
 
-    def end(self, name: AttemptId, at: float, outcome: Outcome, reason: str) -> AttemptRecord:
+    def end(self, name: AttemptId, at: float, outcome: Outcome, ending: Ending) -> AttemptRecord:
         """An attempt is over; where its trial stands is to be said."""
         record = self._running.pop(name)
         del self._running_on[record.attempt.placement.worker][name]
-        self._trials[name.trial].running = None
-        ended = replace(record.attempt, ended_at=at, outcome=outcome, reason=reason)
+        reason = ending.reason or str(ending.cause)
+        ended = replace(
+            record.attempt, ended_at=at, outcome=outcome, reason=reason, cause=ending.cause
+        )
+        trial = self._trials[name.trial]
+        trial.running = None
+        trial.seconds += ended.seconds(at) or 0.0
         self.put_attempt(record, ended)
         return record
 

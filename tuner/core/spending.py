@@ -31,6 +31,13 @@ class Spending:
         """Whether the budget is spent."""
         return self._left_seconds <= 0.0
 
+    def finish_after(self, seconds: float) -> Finish | None:
+        """How the study ends if so much time has passed with all as it is; None if it goes on."""
+        if self._budget is None:
+            return None
+        is_over = self.hours.left_seconds(self._budget, later_seconds=seconds) <= 0.0
+        return self.finish if is_over else None
+
     def pays_for(self, wanted: Resources) -> bool:
         """Whether the budget pays for a step of a trial that holds so much."""
         if self._budget is None:

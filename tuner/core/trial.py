@@ -349,6 +349,8 @@ class Attempt:
         ended_at: When it was seen to have ended; None while it runs.
         outcome: How it ended; None while it runs.
         reason: One line saying why it ended.
+        cause: What kind of end that was; None while it runs, and where an older version of
+            hptune wrote it down.
         usage: What it used, as last measured; None before that.
     """
 
@@ -368,3 +370,4 @@ class Attempt:
         return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
 
     usage: Usage | None = None
+    cause: Cause | None = None

@@ -16,12 +16,12 @@ from typing import Any
 
 from ..core.messages import Event
 from ..core.resources import Placement
-from ..core.trial import Attempt, AttemptId, Outcome, Trial, TrialState, Usage
+from ..core.trial import Attempt, AttemptId, Cause, Outcome, Trial, TrialState, Usage
 from ..errors import StudyError
 from ..study_directory import StudyDirectory, storage_full
 from .codec import decode_event, dumps, loads
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process that reads or writes at this moment."""
@@ -41,7 +41,7 @@ CREATE TABLE attempts (
     trial INTEGER NOT NULL, number INTEGER NOT NULL, outcome TEXT, worker TEXT NOT NULL,
     node TEXT NOT NULL, devices TEXT NOT NULL, placed REAL NOT NULL, started REAL, ended REAL,
     reason TEXT NOT NULL, peak_memory_bytes INTEGER, peak_gpu_memory_bytes INTEGER,
-    cpu_seconds REAL, seconds REAL, seconds_per_step REAL,
+    cpu_seconds REAL, seconds REAL, seconds_per_step REAL, cause TEXT,
     PRIMARY KEY (trial, number)) WITHOUT ROWID;
 CREATE TABLE reports (
     trial INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, metric TEXT NOT NULL,
@@ -63,6 +63,8 @@ _USAGE = {
     "seconds_per_step": "REAL",
 }
 """The columns of `attempts` that version 2 added."""
+_ADDED = {**_USAGE, "cause": "TEXT"}
+"""Those that any later version than the first added, in their order."""
 SELECT_REPORTS = "SELECT trial, attempt, step, metric, value, time FROM reports"
 
 
@@ -122,8 +124,10 @@ def bring_up_to_date(connection: sqlite3.Connection) -> None:
     """Add what an older version's tables lack. Only for the master, within a transaction."""
     if read_facts(connection)["schema_version"] >= SCHEMA_VERSION:
         return
-    for name, kind in _USAGE.items():
-        connection.execute(f"ALTER TABLE attempts ADD COLUMN {name} {kind}")
+    there = _columns(connection)
+    for name, kind in _ADDED.items():
+        if name not in there:
+            connection.execute(f"ALTER TABLE attempts ADD COLUMN {name} {kind}")
     connection.execute(
         "UPDATE study SET value = ? WHERE key = 'schema_version'", (dumps(SCHEMA_VERSION),)
     )
@@ -131,9 +135,13 @@ def bring_up_to_date(connection: sqlite3.Connection) -> None:
 
 def select_attempts(connection: sqlite3.Connection) -> str:
     """The query for rows of `attempt_of`; what an older version did not write is NULL."""
-    there = {row[1] for row in connection.execute("PRAGMA table_info(attempts)")}
-    usage = ", ".join(name if name in there else "NULL" for name in _USAGE)
-    return f"SELECT {_ATTEMPTS}, {usage} FROM attempts"  # noqa: S608 - names of our own
+    there = _columns(connection)
+    added = ", ".join(name if name in there else "NULL" for name in _ADDED)
+    return f"SELECT {_ATTEMPTS}, {added} FROM attempts"  # noqa: S608 - names of our own
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in connection.execute("PRAGMA table_info(attempts)")}
 
 
 def remove_dead_dot_lock(database: Path) -> None:
@@ -284,12 +292,14 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
         attempt.ended_at,
         text(attempt.reason),
         *(None if attempt.usage is None else getattr(attempt.usage, name) for name in _USAGE),
+        None if attempt.cause is None else attempt.cause.value,
     )
 
 
 def attempt_of(row: tuple[Any, ...]) -> Attempt:
     """The attempt of a row of `select_attempts`."""
-    trial, number, outcome, worker, node, devices, placed, started, ended, reason, *used = row
+    trial, number, outcome, worker, node, devices, placed, started, ended, reason, *later = row
+    *used, cause = later
     held = loads(devices)
     return Attempt(
         id=AttemptId(trial, number),
@@ -309,6 +319,7 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         outcome=None if outcome is None else Outcome(outcome),
         reason=reason,
         usage=_usage_of(used),
+        cause=None if cause is None else Cause(cause),
     )
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from ..core.picture import StudyPicture
 from ..core.trial import Trial, TrialState
 from . import text
-from .progress import EndedTrial, Pace, latest_value, step_of
+from .progress import EndedTrial, Pace, latest_value, step_of, waits
 
 _GUTTER = 9
 _BAR_CELLS = 36
@@ -64,7 +64,7 @@ def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool
     times = f"{'took ' if over else ''}{text.duration(pace.elapsed_seconds)}"
     if not over:
         left = pace.seconds_left(picture)
-        times += f"   ETA {text.NOTHING if left is None else text.duration(left)}"
+        times += "" if left is None else f"   ETA {text.duration(left)}"
     line = _gutter("trials")
     if picture.budget_trials:
         cells = max(6, min(_BAR_CELLS, width - _GUTTER - len(told) - len(times) - 7))
@@ -72,9 +72,8 @@ def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool
         line.append("━" * filled, _BAR).append("─" * (cells - filled), _LABEL).append("  ")
     line.append(told, "bold").append(f"   {times}")
     counts = _gutter("")
-    # The running ones are listed below; in the end none is.
-    shown = {s: n for s, n in picture.counts.items() if over or s is not TrialState.RUNNING}
-    for i, part in enumerate(text.counts(shown).split(", ") if any(shown.values()) else ()):
+    shown = text.counts(picture.counts, of=picture.budget_trials)
+    for i, part in enumerate(shown.split(", ") if any(picture.counts.values()) else ()):
         counts.append(", " if i else "", _LABEL)
         counts.append(part, _BAD if part.endswith("failed") else "")
     return [line, counts] if counts.cell_len > _GUTTER else [line]
@@ -160,7 +159,10 @@ def _trial_lines(
     for i, (run, cells) in enumerate(zip(shown, running_cells, strict=True)):
         line = row("" if i else "running", cells)
         place = text.where(run.attempt.node, run.attempt.placement)
-        lines.append(line.append(f"  {place}", _LABEL))
+        line.append(f"  {place}", _LABEL)
+        if waits(run):
+            line.append(f"  {text.clean(run.attempt.reason)}", _WARN)
+        lines.append(line)
     if len(shown) < len(running):
         label = "" if shown else "running"
         lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))

@@ -9,7 +9,7 @@ from typing import TextIO
 from ..core.picture import StudyPicture
 from ..core.trial import Trial, TrialState
 from . import text
-from .progress import EndedTrial, Pace, RunHeader, step_of
+from .progress import EndedTrial, Pace, RunHeader, step_of, waits
 from .scribe import PATIENCE_SECONDS, AtOnce, InBackground, Scribe, Unshared, can_block
 
 HEARTBEAT_SECONDS = 30.0
@@ -163,7 +163,8 @@ class PlainProgress:
             return f"nothing runs on {text.plural(picture.workers, 'worker')}"
         told = []
         for run in picture.running[:_RUNNING_TRIALS_NAMED]:
-            step = "" if run.latest is None else f" ({step_of(run, self._epochs)})"
+            known = run.latest is not None or waits(run)
+            step = f" ({step_of(run, self._epochs)})" if known else ""
             told.append(f"{run.trial.number}{step}")
         more = len(picture.running) - len(told)
         return f"running {', '.join(told)}" + (f" and {more} more" if more else "")

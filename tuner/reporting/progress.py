@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.picture import RunningAttempt, StudyPicture
-from ..core.trial import Attempt, Goal, Trial
+from ..core.trial import Goal, Trial
 from . import text
 
 
@@ -25,6 +25,7 @@ class RunHeader:
         notes: Further lines to show once.
         epochs: How many epochs a trial has; None if unknown or if its steps are not epochs.
         again: What follows when all these trials are over, in words; empty if nothing does.
+        limits: What ends the run sooner, in words: a budget, a time limit; empty for nothing.
     """
 
     study: str
@@ -36,6 +37,7 @@ class RunHeader:
     notes: Sequence[str] = ()
     epochs: int | None = None
     again: str = ""
+    limits: str = ""
 
     def lines(self) -> list[str]:
         """The header in lines of text."""
@@ -46,6 +48,8 @@ class RunHeader:
         ]
         if self.parallelism:
             told.append(f"runs     {self.parallelism}")
+        if self.limits:
+            told.append(f"limits   {self.limits}")
         if self.dashboard:
             told.append(f"watch    {self.dashboard} (Dask's dashboard)")
         return [*told, *(text.clean(note) for note in self.notes)]
@@ -83,18 +87,22 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndedTrial:
-    """A trial that ended during this run, and how long its last attempt ran, if seen."""
+    """A trial that ended during this run, and how long its attempts ran, if the last was seen."""
 
     trial: Trial
     seconds: float | None
 
 
+_LEAST_ENDED = 3
+"""So many trials must have ended, and as many as run at once, before the rest is reckoned."""
+
+
 class Pace:
     """How long trials take, and so when the study will end.
 
-    The cost of a trial is the time that attempts held a place, divided by the trials that ended;
-    what running trials have already used counts neither way. So the estimate holds from the
-    first ended trial on, with any number of trials at once, for long trials and for short ones.
+    The cost of a trial is the time that attempts held a place, be it that they waited there,
+    divided by the trials that ended; what running trials have already used counts neither way. So
+    the estimate holds with any number of trials at once, for long trials and for short ones.
     """
 
     def __init__(self) -> None:
@@ -102,8 +110,9 @@ class Pace:
         self._latest = 0.0
         self._busy_seconds = 0.0
         self._ended = 0
-        self._running: dict[int, Attempt] = {}
+        self._running: dict[int, RunningAttempt] = {}
         self._places = 0
+        self._is_waiting = False
 
     @property
     def elapsed_seconds(self) -> float:
@@ -124,24 +133,37 @@ class Pace:
         self._latest = now
         self._ended += len(ended)
         timed = [EndedTrial(trial, self.seconds_run(trial.number)) for trial in ended]
-        self._running = {run.trial.number: run.attempt for run in picture.running}
+        self._running = {run.trial.number: run for run in picture.running}
+        self._is_waiting = bool(picture.notice) or not picture.workers
         if picture.running or not picture.workers:
             self._places = len(picture.running)
         return timed
 
     def seconds_run(self, trial: int) -> float | None:
-        """How long a trial runs by now; None if its process does not run (yet)."""
-        attempt = self._running.get(trial)
-        return None if attempt is None else attempt.seconds(self._latest)
+        """How long a trial has run by now, over all its attempts; None if it does not run (yet)."""
+        if (run := self._running.get(trial)) is None:
+            return None
+        seconds = run.attempt.seconds(self._latest)
+        if seconds is None:
+            return run.earlier_seconds or None
+        return run.earlier_seconds + seconds
 
     def seconds_left(self, picture: StudyPicture) -> float | None:
-        """When the budget will be used up; None before the first trial ended, or if unknown."""
-        if not self._ended or not self._places or picture.budget_trials is None:
+        """When all trials will be over.
+
+        None while that would be a guess: before a few trials have ended, while the study waits
+        for workers, or if there is no end.
+        """
+        if picture.budget_trials is None:
             return None
         left = picture.budget_trials - picture.ended
         if left <= 0:
             return 0.0
-        used = [max(0.0, self._latest - each.placed_at) for each in self._running.values()]
+        enough = min(max(_LEAST_ENDED, self._places), max(1, picture.budget_trials // 2))
+        if self._ended < enough or not self._places or self._is_waiting:
+            return None
+        placed = [run.attempt.placed_at for run in self._running.values()]
+        used = [max(0.0, self._latest - at) for at in placed]
         per_trial = max(0.0, self._busy_seconds - sum(used)) / self._ended
         work = left * per_trial - sum(min(seconds, per_trial) for seconds in used)
         return work / min(self._places, left)
@@ -152,8 +174,15 @@ def latest_value(run: RunningAttempt, goal: Goal) -> float | None:
     return None if run.latest is None else run.latest.metrics.get(goal.metric)
 
 
+def waits(run: RunningAttempt) -> bool:
+    """Whether an attempt waits at its worker for what another study holds."""
+    return run.attempt.started_at is None and bool(run.attempt.reason)
+
+
 def step_of(run: RunningAttempt, epochs: int | None) -> str:
     """How far a running attempt is: `3/10` epochs, or a step, or nothing known."""
+    if waits(run):
+        return "waits"
     if run.latest is None:
         return text.NOTHING
     # A trial may have its own number of epochs; never show more steps than there are.

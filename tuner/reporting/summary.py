@@ -50,12 +50,10 @@ def status_text(view: StudyView, *, now: float) -> str:
         _field("study", text.clean(view.directory)),
         _field("search", f"{view.search} for {view.aims}"),
         _field("master", _master_words(view, now)),
-        _field("trials", f"{view.progress}: {text.counts(view.counts)}"),
+        _field("trials", f"{view.progress}: {text.counts(view.counts, of=view.all_trials)}"),
     ]
-    if view.lost:
-        lines.append(
-            _field("lost", f"{text.plural(view.lost, 'attempt')}, by no fault of the trials")
-        )
+    if view.retried:
+        lines.append(_field("retried", _retried_words(view)))
     lines += [_field("held", held) for held in _held(view, now)]
     best = view.best
     lines.append(_field("best", text.NOTHING if best is None else best_words(view, best)))
@@ -118,7 +116,8 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "budget_trials": view.budget_trials,
         "ended_trials": view.ended,
         "counts": {str(state): view.counts.get(state, 0) for state in TrialState},
-        "lost_attempts": view.lost,
+        "lost_attempts": view.retried.total(),
+        "retried": dict(view.retried),
         "master": None
         if master is None
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
@@ -142,9 +141,9 @@ def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
         seconds: How long it took.
     """
     lines = [f"{_verdict_words(view, finish)} in {text.duration(seconds)}"]
-    lines.append(f"  {text.counts(view.counts)}")
-    if view.lost:
-        lines.append(f"  {text.plural(view.lost, 'attempt')} lost, by no fault of the trials")
+    lines.append(f"  {text.counts(view.counts, of=view.all_trials)}")
+    if view.retried:
+        lines.append(f"  retried: {_retried_words(view)}")
     best = view.best
     if best is not None:
         lines += ["", f"best  {best_words(view, best)}"]
@@ -171,15 +170,31 @@ def _next_lines(view: StudyView, finish: Finish) -> list[str]:
     if finish.verdict is Verdict.DONE and view.budget_trials is not None:
         more = 2 * view.budget_trials
         commands.append((f"hptune resume {directory} --trials {more}", "search on"))
-    elif finish.verdict is Verdict.TIME_UP:
-        # The limit holds for all runs together, so without a longer one it would stop at once.
-        commands.append((f"hptune resume {directory} --timeout LONGER", "go on from here"))
-    elif finish.verdict is Verdict.BUDGET_SPENT:
-        commands.append((f"hptune resume {directory} --budget MORE", "go on from here"))
     elif finish.verdict is not Verdict.EXHAUSTED:
-        commands.append((f"hptune resume {directory}", "go on from here"))
+        commands.append((_resume(view, finish), "go on from here"))
     width = max((len(command) for command, _ in commands), default=0)
     return ["next", *(f"  {command:<{width}}  {why}" for command, why in commands)]
+
+
+def _resume(view: StudyView, finish: Finish | None) -> str:
+    """The command that goes on with the study.
+
+    Limits hold for all runs together: with the same one, the next run would stop at once.
+    """
+    command = f"hptune resume {_directory(view)}"
+    verdict = None if finish is None else finish.verdict
+    if verdict is Verdict.BUDGET_SPENT and (budget := view.device_budget) is not None:
+        return f"{command} --budget {2 * budget.hours:g}{budget.device}-h"
+    if verdict is Verdict.TIME_UP and view.timeout_seconds is not None:
+        return f"{command} --timeout {text.duration(2 * view.timeout_seconds)}"
+    return command
+
+
+def _retried_words(view: StudyView) -> str:
+    """How many attempts did not count, and why not."""
+    retried = view.retried
+    causes = ", ".join(f"{count} {cause}" for cause, count in retried.most_common())
+    return f"{text.plural(retried.total(), 'attempt')} ({causes})"
 
 
 def _verdict_words(view: StudyView, finish: Finish) -> str:
@@ -193,6 +208,9 @@ def _verdict_words(view: StudyView, finish: Finish) -> str:
             return f"Done: every configuration of the space was tried, {done}"
         case Verdict.INTERRUPTED:
             return f"Stopped{shown}: {done}"
+        case Verdict.BUDGET_SPENT | Verdict.TIME_UP if reason:
+            # That is how it was to end.
+            return f"{reason[0].upper()}{reason[1:]}: {done}"
         case _:
             return f"Stopped early{shown}: {done}"
 
@@ -204,7 +222,9 @@ def _master_words(view: StudyView, now: float) -> str:
         over = bool(limits) and view.ended - view.confirmations >= min(limits)
         if over:
             return "none; the study is done"
-        return f"none; go on with: hptune resume {_directory(view)}"
+        last = view.last_finish
+        why = f" ({text.clean(last.reason)})" if last is not None and last.reason else ""
+        return f"none{why}; go on with: {_resume(view, last)}"
     process = f"process {master.pid}" if master.pid else "a process"
     words = f"{process} on {text.clean(master.host)}"
     if not master.since:

@@ -121,13 +121,19 @@ _STATES_TOLD = (
 )
 
 
-def counts(by_state: Mapping[TrialState, int]) -> str:
+def counts(by_state: Mapping[TrialState, int], *, of: int | None = None) -> str:
     """How many trials are in which state, in a fixed order; states without any are left out.
 
-    >>> counts({TrialState.RUNNING: 2, TrialState.COMPLETE: 11})
-    '11 complete, 2 running'
+    >>> counts({TrialState.RUNNING: 2, TrialState.COMPLETE: 11}, of=50)
+    '11 complete, 2 running, 37 to come'
+
+    Args:
+        by_state: How many trials there are so far.
+        of: How many there are to be, if that is known.
     """
     told = [f"{by_state[s]} {s.lower()}" for s in _STATES_TOLD if by_state.get(s)]
+    if told and of is not None and (to_come := of - sum(by_state.values())) > 0:
+        told.append(f"{to_come} to come")
     return ", ".join(told) or "no trials yet"
 
 

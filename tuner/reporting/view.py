@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.aims import Aims
+from ..core.device_hours import DeviceBudget
+from ..core.messages import Finish
 from ..core.ranking import Confirmation, Ranking
 from ..core.trial import Attempt, AttemptId, Goal, Outcome, Report, Trial, TrialState
 from . import text
@@ -46,6 +48,9 @@ class StudyView:
         models: Where the models of the best trials lie, by the trial's number; those that have
             none are left out.
         possible_trials: How many configurations the search can try; None if there is no end.
+        device_budget: How long devices may be held; None for as long as it takes.
+        timeout_seconds: How long masters may work on it in all; None for as long as it takes.
+        last_finish: How the last run ended; None while one goes on, and where it was killed.
     """
 
     directory: str
@@ -59,6 +64,9 @@ class StudyView:
     epochs: int | None = None
     models: Mapping[int, str] = field(default_factory=dict)
     possible_trials: int | None = None
+    device_budget: DeviceBudget | None = None
+    timeout_seconds: float | None = None
+    last_finish: Finish | None = None
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,9 +112,16 @@ class StudyView:
         return [attempt for attempt in self.attempts if attempt.outcome is None]
 
     @property
-    def lost(self) -> int:
-        """How many attempts the infrastructure lost."""
-        return sum(attempt.outcome is Outcome.LOST for attempt in self.attempts)
+    def all_trials(self) -> int | None:
+        """How many trials there are to be, those that confirm included, if that is known."""
+        known = self.budget_trials
+        return None if known is None else known + self.confirmations
+
+    @property
+    def retried(self) -> Counter[str]:
+        """How many attempts were not held against their trials, by how they ended."""
+        lost = (attempt for attempt in self.attempts if attempt.outcome is Outcome.LOST)
+        return Counter("lost" if each.cause is None else str(each.cause) for each in lost)
 
     @property
     def front(self) -> tuple[Trial, ...]:

@@ -1,0 +1,105 @@
+"""What is said of workers and attempts: each thing once, and many of a kind together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fake_study import attempt
+
+from tuner.core.messages import (
+    AttemptWaits,
+    Event,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+    WorkerRefused,
+)
+from tuner.core.resources import Capacity
+from tuner.core.trial import Attempt, AttemptId, Outcome, Usage
+from tuner.reporting.news import QUIET_SECONDS, News
+
+EIGHT = Capacity(tuple(range(8)), ("0",))
+
+
+def joined(number: int, *, node: str = "") -> WorkerJoined:
+    return WorkerJoined(0.0, f"w{number}", node or f"node{number}", EIGHT)
+
+
+def left(number: int) -> WorkerLeft:
+    return WorkerLeft(0.0, f"w{number}", "the worker is gone")
+
+
+def told(news: News, *events: Event, attempts: tuple[Attempt, ...] = (), at: float) -> list[str]:
+    news.heed(events, attempts)
+    return news.lines(at)
+
+
+def test_a_worker_is_told_of_when_it_joins_when_it_leaves_and_when_it_is_lost() -> None:
+    news = News()
+    assert told(news, joined(1), at=0.0) == [
+        "the worker on node1 joined, with 8 cores, 1 GPU; 1 worker now"
+    ]
+    assert told(news, joined(2), at=100.0) == [
+        "the worker on node2 joined, with 8 cores, 1 GPU; 2 workers now"
+    ]
+    leaving = WorkerLeaving(0.0, "w1", "SIGTERM")
+    assert told(news, leaving, at=200.0) == []
+    assert told(news, left(1), at=201.0) == ["the worker on node1 left (SIGTERM); 1 worker now"]
+    assert told(news, left(1), at=300.0) == []
+    lost = attempt(0, ended_at=1.0, outcome=Outcome.LOST)
+    lost = replace(lost, placement=replace(lost.placement, worker="w2"))
+    assert told(news, left(2), attempts=(lost,), at=400.0) == [
+        "the worker on node2 was lost, 1 trial goes on from the last checkpoint; 0 workers now"
+    ]
+
+
+def test_thousands_of_workers_are_told_of_in_a_few_lines() -> None:
+    news = News()
+    lines = []
+    for number in range(3000):
+        lines += told(news, joined(number, node=f"node{number // 2}"), at=number / 100)
+    lines += news.lines(30.0 + QUIET_SECONDS)
+    assert len(lines) <= 2 + 30 / QUIET_SECONDS
+    assert lines[1].startswith("1000 workers (on node0, node1 (2), node2 (2) and 498 more)")
+    assert lines[-1].endswith("; 3000 workers now")
+    assert all(len(line) < 200 for line in lines)
+
+
+def test_the_first_workers_of_a_local_run_are_in_its_header() -> None:
+    news = News(workers_are_known=True)
+    assert told(news, joined(1), at=0.0) == []
+    assert told(news, left(1), at=50.0) == ["the worker on node1 was lost; 0 workers now"]
+    assert told(news, joined(2), at=100.0) != []
+
+
+def test_a_refusal_is_told_once_for_each_reason() -> None:
+    news = News()
+    refused = WorkerRefused(0.0, "w1", "node1", "it has Keras 2")
+    assert told(news, refused, replace(refused, worker="w2"), at=0.0) == [
+        "the worker on node1 was refused: it has Keras 2"
+    ]
+    assert news.lines(1000.0) == []
+
+
+def test_waiting_for_another_study_is_told_once() -> None:
+    news = News()
+    waits = AttemptWaits(0.0, AttemptId(3, 0), "waits for cores that another study holds")
+    (line,) = told(news, waits, replace(waits, attempt=AttemptId(4, 0)), at=0.0)
+    assert line.startswith("trial 3 waits for cores that another study holds")
+    assert told(news, replace(waits, attempt=AttemptId(5, 0)), at=9999.0) == []
+
+
+def test_a_trial_that_uses_more_memory_than_it_was_to_is_told_once_with_what_to_do() -> None:
+    def using(size_bytes: float) -> Attempt:
+        usage = Usage(peak_memory_bytes=int(size_bytes), cpu_seconds=1.0, seconds=1.0)
+        one = attempt(7)
+        placement = replace(one.placement, memory_bytes=4_000_000_000)
+        return replace(one, placement=placement, usage=usage)
+
+    news = News(memory_bytes=4_000_000_000)
+    assert told(news, attempts=(using(4e9),), at=0.0) == []
+    (line,) = told(news, attempts=(using(5.2e9),), at=1.0)
+    assert line.startswith("trial 7 uses 5.2 GB of memory, but --memory-per-trial is 4 GB")
+    assert line.endswith("--memory-per-trial 7GB")
+    assert told(news, attempts=(using(9e9),), at=2.0) == []
+    assert told(News(), attempts=(using(9e9),), at=3.0) == []

@@ -1,0 +1,157 @@
+"""What the user should know of workers and attempts while a study runs: each thing said once.
+
+There may be thousands of workers, so news of one kind are told together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ..core.messages import (
+    AttemptWaits,
+    Event,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+    WorkerRefused,
+)
+from ..core.trial import Attempt, Outcome
+from . import text
+
+QUIET_SECONDS = 10.0
+"""The shortest time between two tellings; what happens in between is told together."""
+
+_NAMED = 3
+_ROOM = 1.25
+"""Memory to ask for, by the most that was seen: what one trial used, another may exceed."""
+
+
+class News:
+    """Takes note of what is written down, and tells of it in lines.
+
+    Args:
+        workers_are_known: Whether the header speaks of the first workers already, since the run
+            starts them itself; only what becomes of them is told then.
+        memory_bytes: What the user says that a trial needs; 0 where that was left open.
+    """
+
+    def __init__(self, *, workers_are_known: bool = False, memory_bytes: int = 0) -> None:
+        self._joins_are_news = not workers_are_known
+        self._memory_bytes = memory_bytes
+        self._nodes: dict[str, str] = {}
+        self._leaving: dict[str, str] = {}
+        self._joined: list[WorkerJoined] = []
+        self._left: list[tuple[str, str]] = []
+        self._died: list[str] = []
+        self._interrupted = 0
+        self._refused: dict[tuple[str, str], None] = {}
+        self._said: set[str] = set()
+        self._urgent: list[str] = []
+        self._quiet_until = -math.inf
+
+    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Take note of what happened, and of the attempts that were changed by it."""
+        died = set()
+        for event in events:
+            match event:
+                case WorkerJoined():
+                    self._nodes[event.worker] = event.node
+                    if self._joins_are_news:
+                        self._joined.append(event)
+                case WorkerLeaving():
+                    self._leaving[event.worker] = event.reason
+                case WorkerLeft() if event.worker in self._nodes:
+                    node = self._nodes.pop(event.worker)
+                    # A worker of our own that comes back is news, too.
+                    self._joins_are_news = True
+                    if (reason := self._leaving.pop(event.worker, None)) is not None:
+                        self._left.append((node, reason))
+                    else:
+                        died.add(event.worker)
+                        self._died.append(node)
+                case WorkerRefused():
+                    self._refused[event.node, event.reason] = None
+                case AttemptWaits():
+                    waits = f"trial {event.attempt.trial} {event.reason}; others may have to, too"
+                    self._say_once("waits", waits)
+                case _:
+                    pass
+        for attempt in attempts:
+            if attempt.placement.worker in died and attempt.outcome is Outcome.LOST:
+                self._interrupted += 1
+            self._look_at_memory(attempt)
+
+    def lines(self, now: float) -> list[str]:
+        """What is to be said now.
+
+        Args:
+            now: The time in seconds since the epoch.
+        """
+        told, self._urgent = self._urgent, []
+        if now < self._quiet_until:
+            return told
+        told += self._of_workers()
+        if told:
+            self._quiet_until = now + QUIET_SECONDS
+        return told
+
+    def _of_workers(self) -> list[str]:
+        told = []
+        if self._joined:
+            cores = sum(len(each.capacity.cpus) for each in self._joined)
+            gpus = sum(len(each.capacity.gpus) for each in self._joined)
+            has = text.plural(cores, "core") + (f", {text.plural(gpus, 'GPU')}" if gpus else "")
+            who = _workers([each.node for each in self._joined])
+            told.append(f"{who} joined, with {has}{self._now_there()}")
+        by_reason: dict[str, list[str]] = {}
+        for node, reason in self._left:
+            by_reason.setdefault(reason, []).append(node)
+        for reason, nodes in by_reason.items():
+            why = f" ({reason})" if reason else ""
+            told.append(f"{_workers(nodes)} left{why}{self._now_there()}")
+        if self._died:
+            goes_on = ""
+            if self._interrupted:
+                go = "trial goes" if self._interrupted == 1 else "trials go"
+                goes_on = f", {self._interrupted} {go} on from the last checkpoint"
+            were = "was" if len(self._died) == 1 else "were"
+            told.append(f"{_workers(self._died)} {were} lost{goes_on}{self._now_there()}")
+        for node, reason in self._refused:
+            told.append(f"the worker on {node} was refused: {reason}")
+        self._joined, self._left, self._died, self._refused = [], [], [], {}
+        self._interrupted = 0
+        return told
+
+    def _now_there(self) -> str:
+        return f"; {text.plural(len(self._nodes), 'worker')} now"
+
+    def _look_at_memory(self, attempt: Attempt) -> None:
+        granted, used = attempt.placement.memory_bytes, attempt.usage
+        if not self._memory_bytes or used is None or used.peak_memory_bytes <= granted:
+            return
+        least = math.ceil(used.peak_memory_bytes * _ROOM / 1e9)
+        self._say_once(
+            "memory",
+            f"trial {attempt.id.trial} uses {_gb(used.peak_memory_bytes)} of memory, but "
+            f"--memory-per-trial is {_gb(granted)}: with many trials on a machine, it may run "
+            f"out. Stop, and go on with --memory-per-trial {least}GB",
+        )
+
+    def _say_once(self, kind: str, line: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            self._urgent.append(line)
+
+
+def _workers(nodes: Sequence[str]) -> str:
+    if len(nodes) == 1:
+        return f"the worker on {nodes[0]}"
+    named = [node + (f" ({count})" if count > 1 else "") for node, count in Counter(nodes).items()]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return f"{len(nodes)} workers (on {', '.join(named[:_NAMED])}{more})"
+
+
+def _gb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:.3g} GB"
