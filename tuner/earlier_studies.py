@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from .core.aims import Aims
 from .core.earlier import EarlierStudy, Measured
 from .core.space import SearchSpace
-from .core.trial import Goal, TrialState
+from .core.trial import Trial, TrialState
 from .errors import UsageError
 from .ledger import LedgerReader
 from .objectives import aims_of
 from .study_directory import StudyDirectory
 
 
-def read_earlier(name: str, goal: Goal, space: SearchSpace) -> EarlierStudy:
+def read_earlier(name: str, aims: Aims, space: SearchSpace) -> EarlierStudy:
     """What the study in this directory can teach a new one; it may still be running.
+
+    Of trials that measured all that the new study aims at, that counts, whatever they were
+    chosen by. If there are none, their own objective has to do, the first if there are several.
 
     Args:
         name: The directory.
-        goal: What the new study optimises.
+        aims: What the new study optimises, and what it keeps to.
         space: What the new study searches.
 
     Raises:
@@ -27,13 +31,17 @@ def read_earlier(name: str, goal: Goal, space: SearchSpace) -> EarlierStudy:
     """
     reader = LedgerReader(StudyDirectory(Path(name)))
     facts = reader.facts()
-    measured = tuple(
-        Measured(trial.params, trial.value)
-        for trial in reader.trials()
-        if trial.state is TrialState.COMPLETE
-        and trial.value is not None
-        and math.isfinite(trial.value)
-    )
+    complete = [trial for trial in reader.trials() if trial.state is TrialState.COMPLETE]
+    earlier = aims_of(facts).goal
+    measured = tuple(_judged(trial, aims) for trial in complete if _tells(trial, aims))
+    direction, is_same_metric = aims.goal.direction, True
+    if not measured:
+        measured = tuple(
+            Measured(trial.params, trial.value)
+            for trial in complete
+            if trial.value is not None and math.isfinite(trial.value)
+        )
+        direction, is_same_metric = earlier.direction, earlier.metric == aims.goal.metric
     if not measured:
         raise UsageError(
             f"{name} has no complete trial to learn from; leave out --warm-start {name}, or wait "
@@ -47,12 +55,26 @@ def read_earlier(name: str, goal: Goal, space: SearchSpace) -> EarlierStudy:
             f"{', '.join(sorted(known)) or 'none'} in it and {', '.join(sorted(names)) or 'none'} "
             f"here; leave out --warm-start {name}"
         )
-    earlier = aims_of(facts).goal
-    return EarlierStudy(name, earlier.direction, earlier.metric == goal.metric, measured)
+    return EarlierStudy(name, direction, is_same_metric, measured)
 
 
-def words(study: EarlierStudy, space: SearchSpace) -> str:
+def _tells(trial: Trial, aims: Aims) -> bool:
+    """Whether the trial measured all that the new study aims at."""
+    return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in aims.metrics)
+
+
+def _judged(trial: Trial, aims: Aims) -> Measured:
+    first, *further = (score := aims.score(trial.metrics)).values
+    return Measured(trial.params, first, tuple(further), score.violation)
+
+
+def words(study: EarlierStudy, space: SearchSpace, aims: Aims) -> str:
     """What is taken of it, in one line."""
+    if len(study.trials[0].values) < len(aims.goals):
+        return (
+            f"warm start: of {study.name} the best configuration only; no trial of it measured all "
+            f"of {', '.join(aims.metrics)}"
+        )
     taken, there = len(study.within(space)), len(study.trials)
     left = f" ({there - taken} outside the present bounds)" if taken < there else ""
     return f"warm start: {taken} of {there} trials of {study.name}{left}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from .core.earlier import EarlierStudy
 from .core.engine import Engine
 from .core.pruner import PrunerSettings
 from .core.space import SearchSpace
-from .core.trial import Direction, Goal, TrialState
+from .core.trial import ADDED, Direction, Goal, Params, Suggestion, TrialState
 from .earlier_studies import read_earlier, words
 from .errors import SpaceChangedError, SpaceError, UsageError
 from .model_file import Found
@@ -47,6 +47,7 @@ class Plan:
         declared: The search space as the user's code declares it now.
         space: The search space, with what trials came upon beyond that.
         studies: Earlier studies to learn from.
+        added: Configurations that the user wants tried next, of a study that is taken up again.
         shape: How cores are shared out, and what a trial holds.
         notes: What the user should know before it begins.
     """
@@ -60,6 +61,7 @@ class Plan:
     declared: SearchSpace
     space: SearchSpace
     studies: tuple[EarlierStudy, ...]
+    added: tuple[Suggestion, ...]
     shape: LocalShape
     notes: tuple[str, ...]
 
@@ -105,9 +107,9 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Pla
     aims, notes = resolve_aims(found, settings.objectives, settings.constraints, settings.direction)
     space = SearchSpace.from_json(found.space)
     epochs = resolve_epochs(settings, found)
-    _check_start_points(settings, space)
+    _completed(settings.start_points, space)
     believing(space, settings.priors)
-    studies = tuple(read_earlier(name, aims.goal, space) for name in settings.warm_start)
+    studies = tuple(read_earlier(name, aims, space) for name in settings.warm_start)
     shape = workers.shape(found.constants)
     settings, why = _settled(settings, space, at_once=workers.at_once(shape))
     return Plan(
@@ -120,13 +122,14 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Pla
         declared=space,
         space=space,
         studies=studies,
+        added=(),
         shape=shape,
         notes=(
             *found.warnings,
             *notes,
             *why,
             *_space_notes(settings, space),
-            *(words(study, space) for study in studies),
+            *(words(study, space, aims) for study in studies),
         ),
     )
 
@@ -150,6 +153,7 @@ def plan_resume(
     *,
     epochs: int | None,
     accept_space: bool,
+    tries: Sequence[Mapping[str, object]] = (),
 ) -> Plan:
     """Plan how a study goes on.
 
@@ -160,6 +164,7 @@ def plan_resume(
         workers: The workers of the run.
         epochs: The full training of a trial, where it is changed.
         accept_space: Go on in another search space than before.
+        tries: Configurations to try next, given in part.
 
     Raises:
         SpaceChangedError: The user's code declares another search space than before.
@@ -167,6 +172,8 @@ def plan_resume(
     """
     facts, engine = past.facts, past.engine
     declared, space = _spaces(settings, past, found, accept_space=accept_space)
+    added, known = _added(_completed(tries, space), space, engine)
+    _check_room(settings, len(added), past)
     aims = aims_of(facts)
     epochs = epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, aims), epochs)
@@ -180,10 +187,12 @@ def plan_resume(
         declared=declared,
         space=space,
         studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
+        added=added,
         shape=workers.shape(found.constants),
         notes=(
             *found.warnings,
             *_resume_notes(engine),
+            *known,
             *_epoch_notes(engine, go_on, epochs),
         ),
     )
@@ -301,13 +310,46 @@ def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
     return []
 
 
-def _check_start_points(settings: StudySettings, space: SearchSpace) -> None:
-    for number, point in enumerate(settings.start_points, start=1):
+def _completed(points: Sequence[Mapping[str, object]], space: SearchSpace) -> list[Params]:
+    """The configurations that these points mean.
+
+    Raises:
+        UsageError: One has no place in the space.
+    """
+    found = []
+    for number, point in enumerate(points, start=1):
         try:
-            completed(space, point)
+            found.append(completed(space, point))
         except UsageError as error:
             words = ", ".join(f"{name}={value}" for name, value in point.items())
             raise UsageError(f"start point {number} ({words}): {error.message}") from error
+    return found
+
+
+def _added(
+    tries: Sequence[Params], space: SearchSpace, engine: Engine
+) -> tuple[tuple[Suggestion, ...], list[str]]:
+    """What of these is new to the study, and a line on each that is not."""
+    known = {space.key(trial.params): trial.number for trial in reversed(list(engine.trials))}
+    found: dict[Hashable, Suggestion] = {}
+    notes = []
+    for number, params in enumerate(tries, start=1):
+        key = space.key(params)
+        if key in known:
+            notes.append(f"start point {number} is trial {known[key]} already")
+        else:
+            found.setdefault(key, Suggestion(params, ADDED))
+    return tuple(found.values()), notes
+
+
+def _check_room(settings: StudySettings, added: int, past: Past) -> None:
+    have = sum(trial.confirms is None for trial in past.engine.trials)
+    total = settings.budget_trials
+    if added and total is not None and have + added > total:
+        raise UsageError(
+            f"{past.directory} has {have} trials of {total}, and {added} more are to be tried; "
+            f"say --trials {have + added} or more"
+        )
 
 
 def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirectory) -> None:

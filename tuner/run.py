@@ -13,7 +13,7 @@ from .core.clock import SystemClock
 from .core.engine import Engine
 from .core.messages import Event, Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
 from .core.picture import StudyPicture
-from .core.trial import Attempt, AttemptId, Trial
+from .core.trial import Attempt, AttemptId, Suggestion, Trial
 from .errors import ModelFileError, ObjectiveFailedError, UnknownMetricError
 from .executors.base import Executor
 from .interrupts import Requests, raise_interrupt
@@ -30,7 +30,7 @@ from .reporting.text import duration
 from .settings import StudySettings
 from .study_directory import StudyDirectory, storage_errors, storage_full, study_exists
 from .study_files import StudyFiles
-from .suggesting import ask_ahead, sampler_maker, sized
+from .suggesting import ask_ahead, sampler_maker, sized, with_sizes
 from .worker import devices
 from .worker.orders import StudyBrief
 from .worker.sight import Sight, prepare
@@ -178,6 +178,7 @@ def resume(
     *,
     watch: Watch,
     accept_space: bool = False,
+    tries: Sequence[Mapping[str, object]] = (),
     client: Any = None,
 ) -> RunResult:
     """Take a study up where its last master left it.
@@ -187,6 +188,7 @@ def resume(
         changes: Fields of `StudySettings` to change, such as a larger `trials`.
         watch: Who looks on.
         accept_space: Go on although the model file now declares another search space.
+        tries: Configurations, given in part, to try next unless they were tried before.
         client: As for `start`.
 
     Raises:
@@ -222,6 +224,8 @@ def resume(
                 workers,
                 epochs=changes.get("epochs"),
                 accept_space=accept_space,
+                # Those that it began with come without that.
+                tries=[point for point in tries if point not in stored.start_points],
             )
             ledger.set_facts(
                 {
@@ -326,6 +330,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
                     ask_ahead=ask_ahead(settings),
                     confirm=settings.confirm,
                     confirm_repeats=settings.repeats,
+                    added=_sized(plan, workers),
                 )
             )
     finally:
@@ -334,6 +339,13 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
     forget(directory)
     _raise_verdict(finish, directory)
     return RunResult(finish, engine.active_seconds)
+
+
+def _sized(plan: Plan, workers: Workforce) -> tuple[Suggestion, ...]:
+    """What is to be tried next, with what it asks for."""
+    if not workers.are_sized:
+        return plan.added
+    return tuple(with_sizes(plan.added, lambda asked: workers.sizes(plan.space, asked)))
 
 
 def _workforce(settings: StudySettings, directory: StudyDirectory, client: Any) -> Workforce:

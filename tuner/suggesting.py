@@ -78,12 +78,15 @@ class _SizedSampler(Sampler):
         self._sampler.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        found = self._sampler.ask(numbers)
-        sizes = self._sizes([suggestion.params for suggestion in found]) if found else ()
-        return [
-            replace(suggestion, resources=size)
-            for suggestion, size in zip(found, sizes, strict=True)
-        ]
+        return with_sizes(self._sampler.ask(numbers), self._sizes)
+
+
+def with_sizes(
+    suggestions: Sequence[Suggestion], sizes: Callable[[Sequence[Params]], Sequence[Resources]]
+) -> list[Suggestion]:
+    """The same suggestions, which say what they ask for."""
+    found = sizes([each.params for each in suggestions]) if suggestions else ()
+    return [replace(each, resources=size) for each, size in zip(suggestions, found, strict=True)]
 
 
 def ask_ahead(settings: StudySettings) -> float:

@@ -61,7 +61,8 @@ class Tuner:
         direction: "max" or "min"; None to tell from the metric's name.
         directory: Where to keep the study; None for `studies/MODEL_FN-N`.
         resume: Go on with the study in `directory`, if there is one, with the model function as
-            it is now (its search space may not have changed).
+            it is now (its search space may not have changed). Start points that were not tried
+            yet are tried next.
         seed: Makes a run repeat itself.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
@@ -164,7 +165,13 @@ class Tuner:
                 save(code, directory.path / OBJECTIVE_FILE)
             with _in_words_of_python():
                 if exists:
-                    result = resume(directory, _changes(settings), watch=watch, client=self._client)
+                    result = resume(
+                        directory,
+                        _changes(settings),
+                        watch=watch,
+                        tries=settings.start_points,
+                        client=self._client,
+                    )
                 else:
                     result = start(settings, directory, watch=watch, client=self._client)
         finally:

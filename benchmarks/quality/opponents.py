@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import hashlib
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +109,68 @@ def _optuna_tpe(seed: int) -> Any:
     return optuna.samplers.TPESampler(seed=seed)
 
 
+def _optuna_gp(seed: int) -> Any:
+    import optuna
+
+    return optuna.samplers.GPSampler(seed=seed)
+
+
+class Skopt(Opponent):
+    """scikit-optimize's Optimizer with a Gaussian process; it knows no conditions."""
+
+    def __init__(self, problem: Any, seed: int) -> None:
+        import skopt
+
+        self._problem = problem
+        self._optimizer = skopt.Optimizer(
+            [_skopt_dimension(p) for p in problem.space], base_estimator="GP", random_state=seed
+        )
+        self._asked: list[Any] = []
+
+    def ask(self, count: int) -> Sequence[Params]:
+        with _unwarned():
+            self._asked = (
+                [self._optimizer.ask()] if count == 1 else self._optimizer.ask(n_points=count)
+            )
+        return [self._active(point) for point in self._asked]
+
+    def tell(self, values: Sequence[float]) -> None:
+        with _unwarned():
+            self._optimizer.tell(self._asked, list(values))
+
+    def _active(self, point: Sequence[Any]) -> Params:
+        chosen: dict[str, Any] = {}
+        for p, value in zip(self._problem.space, point, strict=True):
+            if p.parent is None or chosen.get(p.parent) in p.values:
+                chosen[p.name] = value.item() if hasattr(value, "item") else value
+        return chosen
+
+
+def _skopt_dimension(parameter: Any) -> Any:
+    from skopt.space import Categorical, Integer, Real
+
+    if parameter.kind == "cat":
+        return Categorical(list(parameter.choices))
+    prior = "log-uniform" if parameter.log else "uniform"
+    if parameter.kind == "int":
+        return Integer(int(parameter.low), int(parameter.high), prior=prior)
+    return Real(parameter.low, parameter.high, prior=prior)
+
+
+@contextlib.contextmanager
+def _unwarned() -> Iterator[None]:
+    """scikit-optimize warns of each point that it proposes again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 _PACKAGES = {"optuna": "optuna", "skopt": "scikit-optimize"}
-_OPTUNA: Mapping[str, Callable[[int], Any]] = {"optuna-tpe": _optuna_tpe}
+_OPTUNA: Mapping[str, Callable[[int], Any]] = {
+    "optuna-tpe": _optuna_tpe,
+    "optuna-gp": _optuna_gp,
+}
+_SKOPT_GP = "skopt-gp"
 
 _SKOPT = "skopt:"
 NAMES: tuple[str, ...] = (
@@ -116,6 +178,7 @@ NAMES: tuple[str, ...] = (
     *(f"{_SKOPT}{surrogate}" for surrogate in SURROGATES),
     f"{OPTUNA}NAME",
     *_OPTUNA,
+    _SKOPT_GP,
 )
 """The searches that can be compared: ours, with the adapters, and peers at first hand."""
 
@@ -131,6 +194,8 @@ def opponent(
     """The search of this name, ready for a run of so many trials."""
     if name in _OPTUNA:
         return Optuna(_OPTUNA[name](seed), problem)
+    if name == _SKOPT_GP:
+        return Skopt(problem, seed)
     return Own(name, space, seed, trials=trials, at_once=at_once)
 
 
@@ -138,7 +203,7 @@ def version(name: str) -> str:
     """What a result of this search holds for: the peer's version, or our code's fingerprint."""
     peer = next((each for each in ("optuna", "skopt") if name.startswith(each)), None)
     theirs = f"{peer} {importlib.metadata.version(_PACKAGES[peer])}" if peer else ""
-    if name in _OPTUNA:
+    if name in _OPTUNA or name == _SKOPT_GP:
         return theirs
     home = Path(tuner.__file__).parent
     code = hashlib.sha256()

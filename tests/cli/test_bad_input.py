@@ -88,7 +88,7 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
             ["resume", "old", "--search", "tpe"],
             ["--search is settled", "`hptune run MODEL_FILE --search … --warm-start old`"],
         ),
-        (["resume", "old", "--try", "x=1"], ["--try is settled", "--warm-start old"]),
+        (["resume", "old", "--prior", "x~normal(1,1)"], ["--prior is settled", "--warm-start old"]),
         (["resume", "--warm-start", "b", "old"], ["--warm-start old --warm-start …`"]),
         (["best", "good.py"], ["no study", "it is a file"]),
         (["stop", "nowhere"], ["no study"]),

@@ -198,6 +198,36 @@ def test_start_points_come_first_then_the_defaults_also_after_a_stop(hptune: Hpt
     assert len(set(tried(hptune))) == 5
 
 
+def test_whoever_has_an_idea_adds_it_to_a_study_that_goes_on(hptune: Hptune) -> None:
+    model = hptune.file("model.py", MODEL)
+    search = ("--search", "tpe", "--seed", 1, "--try", "a=1,b=x,c=true")
+    ended = hptune("run", model, *LIGHT, *search, "--trials", 3, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    idea = ("--try", "a=3,b=y,c=true")
+
+    ended = hptune("resume", hptune.study(), *idea)
+    assert ended.code == 2
+    assert "has 3 trials of 3, and 1 more are to be tried; say --trials 4 or more" in ended.err
+    ended = hptune("resume", hptune.study(), "--trials", 9, "--try", "a=7")
+    assert ended.code == 2
+    assert "start point 1 (a=7): a is 7" in ended.err
+
+    ended = hptune("resume", hptune.study(), *idea, "--try", "a=1,b=x,c=true", "--trials", 6)
+    assert ended.code == 0, ended.err
+    assert tried(hptune)[3] == (3, "y", True)
+    found = trials(hptune.study())
+    assert [trial["origin"] for trial in found].count("start point (added)") == 1
+    assert found[3]["origin"] == "start point (added)"
+    assert len(found) == len(set(tried(hptune))) == 6
+    ended = hptune("replay", hptune.study())
+    assert (ended.code, ended.out.strip()) == (0, "5 suggestions, all the same")
+
+    ended = hptune("resume", hptune.study(), *idea)
+    assert ended.code == 0, ended.err
+    assert "start point 1 is trial 3 already" in ended.err
+    assert len(trials(hptune.study())) == 6
+
+
 def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune) -> None:
     model = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)")
     tpe = ("--search", "tpe", "--seed", 1)
@@ -233,3 +263,25 @@ def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune)
     )
     assert ended.code == 2
     assert "no hyperparameter in common with this study: there are n, x in it and z" in ended.err
+
+
+def test_several_objectives_learn_from_what_measured_them_all(hptune: Hptune) -> None:
+    body = "def objective(hp, trial):\n    x = hp.Float('x', 0.0, 1.0)\n    return "
+    model = hptune.file("model.py", body + "{'loss': x, 'size': 1 - x}")
+    tpe = ("--search", "tpe", "--seed", 1)
+    old = ("--objective", "loss:min", "--trials", 6, "--study", hptune.study("old"))
+    assert hptune("run", model, *LIGHT, *tpe, *old).code == 0
+
+    warm = ("--warm-start", hptune.study("old"), "--trials", 2)
+    both = ("--objective", "size:min", "--objective", "loss:min")
+    ended = hptune("run", model, *LIGHT, *tpe, *both, *warm, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert "warm start: 6 of 6 trials of " in ended.err
+    best = max(trials(hptune.study("old")), key=lambda trial: trial["params"]["x"])
+    assert trials(hptune.study())[0]["params"] == best["params"]  # of the first objective now
+
+    hptune.file("model.py", body + "{'loss': x, 'seconds': 1 - x}")
+    both = ("--objective", "loss:min", "--objective", "seconds:min")
+    ended = hptune("run", model, *LIGHT, *tpe, *both, *warm, "--study", hptune.study("b"))
+    assert ended.code == 0, ended.err
+    assert "the best configuration only; no trial of it measured all of loss, seconds" in ended.err

@@ -39,6 +39,7 @@ from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
 from tuner.core.trial import (
+    ADDED,
     Attempt,
     AttemptId,
     Cause,
@@ -125,6 +126,7 @@ class EngineDriver:
         go_on: tuple[int, ...] = (),
         answers: tuple[Answer, ...] = (),
         budget: DeviceBudget | None = None,
+        added: Sequence[Params] = (),
     ) -> list[Command]:
         resources = resources or Resources()
         pruner = pruner or PrunerSettings()
@@ -143,6 +145,7 @@ class EngineDriver:
             go_on=go_on,
             answers=answers,
             budget=budget,
+            added=tuple(Suggestion(params, ADDED) for params in added),
         )
         self.workers.clear()
         self.leaving.clear()

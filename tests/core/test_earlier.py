@@ -58,6 +58,22 @@ def test_the_best_is_the_best_of_what_fits() -> None:
     assert study({"lr": 2.0}).best_within(NOW) is None
 
 
+def test_what_breaks_a_constraint_is_the_best_only_where_all_do() -> None:
+    trials = (
+        Measured({"lr": 0.1}, 1.0, violation=2.0),
+        Measured({"lr": 0.2}, 3.0),
+        Measured({"lr": 0.3}, 2.0),
+    )
+    old = EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
+    best = old.best_within(NOW)
+    assert best is not None
+    assert best["lr"] == 0.3
+
+
 def test_it_can_be_kept_in_the_ledger() -> None:
     old = study({"lr": 0.5, "word": "relu"}, {"lr": 1})
-    assert EarlierStudy.from_json(json.loads(json.dumps(old.to_json()))) == old
+    several = (Measured({"lr": 0.5}, 1.0, (2.0, 3.0), 0.5),)
+    for each in (old, EarlierStudy("old", Direction.MAX, is_same_metric=True, trials=several)):
+        assert EarlierStudy.from_json(json.loads(json.dumps(each.to_json()))) == each
+    before = {**old.to_json(), "trials": [{"params": {"lr": 1}, "value": 0.0}]}
+    assert EarlierStudy.from_json(before) == study({"lr": 1})

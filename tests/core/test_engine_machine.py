@@ -102,13 +102,20 @@ class EngineMachine(RuleBasedStateMachine):
         self.aims, self.repeats = aims, repeats
         self.open(opening, pruner, 0)
 
-    @rule(opening=OPENINGS, pruner=st.none() | PRUNERS, more=st.integers(0, 3))
+    @rule(
+        opening=OPENINGS,
+        pruner=st.none() | PRUNERS,
+        more=st.integers(0, 3),
+        added=st.integers(0, 2),
+    )
     def another_master(
-        self, opening: Mapping[str, Any], pruner: PrunerSettings | None, more: int
+        self, opening: Mapping[str, Any], pruner: PrunerSettings | None, more: int, added: int
     ) -> None:
-        self.open(opening, pruner or self.pruner, more)
+        self.open(opening, pruner or self.pruner, more, added)
 
-    def open(self, opening: Mapping[str, Any], pruner: PrunerSettings, more: int) -> None:
+    def open(
+        self, opening: Mapping[str, Any], pruner: PrunerSettings, more: int, added: int = 0
+    ) -> None:
         self.pruner, self.opening = pruner, opening
         able = self.driver.engine.able_to_go_on
         self.driver.open(
@@ -117,6 +124,7 @@ class EngineMachine(RuleBasedStateMachine):
             pruner=pruner,
             confirm_repeats=self.repeats,
             go_on=able[: min(more, opening["keep_checkpoints"])],
+            added=[{"added": each} for each in range(added)],
         )
 
     @rule(data=st.data(), ending=ENDINGS)

@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,45 @@ def test_others_answer_and_learn_too(name: str) -> None:
         sampler.tell(waiting(number, suggestion))
         sampler.tell(Trial(number, suggestion.params, "", TrialState.COMPLETE, value=float(number)))
     assert len(seen) == 12
+
+
+class TestOptunasNsga2ForTwoObjectives(SamplerSuite):
+    spaces = ("nested", "all types")
+    branin_tolerance = 2.0
+
+    def make(self, space: SearchSpace, seed: int) -> Sampler:
+        return OptunaSampler(
+            space, seed, direction=Direction.MIN, name="NSGAIISampler", further=(Direction.MAX,)
+        )
+
+
+@pytest.mark.parametrize("name", ["TPESampler", "NSGAIISampler"])
+def test_several_objectives_are_searched_for_their_front(name: str) -> None:
+    """The front of the distances from 0.25 and from 0.45 lies between the two."""
+    further = (Direction.MAX,)
+    sampler = OptunaSampler(LINE, 1, direction=Direction.MIN, name=name, further=further)
+    found = []
+    for number in range(120):
+        (suggestion,) = sampler.ask([number])
+        sampler.tell(waiting(number, suggestion))
+        x = float(str(suggestion.params["x"]))
+        found.append(x)
+        state = TrialState.FAILED if number % 9 == 0 else TrialState.COMPLETE
+        value = None if state is TrialState.FAILED else abs(x - 0.25)
+        sampler.tell(
+            Trial(number, suggestion.params, "", state, value=value, further=(-abs(x - 0.45),))
+        )
+    on_front = [0.25 <= x <= 0.45 for x in found]
+    assert sum(on_front[-40:]) > 1.5 * sum(on_front[:40])
+
+
+def test_a_sampler_for_one_objective_says_which_take_several() -> None:
+    several = replace(options(), further=(Direction.MIN,))
+    with pytest.raises(
+        UsageError, match=r"CmaEsSampler takes one objective, and there are 2; .*TPE"
+    ):
+        make_sampler("optuna:CmaEsSampler", several)
+    make_sampler("optuna:TPESampler", several)
 
 
 def test_notes_in_the_study_are_not_lost() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.core.sampler import Sampler
 from tuner.core.space import IntParameter, SearchSpace
-from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
+from tuner.core.trial import ADDED, Direction, Params, Suggestion, Trial, TrialState
 from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.grid import GridSampler
 from tuner.samplers.random_search import RandomSampler
@@ -66,6 +66,14 @@ def test_a_study_may_be_resumed_in_the_midst_of_the_points() -> None:
     sampler.tell(Trial(0, {"x": 4}, "given", TrialState.RUNNING))
     assert asked(sampler, 1) == [2]
     assert asked(sampler, 1, 2, 3) == [2, 6, 1]
+
+
+def test_what_the_user_adds_later_takes_no_points_turn() -> None:
+    sampler = on_line(4, 2, 6)
+    sampler.tell(Trial(0, {"x": 4}, "given", TrialState.COMPLETE, value=1.0))
+    sampler.tell(Trial(1, {"x": 5}, ADDED, TrialState.WAITING))
+    sampler.tell(Trial(2, {"x": 2}, ADDED, TrialState.WAITING))
+    assert asked(sampler, 3, 4, 5) == [1, 6, 3]  # the second point was added, too
 
 
 def test_a_point_that_was_tried_meanwhile_is_not_tried_again() -> None:

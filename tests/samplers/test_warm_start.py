@@ -176,3 +176,73 @@ def test_an_earlier_study_without_a_fitting_trial_does_no_harm() -> None:
     warm = make_sampler("tpe", options(0, [study]))
     cold = make_sampler("tpe", options(0))
     assert warm.ask(range(9)) == cold.ask(range(9))
+
+
+# --- several objectives -------------------------------------------------------------------------
+
+TWO = (Direction.MIN, Direction.MAX)
+
+
+def two(params: Params) -> tuple[float, float]:
+    """The front lies between x = 0.2 and x = 0.4."""
+    x = float(str(params["x"]))
+    return abs(x - 0.2), -abs(x - 0.4)
+
+
+def several(
+    objectives: Callable[[Params], Sequence[float]], violation: Callable[[Params], float]
+) -> EarlierStudy:
+    rng = np.random.default_rng(3)
+    drawn = [LINE.sample(rng) for _ in range(40)]
+    trials = tuple(
+        Measured(params, first, tuple(further), violation(params))
+        for params, (first, *further) in ((each, objectives(each)) for each in drawn)
+    )
+    return EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
+
+
+def proposed(studies: Sequence[EarlierStudy], name: str = "tpe") -> list[float]:
+    """Where a search for two objectives goes before it has a result of its own."""
+    given = SamplerOptions(space=LINE, seed=0, direction=TWO[0], further=TWO[1:], studies=studies)
+    answers = make_sampler(name, given).ask(range(12))
+    return [float(str(suggestion.params["x"])) for suggestion in answers]
+
+
+@pytest.mark.parametrize("name", ["tpe", "bayesian"])
+def test_a_search_for_several_objectives_learns_from_an_earlier_one(name: str) -> None:
+    def on_front(xs: Sequence[float]) -> int:
+        return sum(0.18 <= x <= 0.42 for x in xs)
+
+    warm = proposed([several(two, lambda _: 0.0)], name)
+    assert on_front(warm) >= 6 > on_front(proposed([], name))
+
+
+def test_what_breaks_a_constraint_is_known_to() -> None:
+    """All of the front but its end breaks one."""
+    study = several(two, lambda params: float(float(str(params["x"])) < 0.35))
+    assert sum(0.33 <= x <= 0.45 for x in proposed([study])) >= 6
+
+
+def test_each_objective_is_moved_to_where_the_best_one_is_now() -> None:
+    heard: dict[int, tuple[float, ...]] = {}
+
+    class Both(RandomSampler):
+        def tell(self, trial: Trial) -> None:
+            if trial.number < 0:
+                heard[trial.number] = trial.values
+
+    trials = (Measured({"x": 0.1}, 1.0, (5.0,)), Measured({"x": 0.2}, 2.0, (7.0,)))
+    study = EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
+    sampler = WarmStart(Both(LINE, 0), LINE, [study], direction=TWO[0], further=TWO[1:])
+    sampler.tell(Trial(0, {"x": 0.1}, "", TrialState.COMPLETE, value=1.1, further=(50.0,)))
+    sampler.ask([1])
+    assert heard == {-1: (1.0, 50.0), -2: (2.0, 52.0)}  # the first is near enough
+
+
+def test_values_of_one_objective_teach_nothing_about_two() -> None:
+    study = earlier(LINE, lambda params: two(params)[0])
+    best = study.best_within(LINE)
+    assert best is not None
+    first, *others = proposed([study])
+    assert first == best["x"]
+    assert others[1:] == proposed([])[2:]

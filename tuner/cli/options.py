@@ -15,8 +15,8 @@ as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for pro
 study_directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 
 
-_SETTLED = ("--search", "--surrogate", "--grid-points", "--try", "--prior", "--warm-start",
-            "--objective", "--direction", "--constraint", "--seed", "--executor")  # fmt: skip
+_SETTLED = ("--search", "--surrogate", "--grid-points", "--prior", "--warm-start", "--objective",
+            "--direction", "--constraint", "--seed", "--executor")  # fmt: skip
 
 
 def settled_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -38,6 +38,22 @@ def settled_options(command: Callable[..., None]) -> Callable[..., None]:
         option = click.option(name, multiple=True, hidden=True, expose_value=False, callback=refuse)
         command = option(command)
     return command
+
+
+def start_points_option(when: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`--try`.
+
+    Args:
+        when: When the configuration is tried: "first" or "next".
+    """
+    return click.option(
+        "--try",
+        "start_points",
+        multiple=True,
+        metavar="POINT",
+        help=f'Try this {when}: "lr=0.001,units=64", or @FILE.json or @FILE.csv with several. What '
+        "is not named takes its default. May be repeated.",
+    )
 
 
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,7 +14,7 @@ import click
 
 from ..errors import StudyError
 from ..samplers import AUTO, SEARCH_WORDS
-from .options import settings_options, settled_options, study_directory
+from .options import settings_options, settled_options, start_points_option, study_directory
 from .output import INTERRUPTED, last_words
 from .values import Duration
 
@@ -50,14 +50,7 @@ def _searches() -> str:
     metavar="N",
     help="For --search grid: values taken of each continuous parameter.  [default: 10]",
 )
-@click.option(
-    "--try",
-    "start_points",
-    multiple=True,
-    metavar="POINT",
-    help='Try this first: "lr=0.001,units=64", or @FILE.json or @FILE.csv with several. What is '
-    "not named takes its default. May be repeated.",
-)
+@start_points_option("first")
 @click.option(
     "--warm-start",
     multiple=True,
@@ -155,16 +148,23 @@ def run(
     metavar="FILE",
     help="Where the model file is now, if it was moved.",
 )
+@start_points_option("next")
 @settings_options
 @settled_options
 def resume(
-    directory: Path, accept_space: bool, model_file: Path | None, quiet: bool, **options: Any
+    directory: Path,
+    accept_space: bool,
+    model_file: Path | None,
+    start_points: tuple[str, ...],
+    quiet: bool,
+    **options: Any,
 ) -> None:
     """Go on with the study in DIR, after a stop, a crash, or for more trials.
 
     --trials is the total: a study of 50 trials resumed with --trials 80 runs 30 more.
     """
     from ..model_file import check_path
+    from ..points import read_points
     from ..run import Watch
     from ..run import resume as resume_study
     from ..study_directory import StudyDirectory
@@ -180,6 +180,7 @@ def resume(
             changes,
             watch=Watch(progress, _leaving(where), is_quiet=quiet),
             accept_space=accept_space,
+            tries=[point for each in start_points for point in read_points(each)],
         ),
         quiet=quiet,
     )

@@ -18,7 +18,7 @@ class Asking:
     Args:
         trials: The total number of trials to suggest; None until the space is exhausted.
         ask_ahead: How many suggestions are kept ready, as a share of the attempts that run.
-        searched: How many trials were suggested by earlier masters.
+        searched: How many trials there are already.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Asking:
 
     @property
     def searched(self) -> int:
-        """How many trials were suggested; the others confirm."""
+        """How many trials were suggested, by the sampler or the user; the others confirm."""
         return self._searched
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from .completion import opening_value
@@ -14,10 +14,24 @@ from .trial import Direction, Params, ParamValue
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A configuration and its value."""
+    """A configuration and its result.
+
+    Attributes:
+        params: The configuration.
+        value: The value of the (first) objective.
+        further: Those of the new study's other objectives, if they were measured.
+        violation: By how much it breaks the new study's constraints, if that is known.
+    """
 
     params: Params
     value: float
+    further: tuple[float, ...] = ()
+    violation: float = 0.0
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The values of all objectives."""
+        return (self.value, *self.further)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +40,8 @@ class EarlierStudy:
 
     Attributes:
         name: Its directory, as the user gave it.
-        direction: Which of its values are better.
-        is_same_metric: Whether it measured the metric that the new study optimises.
+        direction: Which of its (first) values are better; of further ones, the new study's say.
+        is_same_metric: Whether it measured the metrics that the new study optimises.
         trials: Its complete trials.
     """
 
@@ -39,7 +53,10 @@ class EarlierStudy:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
-        trials = tuple(Measured(**each) for each in plain["trials"])
+        trials = tuple(
+            Measured(**{**each, "further": tuple(each.get("further", ()))})
+            for each in plain["trials"]
+        )
         return cls(plain["name"], Direction(plain["direction"]), plain["is_same_metric"], trials)
 
     def to_json(self) -> dict[str, Any]:
@@ -57,13 +74,15 @@ class EarlierStudy:
         for trial in self.trials:
             params = _translated(trial.params, space)
             if params is not None:
-                found.append(Measured(params, trial.value))
+                found.append(replace(trial, params=params))
         return found
 
     def best_within(self, space: SearchSpace) -> Params | None:
-        """The best of `within`; None if there is none."""
+        """The best of `within` by the first objective; None if there is none."""
         sign = 1.0 if self.direction is Direction.MIN else -1.0
-        best = min(self.within(space), key=lambda trial: sign * trial.value, default=None)
+        best = min(
+            self.within(space), key=lambda each: (each.violation, sign * each.value), default=None
+        )
         return None if best is None else best.params
 
 

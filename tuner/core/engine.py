@@ -174,10 +174,11 @@ class Engine:
             self._known_dispatch = Dispatch(self._known_course)
         lost_at = self._heard_at or event.at
         self._course.open(event, commands, lost_at=lost_at)
+        for suggestion in event.added:
+            self._course.add(suggestion, commands)
         self._dispatch.open(event)
-        self._asking = Asking(
-            event.trials, ask_ahead=event.ask_ahead, searched=self._asking.searched
-        )
+        searched = self._asking.searched + len(event.added)
+        self._asking = Asking(event.trials, ask_ahead=event.ask_ahead, searched=searched)
         self._refused = ""
         self._ending = None
         self._finished = False

@@ -33,7 +33,8 @@ class StudyOpened:
     `keep_checkpoints` of the best complete trials keep their last checkpoint. `go_on` are complete
     trials that train on from theirs, as the full training has become longer. `answers` say what
     is done about attempts that end badly, where that is not the usual. `budget` says how long cores
-    or GPUs may be held over all attempts; None for as long as it takes.
+    or GPUs may be held over all attempts; None for as long as it takes. `added` are configurations
+    that the user wants tried next: the sampler is not asked for them, and hears of them.
     """
 
     at: float
@@ -52,6 +53,7 @@ class StudyOpened:
     go_on: tuple[int, ...] = ()
     answers: tuple[Answer, ...] = ()
     budget: DeviceBudget | None = None
+    added: tuple[Suggestion, ...] = ()
 
     @property
     def goal(self) -> Goal:

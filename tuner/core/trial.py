@@ -274,6 +274,9 @@ class Score:
     violation: float = 0.0
 
 
+ADDED = "start point (added)"
+"""The origin of a trial that the user asked for when the study was taken up again."""
+
 CONFIRMS = "confirm of "
 """How the origin of a trial begins that trains another trial's configuration once more."""
 

@@ -122,11 +122,9 @@ def _optuna(name: str, options: SamplerOptions) -> Sampler:
     from .optuna_adapter import OptunaSampler
 
     direction = _direction(OPTUNA + name, options)
-    if options.further:
-        raise UsageError(
-            f"the search {OPTUNA + name!r} is for one objective; say --search tpe for several"
-        )
-    return OptunaSampler(options.space, options.seed, direction=direction, name=name)
+    return OptunaSampler(
+        options.space, options.seed, direction=direction, name=name, further=options.further
+    )
 
 
 def _direction(name: str, options: SamplerOptions) -> Direction:
@@ -203,10 +201,16 @@ def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
     # A grid takes the values of a space as they are.
     space = _believed(options) if search.has_defaults else options.space
     sampler = search.make(replace(options, space=space))
-    if options.studies and options.direction is not None and not options.further:
+    if options.studies and options.direction is not None:
         from .warm_start import WarmStart
 
-        sampler = WarmStart(sampler, space, options.studies, direction=options.direction)
+        sampler = WarmStart(
+            sampler,
+            space,
+            options.studies,
+            direction=options.direction,
+            further=options.further,
+        )
     if search.learns and (options.studies or options.priors):
         from .fading import Fading
 

@@ -29,6 +29,10 @@ _FORGETFUL = ("TPESampler", "GPSampler", "RandomSampler")
 """These look at the trials alone; the others leave notes in the study, which they go on from."""
 _NEEDS = {"GPSampler": "torch", "CmaEsSampler": "cmaes"}
 _UNFIT = ("BruteForceSampler", "GridSampler", "PartialFixedSampler")
+_FOR_SEVERAL = (
+    *("TPESampler", "NSGAIISampler", "NSGAIIISampler", "GPSampler", "RandomSampler", "QMCSampler"),
+)
+"""Those that take several objectives."""
 
 
 class OptunaSampler(Sampler):
@@ -38,7 +42,7 @@ class OptunaSampler(Sampler):
       ordered choices are numbered, all others are positions on their own scale. Suggestions are
       asked for one by one, as conditions open them.
     - Trials that run are RUNNING in the study, FAILED ones FAIL, PRUNED ones PRUNED with their
-      last value.
+      last value (with several objectives, where Optuna takes no reports, without one).
     - What it proposes again is asked for anew some times, and then drawn at random.
     - Most samplers need no more than these trials. Those that keep notes in the study, such as
       CMA-ES, are led through the whole history by trial number, so that they have them again.
@@ -48,17 +52,34 @@ class OptunaSampler(Sampler):
         seed: The study's seed.
         direction: Which values are better.
         name: The sampler's name in `optuna.samplers`.
+        further: Which values are better of the objectives after the first.
 
     Raises:
-        UsageError: Optuna or what the sampler needs is not installed, or there is no such sampler.
+        UsageError: Optuna or what the sampler needs is not installed, there is no such sampler,
+            or it takes one objective only.
     """
 
-    def __init__(self, space: SearchSpace, seed: int, *, direction: Direction, name: str) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        seed: int,
+        *,
+        direction: Direction,
+        name: str,
+        further: Sequence[Direction] = (),
+    ) -> None:
         self._optuna = _optuna()
         self._class = _sampler_class(self._optuna, name)
+        if further and name not in _FOR_SEVERAL:
+            raise UsageError(
+                f"Optuna's {name} takes one objective, and there are {1 + len(further)}; "
+                f"for several there are {', '.join(_FOR_SEVERAL)}"
+            )
         self._name = name
         self._seed = seed
-        self._direction = "minimize" if direction is Direction.MIN else "maximize"
+        self._directions = [
+            "minimize" if each is Direction.MIN else "maximize" for each in (direction, *further)
+        ]
         self._axes = Axes(space)
         self._distributions = [self._distribution(axis) for axis in self._axes.columns]
         self._unseen = Unseen(space)
@@ -108,7 +129,7 @@ class OptunaSampler(Sampler):
     def _new_study(self, number: int) -> Any:
         rng = generator(self._seed, Purpose.SUGGESTION, number)
         sampler = self._class(seed=int(rng.integers(2**31)))
-        return self._optuna.create_study(direction=self._direction, sampler=sampler)
+        return self._optuna.create_study(directions=self._directions, sampler=sampler)
 
     def _distribution(self, axis: Axis) -> Any:
         kinds = self._optuna.distributions
@@ -138,23 +159,27 @@ class OptunaSampler(Sampler):
 
     def _frozen(self, trial: Trial) -> Any:
         params = self._params(trial)
-        state, value = self._standing(trial)
+        state, values = self._standing(trial)
         return self._optuna.trial.create_trial(
             state=state,
-            value=value,
+            values=values,
             params=params,
             distributions={name: self._distributions[int(name)] for name in params},
-            intermediate_values=_reports(trial, value),
+            intermediate_values=_reports(trial, values),
         )
 
-    def _standing(self, trial: Trial) -> tuple[Any, float | None]:
+    def _standing(self, trial: Trial) -> tuple[Any, Sequence[float] | None]:
+        """The trial's state in Optuna, and its values if they can be of use there."""
         states = self._optuna.trial.TrialState
-        value = trial.value if trial.value is not None and math.isfinite(trial.value) else None
+        usable = len(trial.values) == len(self._directions) and all(
+            map(math.isfinite, trial.values)
+        )
+        values = trial.values if usable else None
         match trial.state:
-            case TrialState.COMPLETE if value is not None:
-                return states.COMPLETE, value
+            case TrialState.COMPLETE if values is not None:
+                return states.COMPLETE, values
             case TrialState.PRUNED:
-                return states.PRUNED, value
+                return states.PRUNED, values
             case TrialState.COMPLETE | TrialState.FAILED:
                 return states.FAIL, None
             case _:
@@ -187,16 +212,16 @@ class OptunaSampler(Sampler):
         _ = asked.relative_params
         for name in params:
             self._suggested(asked, int(name))
-        state, value = self._standing(trial)
+        state, values = self._standing(trial)
         states = self._optuna.trial.TrialState
-        for step, reached in _reports(trial, value).items():
+        for step, reached in _reports(trial, values).items():
             asked.report(reached, step)
         if state is not states.RUNNING:
-            study.tell(asked, value if state is states.COMPLETE else None, state=state)
+            study.tell(asked, values if state is states.COMPLETE else None, state=state)
 
 
-def _reports(trial: Trial, value: float | None) -> dict[int, float]:
-    return {} if value is None else {trial.step or 1: value}
+def _reports(trial: Trial, values: Sequence[float] | None) -> dict[int, float]:
+    return {} if values is None or len(values) > 1 else {trial.step or 1: values[0]}
 
 
 def _optuna() -> ModuleType:

@@ -6,15 +6,16 @@ from collections.abc import Hashable, Sequence
 
 from ..core.sampler import Sampler
 from ..core.space import SearchSpace
-from ..core.trial import Suggestion, Trial, TrialState
+from ..core.trial import ADDED, Suggestion, Trial, TrialState
 
 
 class StartPoints(Sampler):
     """Answers the first trial numbers from a list, and all others by another sampler.
 
-    Number n is answered by the n-th point. Where that point is another trial's already, the
-    other sampler answers. It is told of every trial, and of the points that are suggested
-    together with its own answers, so that it does not repeat them.
+    Number n is answered by the n-th point; numbers that went to configurations which the user
+    added later do not count. Where that point is another trial's already, the other sampler
+    answers. It is told of every trial, and of the points that are suggested together with its own
+    answers, so that it does not repeat them.
 
     With two points a and b::
 
@@ -37,11 +38,14 @@ class StartPoints(Sampler):
                 distinct.setdefault(space.key(point.params), point)
         self._points = tuple(distinct.items())
         self._keys: dict[int, Hashable] = {}
+        self._added: set[int] = set()
 
     def tell(self, trial: Trial) -> None:
         """Remember what is tried, and tell the wrapped sampler."""
         if trial.number >= 0:
             self._keys[trial.number] = self._space.key(trial.params)
+            if trial.origin == ADDED:
+                self._added.add(trial.number)
         self._inner.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
@@ -55,8 +59,9 @@ class StartPoints(Sampler):
 
     def _unused(self, numbers: Sequence[int]) -> dict[int, Suggestion]:
         """Those of the numbers that have a point which is no other trial's."""
-        mine = [number for number in numbers if number < len(self._points)]
+        places = {n: n - sum(other < n for other in self._added) for n in numbers}
+        mine = {n: self._points[at] for n, at in places.items() if at < len(self._points)}
         if not mine:
             return {}
         tried = {key for number, key in self._keys.items() if number not in mine}
-        return {n: self._points[n][1] for n in mine if self._points[n][0] not in tried}
+        return {n: point for n, (key, point) in mine.items() if key not in tried}
