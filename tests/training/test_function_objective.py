@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 from attempts import Attempts
+from real_runs import Hptune, trials
 
 from tuner.core.trial import Cause
 
@@ -48,3 +49,32 @@ def test_without_reports_the_result_is_what_is_returned(attempts: Attempts) -> N
     ending = attempts.run(text.replace("{returned}", "score")).ending
     assert ending.cause is Cause.RETURNED, ending
     assert (dict(ending.metrics), ending.step) == ({"score": 0.5}, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        (OBJECTIVE, "loss, memory, score"),
+        (OBJECTIVE.replace('OBJECTIVE = "score"', ""), "loss, memory, score, value"),
+        # A number is what OBJECTIVE says, also where nothing was reported.
+        (OBJECTIVE.replace("trial.report(step, ", "dict("), "score"),
+    ],
+)
+def test_a_number_is_not_called_what_the_command_line_asks_for(
+    hptune: Hptune, model: str, known: str
+) -> None:
+    path = hptune.file("model.py", model.replace("{returned}", "score"))
+    ended = hptune("run", path, "--objective", "accuracy", "--study", hptune.study())
+    assert ended.code == 2
+    assert f"the result has no metric 'accuracy'; it has: {known}" in ended.err
+    assert not hptune.study().exists()
+
+
+def test_of_several_metrics_the_one_asked_for_counts_and_not_the_number_that_is_returned(
+    hptune: Hptune,
+) -> None:
+    path = hptune.file("model.py", OBJECTIVE.replace("{returned}", "0.9"))
+    study = hptune.study()
+    ended = hptune("run", path, "--objective", "loss", "--study", study, "--trials", 1)
+    assert ended.code == 0, ended.err
+    assert trials(study)[0]["value"] == pytest.approx(0.1)  # of the step that had this score

@@ -118,14 +118,20 @@ class TrialContext:
             return False
         return any(report.step >= self.epochs for report in self._reports)
 
-    def report_of(self, value: float | None) -> Report | None:
+    @property
+    def reported(self) -> set[str]:
+        """The names of all metrics that this attempt has reported."""
+        return {name for report in self._reports for name in report.metrics}
+
+    def report_of(self, metric: str, value: float | None) -> Report | None:
         """The report that a result belongs to; None if this attempt has made none.
 
         Args:
-            value: The metric to optimise, as it was returned. The last report that measured just
-                this is meant (an objective may return its best epoch's), else the last of all.
+            metric: One that the result has.
+            value: Its value there. The last report that measured just this is meant (an objective
+                may return its best epoch's), else the last of all.
         """
-        same = (each for each in reversed(self._reports) if each.metrics.get(self.metric) == value)
+        same = (each for each in reversed(self._reports) if each.metrics.get(metric) == value)
         return next(same, self._reports[-1] if self._reports else None)
 
     def stop_if_told(self) -> None:

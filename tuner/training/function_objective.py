@@ -11,6 +11,9 @@ from ..errors import ModelFileError
 from ..model_file import UserCode
 from .context import TrialContext, as_metrics
 
+ANY_METRIC = "value"
+"""What the objective of a file is called that names none."""
+
 
 def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     """Call the user's objective and read its result.
@@ -27,12 +30,29 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     result = code.objective(hp, trial)
     if not trial.is_at_its_end:
         trial.stop_if_told()
-    returned = read_result(result, trial.metric)
-    report = trial.report_of(returned.get(trial.metric))
+    name = _name_of_a_number(code, trial)
+    returned = read_result(result, name)
+    counted = trial.metric if trial.metric in returned else name
+    report = trial.report_of(counted, returned.get(counted))
     if report is None:
         # An earlier attempt has reported all that there was to report.
         return Ending(Cause.RETURNED, returned, trial.resumed_from)
     return Ending(Cause.RETURNED, {**report.metrics, **returned}, report.step)
+
+
+def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:
+    """What a result is called that is a mere number.
+
+    It is the file's OBJECTIVE. Where that is silent, it is the metric that the user asked for,
+    unless reports say that this training measures something else.
+    """
+    said = code.constants.get("OBJECTIVE") or trial.metric
+    named = str(said if isinstance(said, str) else next(iter(said)))
+    name = named.partition(":")[0].strip()
+    reported = trial.reported
+    if name == ANY_METRIC or not reported or name in reported or "OBJECTIVE" in code.constants:
+        return name
+    return next(iter(reported)) if len(reported) == 1 else ANY_METRIC
 
 
 def read_result(result: Any, metric: str) -> dict[str, float]:
