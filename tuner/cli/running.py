@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import time
@@ -207,8 +206,6 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Python's clean-up behind a process that was left at once is no news to its user.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
-    # Dask tells of every worker that leaves as if it were a misfortune; ours are told by us.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     result = go(make_progress(sys.stderr, quiet=quiet))
     study = Study(directory)
     last_words(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)

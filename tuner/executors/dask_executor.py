@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import logging
 import pickle
+import shlex
 import signal
 import sys
 import threading
@@ -63,6 +64,7 @@ def connect(address: str, *, name: str) -> Client:
     Raises:
         StudyError: There is no scheduler, or one that this machine does not understand.
     """
+    _silence()
     if why := refusal(address, timeout_seconds=_CONNECT_SECONDS):
         raise _nobody(address, why)
     with warnings.catch_warnings():
@@ -89,6 +91,12 @@ def connect(address: str, *, name: str) -> Client:
             "from the same environment as the study."
         )
     return client
+
+
+def _silence() -> None:
+    """Dask logs every worker and scheduler that goes as an error; we tell of ours."""
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _nobody(address: str, why: str) -> StudyError:
@@ -186,6 +194,7 @@ class DaskExecutor(Executor):
         self._cores = cores
         self._client = client
         self._is_ours = client is None
+        self._sight = sight
         self._cluster: Any = None
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
@@ -237,6 +246,7 @@ class DaskExecutor(Executor):
                 return
 
     def _start_cluster(self) -> Any:
+        _silence()
         # Nobody looks at these histories, and each worker's would grow by megabytes in an hour.
         without = {
             "distributed.worker.profile.enabled": False,
@@ -294,10 +304,11 @@ class DaskExecutor(Executor):
         # Even if it is connecting again, or has done so: what was told meanwhile is lost.
         is_same = self._client.scheduler_comm is self._connection
         if self._client.status != "running" or not is_same:
+            study = "DIR" if self._sight is None else shlex.quote(self._sight.directory)
             raise StudyError(
                 "The connection to the Dask scheduler is lost. What the trials reported is "
-                "stored; see that a scheduler runs, then go on with `hptune resume` (and "
-                "`--connect`, if it has another address now)."
+                "stored; see that a scheduler runs, then go on with "
+                f"`hptune resume {study}` (and `--connect`, if it has another address now)."
             )
         events = self._queue.get(timeout_seconds)
         for event in events:
