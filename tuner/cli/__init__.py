@@ -18,6 +18,11 @@ from .slurm import slurm
 class Commands(click.Group):
     """Suggests the command that was meant, and shows our errors without a traceback."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are needed."""
+        del ctx
+        return list(self.commands)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors become one message and an exit code."""
         try:
@@ -30,7 +35,20 @@ class Commands(click.Group):
             ctx.exit(INTERRUPTED)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_EXIT_CODES = """\b
+Exit codes:
+  0    done; of a run: all trials are over, or its time or budget is used up
+  1    it could not be done, or no trial is complete; the message says why
+  2    something in the command, the settings or the model file is wrong
+  130  interrupted (Ctrl-C, SIGTERM, hptune stop); hptune resume goes on
+"""
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXIT_CODES,
+)
 @click.version_option(package_name="hptune", prog_name="hptune")
 def main() -> None:
     """Tune the hyperparameters of Keras models (or of anything else).

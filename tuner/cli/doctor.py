@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..doctor.findings import Finding, Subject
 
 
-@click.command()
+@click.command(short_help="Say whether hptune will work here.")
 @click.argument("model_file", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--study",

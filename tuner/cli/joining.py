@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import shlex
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from .values import Duration, Size
 
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Say nothing of workers, studies and trials."
+)
 
-@click.command()
+
+def _saying() -> Callable[[str], None]:
+    """Says what happens and when; waits for no reader."""
+    from ..reporting.plain import Lines
+    from ..reporting.text import moment
+
+    lines = Lines(sys.stdout)
+    return lambda line: lines.write(f"{moment(time.time())}  {line}")
+
+
+@click.command(short_help="A meeting point for workers and studies.")
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -28,7 +44,8 @@ from .values import Duration, Size
     metavar="FILE",
     help="Also write the address to FILE (.json), for those who share the file system.",
 )
-def scheduler(host: str, port: int, scheduler_file: Path | None) -> None:
+@quiet_option
+def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool) -> None:
     """Keep a meeting point that workers join and studies use.
 
     Workers and studies may come and go, in any order. It ends on Ctrl-C; the studies
@@ -51,10 +68,11 @@ def scheduler(host: str, port: int, scheduler_file: Path | None) -> None:
         else:
             click.echo("Whoever reaches this port can run code as you: trusted networks only.")
 
-    serve(host=host, port=port, scheduler_file=scheduler_file, opened=opened)
+    say = None if quiet else _saying()
+    serve(host=host, port=port, scheduler_file=scheduler_file, opened=opened, say=say)
 
 
-@click.command()
+@click.command(short_help="Give this machine to studies at a scheduler.")
 @click.argument("address")
 @click.option(
     "--cpus",
@@ -95,6 +113,7 @@ def scheduler(host: str, port: int, scheduler_file: Path | None) -> None:
     metavar="DIR",
     help="A directory on this machine's own disk, for Dask's files.",
 )
+@quiet_option
 @click.option(
     "--death-timeout",
     "death_timeout_seconds",
@@ -112,6 +131,7 @@ def worker(
     name: str,
     interface: str | None,
     local_directory: str | None,
+    quiet: bool,
     death_timeout_seconds: float | None,
 ) -> None:
     """Give this machine to the studies that use the scheduler at ADDRESS.
@@ -136,4 +156,4 @@ def worker(
         interface=interface,
         local_directory=local_directory,
     )
-    join(offer, say=click.echo)
+    join(offer, say=_saying(), is_quiet=quiet)

@@ -12,7 +12,7 @@ from .options import as_json, study_directory
 from .output import a_reader_that_may_leave, echo
 
 
-@click.command()
+@click.command(short_help="Show where a study stands, also while it runs.")
 @study_directory
 @as_json
 def status(directory: Path, as_json: bool) -> None:
@@ -23,7 +23,7 @@ def status(directory: Path, as_json: bool) -> None:
     echo(study.status_json() if as_json else study.status_text())
 
 
-@click.command()
+@click.command(short_help="Show the best trial, and where its model is.")
 @study_directory
 @as_json
 def best(directory: Path, as_json: bool) -> None:
@@ -36,7 +36,7 @@ def best(directory: Path, as_json: bool) -> None:
     echo(study.best_json() if as_json else study.best_text())
 
 
-@click.command()
+@click.command(short_help="Run a study's search again, and compare.")
 @study_directory
 @as_json
 def replay(directory: Path, as_json: bool) -> None:
@@ -54,7 +54,7 @@ def replay(directory: Path, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-@click.command()
+@click.command(short_help="Write all trials as a table or as JSON.")
 @study_directory
 @click.option(
     "--format",

@@ -28,7 +28,7 @@ def _searches() -> str:
     return "\n".join(("\b", "Searches:", *lines))
 
 
-@click.command(epilog=_searches())
+@click.command(epilog=_searches(), short_help="Start a study, and run it to its end.")
 @click.argument("model_file", type=click.Path(path_type=Path))
 @click.option(
     "--search",
@@ -132,7 +132,7 @@ def run(
     )
 
 
-@click.command()
+@click.command(short_help="Go on after a stop or a crash, or for more trials.")
 @click.argument(
     "directory", type=click.Path(path_type=Path), metavar="DIR", is_eager=True
 )  # first of all, since messages about the options name it
@@ -217,7 +217,7 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
         )
 
 
-@click.command()
+@click.command(short_help="Let a running study go; nothing is lost.")
 @study_directory
 @click.option(
     "--wait",

@@ -11,7 +11,7 @@ from .output import echo
 from .values import Size
 
 
-@click.group()
+@click.group(short_help="Prepare what --slurm needs.")
 def slurm() -> None:
     """Prepare what `hptune run --slurm slurm.toml` needs."""
 

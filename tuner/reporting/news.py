@@ -131,12 +131,11 @@ class News:
         granted, used = attempt.placement.memory_bytes, attempt.usage
         if not self._memory_bytes or used is None or used.peak_memory_bytes <= granted:
             return
-        least = math.ceil(used.peak_memory_bytes * _ROOM / 1e9)
         self._say_once(
             "memory",
-            f"trial {attempt.id.trial} uses {_gb(used.peak_memory_bytes)} of memory, but "
-            f"--memory-per-trial is {_gb(granted)}: with many trials on a machine, it may run "
-            f"out. Stop, and go on with --memory-per-trial {least}GB",
+            f"trial {attempt.id.trial} uses {text.size(used.peak_memory_bytes)} of memory, but "
+            f"--memory-per-trial is {text.size(granted)}: where many run, the machine may run out "
+            f"of it. Stop, and resume with --memory-per-trial {_more(used.peak_memory_bytes)}",
         )
 
     def _say_once(self, kind: str, line: str) -> None:
@@ -148,10 +147,14 @@ class News:
 def _workers(nodes: Sequence[str]) -> str:
     if len(nodes) == 1:
         return f"the worker on {nodes[0]}"
+    if len(set(nodes)) == 1:
+        return f"{len(nodes)} workers on {nodes[0]}"
     named = [node + (f" ({count})" if count > 1 else "") for node, count in Counter(nodes).items()]
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     return f"{len(nodes)} workers (on {', '.join(named[:_NAMED])}{more})"
 
 
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.3g} GB"
+def _more(used_bytes: int) -> str:
+    """An amount to ask for, as the command line takes it."""
+    unit, name = (1e9, "GB") if used_bytes >= 1e9 else (1e6, "MB")
+    return f"{math.ceil(used_bytes * _ROOM / unit)}{name}"

@@ -102,6 +102,16 @@ def assignments(params: Params) -> list[str]:
     return [f"{clean(name)}={param(value)}" for name, value in params.items()]
 
 
+def size(size_bytes: float) -> str:
+    """An amount of memory.
+
+    >>> size(5.2e9), size(66_600_000)
+    ('5.2 GB', '66.6 MB')
+    """
+    unit, name = (1e9, "GB") if size_bytes >= 1e9 else (1e6, "MB")
+    return f"{size_bytes / unit:.3g} {name}"
+
+
 def plural(count: int, noun: str) -> str:
     """A count with its noun.
 

@@ -23,7 +23,7 @@ from ..core.messages import (
     WorkerLeaving,
     WorkerRefused,
 )
-from ..core.resources import Capacity
+from ..core.resources import Capacity, Placement
 from ..core.trial import AttemptId, Ending, Halt
 from ..model_file import ObjectiveSource
 from . import claims, devices, versions
@@ -127,6 +127,7 @@ class Agent(WorkerPlugin):
         if isinstance(self.announcement.event, WorkerRefused):
             self._say_refused(self.announcement)
         else:
+            self._say("takes trials from it")
             self._runner = AttemptRunner(self._source, self._tell, warm_address=self._warm_address)
             if self._sight is not None:
                 watch = MasterWatch(Path(self._sight.directory), self._sight.token)
@@ -142,6 +143,7 @@ class Agent(WorkerPlugin):
             is_gone = standing is Master.REPLACED or (standing is Master.LOST and is_silent)
             if is_gone and not self._tasks:
                 self._watching = None
+                self._say("its master is gone, and nothing runs here")
                 await self._worker.plugin_remove(self.name)
                 return
 
@@ -211,10 +213,13 @@ class Agent(WorkerPlugin):
         if worker.status in (Status.closing, Status.closing_gracefully):
             if self._runner is not None and _is_cut_off(worker):
                 self._stop_waiting()
+                if self._tasks:
+                    self._say("its master is cut off; what runs here goes on for a while")
                 await asyncio.to_thread(self._runner.outlive_master)
             await asyncio.to_thread(self.release, "the worker has to go")
         if self._runner is not None:
             await asyncio.to_thread(self._runner.close)
+            self._say("takes no more trials from it")
         with self._lock:
             tasks = [*self._tasks.values()]
             self._tasks.clear()
@@ -259,9 +264,11 @@ class Agent(WorkerPlugin):
         if halt is not None:
             self._end(name, halt)
         elif not task.go.is_set():
+            self._say(f"trial {name.trial} {WAITS}")
             self._tell(AttemptWaits(0.0, name, WAITS))
         task.go.wait()
         if self._runner is not None and not task.ended.is_set():
+            self._say(f"trial {name.trial} begins, with {_held(order.placement)}")
             self._runner.start(replace(order, brief=replace(order.brief, source=self._source)))
         task.ended.wait()
 
@@ -314,6 +321,9 @@ class Agent(WorkerPlugin):
         if isinstance(event, AttemptEnded):
             with self._lock:
                 task = self._tasks.pop(event.attempt, None)
+            ending = event.ending
+            why = f" ({ending.reason})" if ending.reason else ""
+            self._say(f"trial {event.attempt.trial} is over: {ending.cause}{why}")
         self._send(event)
         if task is not None:
             self._give_back(task)
@@ -324,9 +334,21 @@ class Agent(WorkerPlugin):
         task.ended.set()
         task.go.set()
 
+    def _say(self, what: str) -> None:
+        """Tell who watches this worker, if it is one of our own command."""
+        say = getattr(self._worker, "say", None)
+        if say is not None:
+            say(f"study {self.study}: {what}")
+
     def _send(self, message: Event | Announcement) -> None:
         # As bytes: Dask forwards plain data between processes only.
         self._worker.log_event(self.name, pickle.dumps(message))
+
+
+def _held(placement: Placement) -> str:
+    cores = len(placement.cpus)
+    told = "1 core" if cores == 1 else f"{cores} cores"
+    return told + (f" and GPU {','.join(placement.gpus)}" if placement.gpus else "")
 
 
 def _is_cut_off(worker: Any) -> bool:

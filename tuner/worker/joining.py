@@ -106,7 +106,7 @@ def _within(has: Capacity, cores: int | None, memory_bytes: int | None) -> Capac
     return Capacity(has.cpus[:cores], has.gpus, memory)
 
 
-def join(offer: Offer, *, say: Callable[[str], None]) -> None:
+def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) -> None:
     """Work for the studies that use the scheduler, until SIGINT or SIGTERM.
 
     Then the attempts that run here write checkpoints and are released, to go on elsewhere; a
@@ -115,14 +115,15 @@ def join(offer: Offer, *, say: Callable[[str], None]) -> None:
 
     Args:
         offer: What to give, and to whom.
-        say: Is told what happens, in lines.
+        say: Is told what happens, in lines; may be called from any thread.
+        is_quiet: Whether nothing is told of studies and their trials.
 
     Raises:
         StudyError: No scheduler came in time, or no study can use this worker because of what is
             installed here.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
-    asyncio.run(_Joining(offer, say).run())
+    asyncio.run(_Joining(offer, say, is_quiet=is_quiet).run())
 
 
 class _Worker(Worker):
@@ -131,13 +132,17 @@ class _Worker(Worker):
     Attributes:
         granted: What studies may use.
         agents: Those of the studies that came to it.
+        say: Is told what happens, in lines; may be called from any thread.
         is_closing: Set when it closes, whoever wanted that.
         is_of_no_use: Set when no study can use it.
     """
 
-    def __init__(self, *arguments: Any, granted: Capacity, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, granted: Capacity, say: Callable[[str], None], **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         self.granted = granted
+        self.say = say
         self.agents: list[Agent] = []
         self.is_closing = asyncio.Event()
         self.is_of_no_use = asyncio.Event()
@@ -158,9 +163,10 @@ class _Worker(Worker):
 
 
 class _Joining:
-    def __init__(self, offer: Offer, say: Callable[[str], None]) -> None:
+    def __init__(self, offer: Offer, say: Callable[[str], None], *, is_quiet: bool) -> None:
         self._offer = offer
         self._say = say
+        self._tell_of_trials = _nothing if is_quiet else say
         self._signal = ""
         self._leave = asyncio.Event()
 
@@ -222,6 +228,7 @@ class _Joining:
         worker = _Worker(
             address,
             granted=self._offer.capacity,
+            say=self._tell_of_trials,
             nthreads=len(self._offer.capacity.cpus),
             name=self._offer.name or None,
             interface=self._offer.interface,
@@ -251,6 +258,10 @@ async def _first(*awaited: Awaitable[object]) -> None:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _nothing(line: str) -> None:
+    del line
 
 
 def _words(capacity: Capacity) -> str:
