@@ -13,6 +13,11 @@ The keys stand at the top for all kinds of jobs, or in a `[[shape]]` for one kin
     name = "small"
     partition = "cpu"
     walltime = "1-00:00:00"
+
+    [master]
+    partition = "cpu"
+
+`[master]` is the job of a study's master itself (`--detach`).
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +109,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class SlurmConfig:
-    """What a slurm.toml says: at least one kind of job, each with a name of its own."""
+    """What a slurm.toml says.
+
+    Attributes:
+        shapes: At least one kind of job, each with a name of its own.
+        master: What is said of the master's own job: fields of `Shape`.
+    """
 
     shapes: tuple[Shape, ...]
+    master: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def interface(self) -> str | None:
@@ -146,6 +157,7 @@ def parse_config(text: str) -> SlurmConfig:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"this is no TOML: {error}") from error
+    master = _master(plain.pop("master", {}), plain)
     entries = plain.pop("shape", [{}])
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise ConfigError("`shape` holds something else than tables; begin each with [[shape]]")
@@ -161,18 +173,39 @@ def parse_config(text: str) -> SlurmConfig:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two shapes are called {name!r}; each needs a name of its own")
-    return SlurmConfig(shapes)
+    return SlurmConfig(shapes, master)
 
 
-_KEYS = tuple(field.name for field in fields(Shape))
+_KEYS = tuple(each.name for each in fields(Shape))
+
+_OF_MASTER = ("partition", "walltime", "account", "qos", "cpus", "memory", "directives", "modules",
+              "environment", "prologue", "python", "launcher", "container",
+              "notice_seconds")  # fmt: skip
+
+_OF_MASTER_TOO = ("account", "modules", "environment", "prologue")
+"""What stands at the top and holds for the master as well: the rest is said of other nodes."""
+
+
+def _master(said: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(said, dict):
+        raise ConfigError("`master` is no table; begin it with [master]")
+    _check_keys(said, _OF_MASTER, "[master]: ")
+    plain = {key: top[key] for key in _OF_MASTER_TOO if key in top} | said
+    return {key: _READERS[key](key, value) for key, value in plain.items()}
+
+
+def _check_keys(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -> None:
+    for key in plain:
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ConfigError(
+                f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}"
+            )
 
 
 def _shape(plain: Mapping[str, Any], *, default_name: str) -> Shape:
-    for key in plain:
-        if key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ConfigError(f"unknown key {key!r}{meant}; allowed are {', '.join(_KEYS)}")
+    _check_keys(plain, _KEYS)
     for key in ("partition", "walltime"):
         if key not in plain:
             raise ConfigError(f"{key!r} is missing; partition and walltime must be said")
@@ -186,13 +219,22 @@ def _shape(plain: Mapping[str, Any], *, default_name: str) -> Shape:
             "`container` stands beside `launcher` or `python`, which it is short for; for another "
             'Python in an image say launcher = "apptainer exec …" and python'
         )
+    check_notice(shape)
+    return shape
+
+
+def check_notice(shape: Shape) -> None:
+    """See that a job hears of its end while it runs.
+
+    Raises:
+        ConfigError: It does not.
+    """
     duration = shape.walltime_seconds
     if shape.notice_seconds >= duration:
         raise ConfigError(
             f"notice_seconds is {shape.notice_seconds}, but a job ends after {duration} s already; "
             "allowed are shorter times than the walltime"
         )
-    return shape
 
 
 def _text(key: str, value: object) -> str:
@@ -296,3 +338,14 @@ def duration_seconds(text: str) -> int:
     if not total:
         raise ConfigError(f"walltime is {text!r}; allowed are times above 0")
     return total
+
+
+def clock(seconds: int) -> str:
+    """A length of time as Slurm takes it.
+
+    >>> clock(4 * 3600), clock(36 * 3600)
+    ('04:00:00', '1-12:00:00')
+    """
+    days, rest = divmod(seconds, 86400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text

@@ -168,6 +168,36 @@ class Slurm:
         number = done.stdout.strip().partition(";")[0]
         return tuple(f"{number}_{i}" for i in range(count))
 
+    def submit_one(self, script: str) -> str:
+        """Submit one job that is no array; returns its id.
+
+        Raises:
+            SubmissionError: Slurm refuses it.
+            SlurmUnavailableError: There is no Slurm here, or it does not answer.
+        """
+        done = self._run(["sbatch", "--parsable"], script)
+        if done.returncode:
+            raise SubmissionError(f"Slurm refuses the job: {_words(done.stderr)}")
+        return done.stdout.strip().partition(";")[0]
+
+    def requeue(self, job: str) -> None:
+        """End a job and let it begin again later, as the same job.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not, or does not answer.
+        """
+        self._ask("scontrol", "requeue", job)
+
+    def restarts_of(self, job: str) -> tuple[int, bool]:
+        """How often a job was requeued, and whether it runs now.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer.
+        """
+        shown = self._ask("squeue", "--noheader", f"--jobs={job}", "-O", "RestartCnt:9,State:20")
+        count, _, state = shown.strip().partition(" ")
+        return int(count) if count.isdecimal() else 0, state.strip() == "RUNNING"
+
     def check(self, script: str) -> None:
         """Have Slurm check a script without submitting it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,23 @@ def job_script(
         job_name: The name of all such jobs.
         logs: Where their output goes, unless the shape says otherwise.
     """
-    logs = Path(shape.log_directory or logs)
+    directives = _directives(shape, worker, Path(shape.log_directory or logs))
+    prologue = [*_prologue(shape, worker), *_facts(shape)]
+    script = _written(
+        shape, worker, command, job_name=job_name, directives=directives, prologue=prologue
+    )
+    return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes)
+
+
+def _written(
+    shape: Shape,
+    worker: WorkerShape,
+    command: WorkerCommand,
+    *,
+    job_name: str,
+    directives: list[str],
+    prologue: list[str],
+) -> str:
     skipped = [] if worker.memory_bytes else ["--mem="]
     if shape.nodes > 1:
         skipped.append("-n 1")
@@ -100,8 +117,8 @@ def job_script(
         memory=f"{worker.memory_bytes}B",
         job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
         job_directives_skip=skipped,
-        job_extra_directives=_directives(shape, worker, logs),
-        job_script_prologue=_prologue(shape, worker),
+        job_extra_directives=directives,
+        job_script_prologue=prologue,
         python=f"exec {_python(shape, worker)}",
         worker_command=command.module,
         worker_extra_args=list(command.arguments),
@@ -111,7 +128,7 @@ def job_script(
         shebang="#!/usr/bin/env bash",
     )
     script: str = job.job_script()
-    return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes)
+    return script
 
 
 def _on_all_nodes(script: str, nodes: int) -> str:
@@ -149,6 +166,43 @@ def with_command(script: str, shape: Shape, worker: WorkerShape, command: str) -
     return f"{before}\nexec {_python(shape, worker)} {command}\n"
 
 
+def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Path) -> str:
+    """The script of one job that may run again and again: Slurm can requeue it.
+
+    It hears of its end by SIGUSR1, since SIGTERM means that somebody else ends it.
+
+    Args:
+        shape: What the job asks for.
+        lines: What it runs, as shell lines; `python` begins those that the shape's Python runs.
+        job_name: Its name.
+        log: Where all of its runs write.
+    """
+    worker = WorkerShape(shape.cpus or 1, 0, shape.memory or 0, 0)
+    directives = [
+        "--nodes=1",
+        f"--output={log}",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=B:USR1@{shape.notice_seconds}",
+        *([f"--qos={shape.qos}"] if shape.qos else []),
+        *shape.directives,
+    ]
+    nothing = WorkerCommand(address="nobody")
+    script = _written(
+        shape,
+        worker,
+        nothing,
+        job_name=job_name,
+        directives=directives,
+        prologue=_prologue(shape, worker),
+    )
+    before = script.rpartition("\nexec ")[0]
+    python = _python(shape, worker)
+    said = [f"exec {python}{line.removeprefix('python')}" if line.startswith("python ") else line
+            for line in lines]  # fmt: skip
+    return "\n".join([before, *said, ""])
+
+
 def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
     # The worker is the batch script itself, or on each node a task.
     whom = "B:" if shape.nodes == 1 else ""
@@ -180,9 +234,14 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     if not worker.gpus:
         # Where Slurm confines nobody, a job without GPUs would see those of its neighbours.
         lines.append("export CUDA_VISIBLE_DEVICES=")
+    return lines
+
+
+def _facts(shape: Shape) -> list[str]:
+    """What a worker is to know of its job."""
     # Slurm tells the end of the job itself from release 23.02 on.
     ask = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
-    lines.append(f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({ask})}}")
+    lines = [f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({ask})}}"]
     if shape.nodes > 1:
         lines.append(f"export {GANG}=${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}")
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .config import clock
 from .nodes import NodeShape, Partition
 
 _HEAD = """\
@@ -31,6 +32,12 @@ walltime = "{walltime}"  # how long a job may run; trials go on in another job
 # log_directory = "/path/to/logs"
 # notice_seconds = 120                       # before its end a job tells its trials to leave
 # grace_seconds = 600                        # so long a job waits for a master that is gone
+#
+# The job of the master itself, for `hptune run … --detach`; all of it is optional:
+# [master]
+# partition = "cpu"                          # else Slurm's default one
+# walltime = "1-00:00:00"                    # else as long as it allows; the next job goes on
+# memory = "4GB"                             # the data of load_data must fit in
 """
 
 _LONGEST_SECONDS = 4 * 3600
@@ -49,7 +56,7 @@ def starter(partitions: Sequence[Partition], *, account: str | None = None) -> s
     chosen = min(usable or partitions, key=lambda each: (not each.gpu_types(), not each.is_default))
     limit = min(_LONGEST_SECONDS, chosen.limit_seconds or _LONGEST_SECONDS)
     says = f'account = "{account}"' if account else '# account = "project"'
-    parts = [_HEAD.format(walltime=_clock(limit), account=says)]
+    parts = [_HEAD.format(walltime=clock(limit), account=says)]
     parts += [_shape(each, is_chosen=each is chosen) for each in partitions]
     return "\n".join(parts)
 
@@ -69,7 +76,7 @@ def shape_words(node: NodeShape) -> str:
 def _shape(partition: Partition, *, is_chosen: bool) -> str:
     mark = "" if is_chosen else "# "
     limit = partition.limit_seconds
-    longest = "no time limit" if limit is None else f"at most {_clock(limit)}"
+    longest = "no time limit" if limit is None else f"at most {clock(limit)}"
     facts = [longest, *([] if partition.is_up else ["down now"])]
     if partition.is_default:
         facts.append("Slurm's default")
@@ -78,11 +85,5 @@ def _shape(partition: Partition, *, is_chosen: bool) -> str:
     lines += [f"{mark}[[shape]]", f'{mark}name = "{partition.name}"']
     lines += [f'{mark}partition = "{partition.name}"']
     if not is_chosen and limit is not None and limit < _LONGEST_SECONDS:
-        lines.append(f'{mark}walltime = "{_clock(limit)}"')
+        lines.append(f'{mark}walltime = "{clock(limit)}"')
     return "\n".join(lines) + "\n"
-
-
-def _clock(seconds: int) -> str:
-    days, rest = divmod(seconds, 86400)
-    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
-    return f"{days}-{text}" if days else text

@@ -48,6 +48,7 @@ ROOMS = (
     "allocation",
     "doctor",
     "plan",
+    "detached",
     "run",
     "replay",
     "study",
@@ -99,6 +100,7 @@ JOBQUEUE_ROOMS = (
     "once",
     "cluster",
     "allocation",
+    "master",
     "starter",
 )
 """The same of `jobqueue`, which stands beside `tuner`."""

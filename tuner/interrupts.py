@@ -21,6 +21,7 @@ _NAMES = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
     signal.SIGHUP: "the end of its terminal (SIGHUP)",
+    signal.SIGUSR1: "SIGUSR1",
 }
 
 
@@ -34,6 +35,7 @@ class Requests:
         timeout_seconds: How long the study may work in all; None for ever.
         worked_seconds: How long it has worked before.
         overspent: How the study is to finish as its budget is spent at this time, if it is.
+        before_letting_go: Called when a signal asks for that; need not return.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Requests:
         timeout_seconds: float | None,
         worked_seconds: float,
         overspent: Callable[[float], Finish | None] = lambda _: None,
+        before_letting_go: Callable[[], None] = lambda: None,
     ) -> None:
         self._directory = directory
         self._lock = lock
@@ -53,6 +56,7 @@ class Requests:
         self._next_poll = 0.0
         self._told = False
         self._interrupted = ""
+        self._before_letting_go = before_letting_go
         limit = timeout_seconds
         self._limit = "" if limit is None else f"the time limit of {duration(limit)} is reached"
         self._end = None if limit is None else clock.now() - worked_seconds + limit
@@ -65,6 +69,7 @@ class Requests:
             return ()
         event = None
         if self._interrupted:
+            self._before_letting_go()
             event = StopRequested(now, Verdict.INTERRUPTED, self._interrupted)
         elif self._end is not None and now >= self._end:
             event = StopRequested(now, Verdict.TIME_UP, self._limit)

@@ -200,6 +200,18 @@ def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
         return [kind.script for kind in job_kinds(_order(config, study, None), _need(resources))]
 
 
+def check_jobs(config: Path, study: Path, max_jobs: int | None) -> None:
+    """Find what is wrong with the jobs; nothing is submitted.
+
+    Raises:
+        UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
+    """
+    from jobqueue.cluster import check
+
+    with as_ours():
+        check(_order(config, study, max_jobs))
+
+
 def _order(config: Path, study: Path, max_jobs: int | None) -> Any:
     from jobqueue.cluster import Order
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import COMMAND, Hptune, states
 
@@ -17,17 +16,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
 
 
-@pytest.mark.parametrize("name", ["master.sbatch", "allocation.sbatch"])
-def test_one_script_starts_a_study_and_leaves_nothing(
-    hptune: Hptune, slurm: PrivateSlurm, name: str
+def test_the_script_starts_a_study_on_all_nodes_and_leaves_nothing(
+    hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     hptune.file("model.py", MODEL)
-    hptune.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"\ninterface = "lo"')
-    smaller = ["--nodes=2", "--cpus-per-task=2"] if name.startswith("allocation") else ["--nodes=1"]
     path = f"{COMMAND.parent}:{os.environ['PATH']}"
     subprocess.run(
-        ["sbatch", *smaller, "--partition=gpu", "--mem=1G", "--time=30", "--output=out.txt",
-         EXAMPLES / name, "model.py", "study"],
+        ["sbatch", "--nodes=2", "--cpus-per-task=2", "--partition=gpu", "--mem=1G", "--time=30",
+         "--output=out.txt", EXAMPLES / "allocation.sbatch", "model.py", "study"],
         cwd=hptune.directory,
         env=hptune.environment(PATH=path),
         check=True,
@@ -37,10 +33,7 @@ def test_one_script_starts_a_study_and_leaves_nothing(
     out = hptune.directory / "out.txt"
     wait_until(lambda: out.exists() and "Done: 50/50" in out.read_text(), "its end", seconds=200)
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
-    where = (
-        r"on the 2 nodes of Slurm job \d+" if name.startswith("alloc") else "in at most 10 Slurm"
-    )
-    assert re.search(where, out.read_text())
+    assert re.search(r"on the 2 nodes of Slurm job \d+", out.read_text())
     assert states(hptune.study()) == {"COMPLETE": 50}
 
 

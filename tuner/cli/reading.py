@@ -17,10 +17,16 @@ from .output import a_reader_that_may_leave, echo
 @as_json
 def status(directory: Path, as_json: bool) -> None:
     """Show where the study in DIR stands; it may be running."""
+    from ..detached import words_of_master
     from ..study import Study
+    from ..study_directory import StudyDirectory
 
+    words = "" if as_json else words_of_master(StudyDirectory(directory))
+    if words and not StudyDirectory(directory).database.exists():
+        echo(words)
+        return
     study = Study(directory)
-    echo(study.status_json() if as_json else study.status_text())
+    echo(study.status_json() if as_json else "\n".join(filter(None, (study.status_text(), words))))
 
 
 @click.command(short_help="Show the best trial, and where its model is.")

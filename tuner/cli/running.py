@@ -14,12 +14,37 @@ import click
 from ..errors import StudyError
 from ..samplers import AUTO, SEARCH_WORDS
 from .options import settings_options, settled_options, start_points_option, study_directory
-from .output import INTERRUPTED, last_words
+from .output import INTERRUPTED, echo, last_words
 from .values import Duration
 
 if TYPE_CHECKING:
     from ..reporting.progress import Progress
     from ..run import RunResult
+
+
+class _Repeatable(click.Command):
+    """Remembers what it was given, so that a detached master can be started with the same."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click has it."""
+        ctx.meta[_ARGUMENTS] = [str(ctx.info_name), *args]
+        return super().parse_args(ctx, args)
+
+
+_ARGUMENTS = "hptune.arguments"
+
+_detach = click.option(
+    "--detach",
+    is_flag=True,
+    help="With --slurm: make the master a small Slurm job too, and return when Slurm has accepted "
+    "it.",
+)
+
+
+def _arguments(*more: str) -> list[str]:
+    """What the command was given, but for --detach."""
+    given: list[str] = click.get_current_context().meta[_ARGUMENTS]
+    return [*(each for each in given if each != "--detach"), *more]
 
 
 def _searches() -> str:
@@ -28,7 +53,9 @@ def _searches() -> str:
     return "\n".join(("\b", "Searches:", *lines))
 
 
-@click.command(epilog=_searches(), short_help="Start a study, and run it to its end.")
+@click.command(
+    cls=_Repeatable, epilog=_searches(), short_help="Start a study, and run it to its end."
+)
 @click.argument("model_file", type=click.Path(path_type=Path))
 @click.option(
     "--search",
@@ -94,13 +121,16 @@ def _searches() -> str:
     show_default=True,
     help="Who carries the trials to the cores.",
 )
+@_detach
 @settings_options
 def run(
     model_file: Path,
     study: Path | None,
+    *,
     direction: str | None,
     start_points: tuple[str, ...],
     quiet: bool,
+    detach: bool,
     **options: Any,
 ) -> None:
     """Start a study of MODEL_FILE and run it to its end."""
@@ -123,6 +153,12 @@ def run(
         **said,
     )
     directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)
+    if detach:
+        from ..detached import detach_new
+
+        where = [] if study else ["--study", str(directory.path)]
+        echo(detach_new(settings, directory, _arguments(*where)))
+        return
     _run_and_close(
         directory,
         lambda progress: start(
@@ -132,7 +168,7 @@ def run(
     )
 
 
-@click.command(short_help="Go on after a stop or a crash, or for more trials.")
+@click.command(cls=_Repeatable, short_help="Go on after a stop or a crash, or for more trials.")
 @click.argument(
     "directory", type=click.Path(path_type=Path), metavar="DIR", is_eager=True
 )  # first of all, since messages about the options name it
@@ -148,14 +184,17 @@ def run(
     help="Where the model file is now, if it was moved.",
 )
 @start_points_option("next")
+@_detach
 @settings_options
 @settled_options
 def resume(
     directory: Path,
+    *,
     accept_space: bool,
     model_file: Path | None,
     start_points: tuple[str, ...],
     quiet: bool,
+    detach: bool,
     **options: Any,
 ) -> None:
     """Go on with the study in DIR, after a stop, a crash, or for more trials.
@@ -172,6 +211,11 @@ def resume(
     if model_file is not None:
         changes["source"] = check_path(model_file)
     where = StudyDirectory(directory)
+    if detach:
+        from ..detached import detach_again
+
+        echo(detach_again(changes, where, _arguments()))
+        return
     _run_and_close(
         where,
         lambda progress: resume_study(
@@ -203,7 +247,8 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     from ..study import Study
 
     # Until the study runs, which knows better, a SIGTERM is a Ctrl-C: it leaves nothing behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for each in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(each, signal.default_int_handler)
     # Python's clean-up behind a process that was left at once is no news to its user.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     result = go(make_progress(sys.stderr, quiet=quiet))
@@ -232,10 +277,15 @@ def stop(directory: Path, wait_seconds: float) -> None:
 
     Waits until it has. `hptune resume DIR` goes on later.
     """
+    from ..detached import cancel_jobs
     from ..study_directory import StudyDirectory
 
-    where = StudyDirectory(directory).open()
+    where = StudyDirectory(directory)
     owner = where.owner()
+    if owner is None and cancel_jobs(where):
+        click.echo(f"The study's Slurm jobs are cancelled. Go on with: hptune resume {where}")
+        return
+    where.open()
     if owner is None:
         raise StudyError(f"Nobody runs the study in {where}: there is nothing to stop.")
     where.request_stop("asked by `hptune stop`")

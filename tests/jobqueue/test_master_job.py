@@ -1,0 +1,81 @@
+"""The job of a detached master: its script as a whole, and what it asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobqueue.config import parse_config
+from jobqueue.errors import ConfigError
+from jobqueue.master import master_shape
+from jobqueue.nodes import parse_sinfo
+from jobqueue.script import master_script
+
+PARTITIONS = parse_sinfo(
+    "gpu|up|1-00:00:00|8|64000|gpu:2|2|idle\ncpu*|up|infinite|8|64000|(null)|2|idle\n"
+    "short|up|00:01:00|8|64000|(null)|2|idle"
+)
+TOP = 'partition = "gpu"\nwalltime = "1:00:00"\naccount = "mine"\nqos = "gpus"\n'
+
+SCRIPT = """\
+#!/usr/bin/env bash
+
+#SBATCH -J hptune-a.master
+#SBATCH -p cpu
+#SBATCH -A mine
+#SBATCH -n 1
+#SBATCH --cpus-per-task=1
+#SBATCH --mem=3814M
+#SBATCH -t 7-00:00:00
+#SBATCH --nodes=1
+#SBATCH --output=/study/jobs/master.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@120
+module load python
+export CUDA_VISIBLE_DEVICES=
+cd /home/me || exit
+exec /opt/python -m tuner resume /study
+"""
+
+
+def test_it_asks_for_little_and_for_as_long_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/opt/python")
+    config = parse_config(TOP + 'modules = ["python"]\ncontainer = "image.sif"')
+    shape = master_shape(config, PARTITIONS)
+    lines = ["cd /home/me || exit", "python -m tuner resume /study"]
+    script = master_script(
+        shape, lines, job_name="hptune-a.master", log=Path("/study/jobs/master.log")
+    )
+    assert script == SCRIPT
+
+
+def test_what_is_said_of_it_counts() -> None:
+    config = parse_config(f'{TOP}[master]\npartition = "gpu"\nqos = "long"\naccount = "other"')
+    shape = master_shape(config, PARTITIONS)
+    said = (shape.partition, shape.walltime, shape.qos, shape.account)
+    assert said == ("gpu", "1-00:00:00", "long", "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'partition = "gup"',
+            r"\[master\]: there is no partition 'gup'; Slurm has cpu, gpu, short",
+        ),
+        ('partition = "short"', r"\[master\]: notice_seconds is 120, but a job ends after 60 s"),
+    ],
+)
+def test_what_cannot_be_is_said(text: str, said: str) -> None:
+    config = parse_config(f"{TOP}[master]\n{text}")
+    with pytest.raises(ConfigError, match=said):
+        master_shape(config, PARTITIONS)
+
+
+def test_only_what_makes_sense_for_it_can_be_said() -> None:
+    with pytest.raises(ConfigError, match=r"\[master\]: unknown key 'gpus'"):
+        parse_config(f"{TOP}[master]\ngpus = 1")
+    with pytest.raises(ConfigError, match="begin it with"):
+        parse_config(f"master = 1\n{TOP}")

@@ -1,0 +1,94 @@
+"""Masters that are jobs of a real Slurm themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from private_slurm import PrivateSlurm, wait_until
+from real_runs import Hptune, rows, states, wait_for
+from test_runs import SLICES, model, reached
+
+TOML = SLICES + '[master]\npartition = "cpu"\nmemory = "500MB"\n'
+RUN = ("run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--search", "random",
+       "--seed", 1, "--gpus-per-trial", 1, "--max-jobs", 2)  # fmt: skip
+
+
+def named(slurm: PrivateSlurm, *, master: bool) -> dict[str, str]:
+    """The jobs that are there, the master's or the workers', and how they stand."""
+    lines = [line.split() for line in slurm.jobs()]
+    return {job: state for job, state, name, *_ in lines if name.endswith(".master") is master}
+
+
+def log_of(hptune: Hptune) -> str:
+    log: Path = hptune.study() / "jobs" / "master.log"
+    return " ".join(log.read_text().split()) if log.exists() else ""
+
+
+@pytest.mark.slow  # a minute on a quiet machine
+def test_a_master_whose_time_is_up_begins_again_and_takes_its_jobs_back(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=100, seconds=0.3)
+    hptune.file("slurm.toml", TOML)
+    ended = hptune(*RUN, "--trials", 2, "--detach")
+    assert (ended.code, ended.err) == (0, "")
+    (master,) = named(slurm, master=True)
+    assert f"The master is Slurm job {master} in partition cpu." in ended.out
+    assert f"hptune stop {hptune.study()}" in ended.out
+    wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
+    workers = named(slurm, master=False)
+    assert f"The master is Slurm job {master} (running on c1)" in hptune("status", "study").out
+    twice = hptune("resume", "study", "--detach")
+    assert (twice.code, "has a master already: process" in twice.err) == (1, True)
+    slurm.run("scancel", "--batch", "--signal=USR1", master)
+    wait_until(lambda: "this job ends; it begins again" in log_of(hptune), "its end", seconds=60)
+    wait_until(lambda: "took back 2 jobs" in log_of(hptune), "the next one", seconds=90)
+    assert named(slurm, master=True) == {master: "RUNNING"}
+    assert named(slurm, master=False) == workers
+    said = hptune("stop", "study")
+    assert said.code == 0, said.err
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    assert states(hptune.study()) == {"WAITING": 2}
+    # None of them was run for nothing: they went on while there was no master.
+    held = rows(hptune.study(), "SELECT outcome FROM attempts ORDER BY ended")
+    assert {row["outcome"] for row in held} == {"RELEASED"}
+    assert "is gone; it writes into" in hptune("status", "study").out
+
+
+def test_a_master_that_waits_can_be_looked_at_and_stopped(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
+                          "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
+    model(hptune, epochs=2, seconds=0.1)
+    hptune.file("slurm.toml", TOML)
+    assert hptune(*RUN, "--trials", 2, "--detach").code == 0
+    (master,) = set(named(slurm, master=True)) - {occupying}
+    again = hptune(*RUN, "--trials", 2, "--detach")
+    assert (again.code, f"is there already: Slurm job {master}" in again.err) == (2, True)
+    assert f"The master is Slurm job {master} (pending" in hptune("status", "study").out
+    said = hptune("stop", "study")
+    assert (said.code, "The study's Slurm jobs are cancelled" in said.out) == (0, True)
+    wait_until(lambda: len(slurm.jobs()) == 1, "its end", seconds=10)
+    slurm.run("scancel", occupying)
+    refused = hptune("stop", "study")
+    assert (refused.code, "there is no study in" in refused.err) == (2, True)
+
+
+def test_what_slurm_would_refuse_is_said_before_anything_is_submitted(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.1)
+    for master, said in (
+        ('partition = "nope"', "[master]: there is no partition 'nope'; Slurm has closed,"),
+        ('partition = "closed"\naccount = "me"', "Invalid account or account/partition"),
+        ("gpus = 1", "[master]: unknown key 'gpus'"),
+    ):
+        hptune.file("slurm.toml", f"{SLICES}[master]\n{master}\n")
+        ended = hptune(*RUN, "--detach")
+        assert (ended.code, said in ended.err) == (2, True), ended.err
+    ended = hptune("run", "model.py", "--study", "study", "--detach")
+    assert (ended.code, "say with --slurm how jobs are had" in ended.err) == (2, True)
+    assert slurm.jobs() == []
+    assert not hptune.study().exists()

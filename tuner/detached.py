@@ -1,0 +1,150 @@
+"""A master that is a Slurm job itself (`--detach`): begun, looked at, ended, and handed on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jobqueue.config import read_config
+from jobqueue.errors import SlurmUnavailableError
+
+from .errors import StudyLockedError, UsageError
+from .settings import StudySettings
+from .slurm import as_ours, check_jobs, jobs_name
+from .study_directory import StudyDirectory, storage_errors, study_exists
+
+_MARK = "HPTUNE_DETACHED"
+"""Set in the master's job."""
+
+
+def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
+    """Submit the master of a new study as a job; returns where to look, in words.
+
+    Args:
+        settings: What the user asked for.
+        directory: Where the study is to be; must not hold one yet.
+        arguments: Of `hptune`, for the same in the foreground.
+
+    Raises:
+        UsageError: Something that can be seen now is wrong, or Slurm would refuse a job, in its
+            own words. Nothing was submitted.
+    """
+    if directory.database.exists():
+        raise study_exists(directory)
+    from .plan import check_request
+
+    check_request(settings)
+    try:
+        return _submit(settings, directory, arguments)
+    finally:
+        directory.give_up()  # if nothing came of it
+
+
+def detach_again(
+    changes: dict[str, Any], directory: StudyDirectory, arguments: Sequence[str]
+) -> str:
+    """The same for a study that is taken up again.
+
+    Args:
+        changes: Fields of `StudySettings` to change.
+        directory: Where the study is.
+        arguments: As above.
+
+    Raises:
+        NoStudyError: There is no study.
+        StudyLockedError: It has a master.
+        UsageError: As above.
+    """
+    from .ledger import LedgerReader
+
+    facts = LedgerReader(directory.open()).facts()
+    settings = StudySettings.from_json(facts["settings"]).found_in(directory.path).changed(changes)
+    if owner := directory.owner():
+        raise StudyLockedError(
+            f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
+            f"with `hptune stop {directory}`"
+        )
+    return _submit(settings, directory, arguments)
+
+
+def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
+    from jobqueue.master import MasterOrder, submit_master
+
+    if not settings.slurm:
+        raise UsageError("--detach makes the master a Slurm job; say with --slurm how jobs are had")
+    path = Path(settings.slurm)
+    with as_ours(), storage_errors(directory.path):
+        check_jobs(path, directory.path, settings.max_jobs)
+        order = MasterOrder(
+            config=read_config(path),
+            study=jobs_name(directory.path),
+            directory=directory.path / "jobs",
+            lines=_lines(directory, arguments),
+        )
+        job = submit_master(order)
+    log = shlex.quote(str(order.log_file))
+    return (
+        f"The master is Slurm job {job.id} in partition {job.partition}.\n"
+        f"look:  hptune status {directory}   (it writes into {log})\n"
+        f"stop:  hptune stop {directory}"
+    )
+
+
+def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
+    database = shlex.quote(str(directory.database))
+    return [
+        f"cd {shlex.quote(str(Path.cwd()))} || exit",
+        f"export {_MARK}=1",
+        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {database} ]; then',
+        f"python -m tuner resume {directory}",
+        "fi",
+        f"python -m tuner {shlex.join(arguments)}",
+    ]
+
+
+def words_of_master(directory: StudyDirectory) -> str:
+    """How the job of a detached master stands; empty if there was none, or nobody knows."""
+    from jobqueue.master import find_master
+
+    folder = directory.path / "jobs"
+    if not (folder / "master.sbatch").exists():
+        return ""
+    try:
+        job = find_master(jobs_name(directory.path))
+    except SlurmUnavailableError:
+        return ""
+    where = f"it writes into {shlex.quote(str(folder / 'master.log'))}"
+    if job is None:
+        return f"The master was a Slurm job, and is gone; {where}."
+    why = f", {job.reason}" if job.reason else ""
+    on = f" on {job.node}" if job.node else ""
+    return f"The master is Slurm job {job.id} ({job.word.lower()}{on}{why}); {where}."
+
+
+def cancel_jobs(directory: StudyDirectory) -> bool:
+    """Cancel a detached master that waits to begin, and its jobs; whether there were any.
+
+    Raises:
+        UsageError: Slurm does not answer.
+    """
+    from jobqueue.master import cancel_study
+
+    if not (directory.path / "jobs" / "master.sbatch").exists():
+        return False
+    with as_ours():
+        return cancel_study(jobs_name(directory.path)) > 0
+
+
+def is_detached() -> bool:
+    """Whether this process is a detached master."""
+    return _MARK in os.environ
+
+
+def goes_on() -> bool:
+    """Whether a detached master that was signalled begins again, as the same job."""
+    from jobqueue import master
+
+    return is_detached() and master.goes_on()
