@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,14 @@ class _Onlookers:
     progress: Progress
     news: News
     workers: Workforce
+    told: set[str] = field(default_factory=set)
 
     def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing."""
         self.progress.update(picture, ended, now)
+        if picture.packing and picture.packing not in self.told:
+            self.told.add(picture.packing)
+            self.progress.note(picture.packing)
         for line in (*self.news.lines(now), *self.workers.follow(picture)):
             self.progress.note(line)
 
@@ -327,6 +331,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
                     go_on=plan.go_on,
                     answers=settings.answers,
                     budget=settings.device_budget,
+                    measured=plan.shape.measured,
                     space=tuple(plan.space.to_json()),
                     ask_ahead=ask_ahead(settings),
                     confirm=settings.confirm,

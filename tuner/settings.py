@@ -25,6 +25,7 @@ DEFAULT_TRIALS = 50
 DEFAULT_EPOCHS = 10
 DEFAULT_REPEATS = 2
 EXECUTORS = ("dask", "joblib")
+PACKING = ("auto", "off")
 
 
 _OPTIONS = {
@@ -101,11 +102,13 @@ class StudySettings:
         budget: How long cores or GPUs may be held over all attempts, such as "100gpu-h" or
             "40core-h"; "none" or nothing for as long as it takes.
         workers: How many workers to start on this machine, which share its cores evenly.
-        cpus_per_trial: Cores of a trial; None for 1, or for all of a worker's where `workers` is
-            given.
+        cpus_per_trial: Cores of a trial, whole ones or a part of one; None for 1, or for all of a
+            worker's where `workers` is given.
         gpus_per_trial: GPUs of a trial, whole ones or a part of one; None for one where a worker
             has any.
-        memory_per_trial_bytes: Host memory of a trial; 0 if it is not counted.
+        memory_per_trial_bytes: Host memory of a trial; 0 where nobody said.
+        pack: Whether trials are given, of what is not said of them, what others of the study were
+            measured to use ("auto"), or not ("off").
         executor: "dask" or "joblib".
         connect: The address of the Dask scheduler whose workers to use, or the path of its
             scheduler file; empty or "none" for workers on this machine.
@@ -157,9 +160,10 @@ class StudySettings:
     trial_timeout_seconds: float | None = None
     budget: str = ""
     workers: int | None = None
-    cpus_per_trial: int | None = None
+    cpus_per_trial: float | None = None
     gpus_per_trial: float | None = None
     memory_per_trial_bytes: int = 0
+    pack: str = "auto"
     executor: str = "dask"
     connect: str = ""
     slurm: str = ""
@@ -190,7 +194,6 @@ class StudySettings:
             "trials": 1,
             "epochs": 1,
             "workers": 1,
-            "cpus_per_trial": 1,
             "memory_per_trial_bytes": 0,
             "seed": 0,
             "max_failures": 0,
@@ -224,12 +227,16 @@ class StudySettings:
         if self.stop_at not in [*StopAt]:
             raise UsageError(f"--stop-at is {self.stop_at!r}; allowed are {' and '.join(StopAt)}")
         object.__setattr__(self, "stop_at", StopAt(self.stop_at))
-        gpus = self.gpus_per_trial
-        if gpus is not None and not (0 <= gpus < 1 or (gpus >= 1 and gpus == int(gpus))):
-            raise UsageError(
-                f"--gpus-per-trial is {gpus:g}; allowed are whole numbers from 0 on, and parts of "
-                "one GPU, such as 0.5"
-            )
+        for name, device in (("cpus_per_trial", "core"), ("gpus_per_trial", "GPU")):
+            amount = getattr(self, name)
+            fewest = 1 if device == "core" else 0
+            if amount is not None and not (0 < amount < 1 or fewest <= amount == int(amount)):
+                raise UsageError(
+                    f"{option(name)} is {amount:g}; allowed are whole numbers from {fewest} on, "
+                    f"and parts of one {device}, such as 0.5"
+                )
+        if self.pack not in PACKING:
+            raise UsageError(f"--pack is {self.pack!r}; allowed are {' and '.join(PACKING)}")
         if self.pruner_mode not in (None, *HalvingMode):
             raise UsageError(
                 f"--pruner-mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"

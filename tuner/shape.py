@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .core.device_hours import Device
-from .core.resources import Capacity, Resources
+from .core.resources import Amount, Capacity, Resources
 from .errors import UsageError
 from .settings import StudySettings
 
@@ -19,10 +19,12 @@ class LocalShape:
     Attributes:
         cores: The core ids of each worker.
         resources: What a trial holds.
+        measured: What of it was left unsaid, so that it is decided by what trials use.
     """
 
     cores: list[tuple[int, ...]]
     resources: Resources
+    measured: tuple[Amount, ...] = ()
 
     @property
     def at_once(self) -> int:
@@ -64,9 +66,29 @@ def resolve_shape(
     cores = worker_cores(settings.workers, machine.cpus)
     if settings.executor == "joblib":
         # A seat is one trial's.
+        if resources.cpus < 1:
+            raise UsageError(
+                f"a trial asks for {resources.cpus:g} of a core, but the seats of --executor "
+                "joblib have whole ones; ask for 1, or leave the executor out"
+            )
         cpus, every = int(resources.cpus), [core for each in cores for core in each]
         cores = [tuple(every[i : i + cpus]) for i in range(0, len(every) - cpus + 1, cpus)]
-    return LocalShape(cores, resources)
+    return LocalShape(cores, resources, _measured(settings, said))
+
+
+def _measured(settings: StudySettings, said: object) -> tuple[Amount, ...]:
+    """What of a trial's resources nobody has said anything about."""
+    if settings.pack == "off" or settings.executor == "joblib":
+        return ()
+    file = said if isinstance(said, Mapping) else {}
+    silent = {
+        Amount.CPUS: not (settings.cpus_per_trial or settings.workers or file.get("cpus")),
+        Amount.GPUS: settings.gpus_per_trial is None
+        and file.get("gpus") is None
+        and not file.get("gpu_memory_bytes"),
+        Amount.MEMORY: not (settings.memory_per_trial_bytes or file.get("memory_bytes")),
+    }
+    return tuple(amount for amount in Amount if silent[amount])
 
 
 def trial_resources(
@@ -90,10 +112,10 @@ def trial_resources(
     cpus = settings.cpus_per_trial or file.get("cpus") or (whole if settings.workers else 1)
     if cpus > whole:
         raise UsageError(
-            f"a trial asks for {cpus} cores, but this machine has {len(machine.cpus)}, and each of "
-            f"{len(cores)} workers {whole}; ask for fewer cores or fewer workers"
+            f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}, and each "
+            f"of {len(cores)} workers {whole}; ask for fewer cores or fewer workers"
             if len(cores) > 1
-            else f"a trial asks for {cpus} cores, but this machine has {len(machine.cpus)}; "
+            else f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}; "
             "ask for fewer cores"
         )
     gpus = settings.gpus_per_trial if settings.gpus_per_trial is not None else file.get("gpus")
@@ -112,6 +134,7 @@ def trial_resources(
     return Resources(cpus, gpus, memory, file.get("gpu_memory_bytes") or 0)
 
 
+_IN_PARTS = {"cpus": "core", "gpus": "GPU"}
 _LEAST = {"cpus": 1, "gpus": 0, "memory_bytes": 0, "gpu_memory_bytes": 0}
 
 
@@ -123,11 +146,11 @@ def _checked(said: Mapping[str, Any]) -> Mapping[str, Any]:
         )
     for name, least in _LEAST.items():
         value = said.get(name)
-        is_part = name == "gpus" and type(value) is float and 0 < value < 1
+        is_part = name in _IN_PARTS and type(value) is float and 0 < value < 1
         if value is not None and not is_part and (type(value) is not int or value < least):
             raise UsageError(
                 f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
-                + (" and parts of one GPU, such as 0.5" if name == "gpus" else "")
+                + (f" and parts of one {_IN_PARTS[name]}, such as 0.5" if name in _IN_PARTS else "")
             )
     return said
 

@@ -68,7 +68,7 @@ class Tuner:
         quiet: Show no progress.
         settings: Further settings, named and described in `tuner.settings.StudySettings`:
             `connect`, `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`,
-            `executor`, `timeout_seconds`, `trial_timeout_seconds`, `max_failures`,
+            `pack`, `executor`, `timeout_seconds`, `trial_timeout_seconds`, `max_failures`,
             `same_failure_limit`, `grid_resolution`, `surrogate`, `confirm`, `confirm_repeats`,
             `pruner`, `reduction_factor`, `min_epochs`, `brackets`, `pruner_mode`,
             `start_points`, `warm_start`, `priors`.

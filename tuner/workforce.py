@@ -13,7 +13,7 @@ from .core.clock import SystemClock
 from .core.completion import completed
 from .core.messages import Event
 from .core.picture import StudyPicture
-from .core.resources import Capacity, Resources
+from .core.resources import Amount, Capacity, Resources
 from .core.space import SearchSpace
 from .core.trial import Attempt, Params
 from .errors import StudyError, UsageError
@@ -178,9 +178,9 @@ class Workforce:
         self._client = client
         self._cluster = cluster
         self._machine = devices.capacity()
+        self._are_sized = False
         # What can be seen to be wrong is said before seconds are spent on reading the model.
         self.shape({})
-        self._are_sized = False
         self._stack = contextlib.ExitStack()
         self._executor: Executor | None = None
 
@@ -287,9 +287,12 @@ class Workforce:
         Raises:
             UsageError: This machine can never hold such a trial.
         """
-        if self.is_local:
-            return resolve_shape(self._settings, constants, self._machine)
-        return resolve_shape(self._settings, constants, _ANYTHING, is_certain=False)
+        machine = self._machine if self.is_local else _ANYTHING
+        shape = resolve_shape(self._settings, constants, machine, is_certain=self.is_local)
+        if self._are_sized:  # their code says of each how many cores and GPUs it gets
+            measured = tuple(each for each in shape.measured if each is Amount.MEMORY)
+            shape = replace(shape, measured=measured)
+        return shape
 
     def _size(self, said: Mapping[str, Any]) -> Resources:
         if self.is_local:

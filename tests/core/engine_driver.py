@@ -36,7 +36,7 @@ from tuner.core.messages import (
     WorkerLeft,
 )
 from tuner.core.pruner import PrunerSettings
-from tuner.core.resources import Capacity, Placement, Resources
+from tuner.core.resources import Amount, Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
 from tuner.core.trial import (
     ADDED,
@@ -127,6 +127,7 @@ class EngineDriver:
         answers: tuple[Answer, ...] = (),
         budget: DeviceBudget | None = None,
         added: Sequence[Params] = (),
+        measured: tuple[Amount, ...] = (),
     ) -> list[Command]:
         resources = resources or Resources()
         pruner = pruner or PrunerSettings()
@@ -146,6 +147,7 @@ class EngineDriver:
             answers=answers,
             budget=budget,
             added=tuple(Suggestion(params, ADDED) for params in added),
+            measured=measured,
         )
         self.workers.clear()
         self.leaving.clear()
@@ -308,7 +310,7 @@ class EngineDriver:
 
     def _check_held(self, worker: str) -> None:
         capacity = self.workers[worker]
-        held = [placement for placement in self.running.values() if placement.worker == worker]
+        held = [placement for placement in self._held() if placement.worker == worker]
         cpus, gpus = dict[int, float](), dict[str, float]()
         for placement in held:
             for cpu in placement.cpus:
@@ -322,6 +324,10 @@ class EngineDriver:
         if capacity.memory_bytes:
             assert sum(placement.memory_bytes for placement in held) <= capacity.memory_bytes
 
+    def _held(self) -> list[Placement]:
+        """What running attempts hold by now; they may have given up a part of what they got."""
+        return [self._attempt_rows[name].placement for name in self.running]
+
     def _check_books(self) -> None:
         picture = self.engine.picture
         assert {run.attempt.id for run in picture.running} == set(self.running)
@@ -329,10 +335,10 @@ class EngineDriver:
             assert set(self.running) <= set(self.told_to_stop), "somebody was not told to stop"
         assert picture.workers == len(self.workers)
         assert picture.cpus == sum(len(each.cpus) for each in self.workers.values())
-        cpus = sum(len(held.cpus) * held.cpu_share for held in self.running.values())
+        cpus = sum(len(held.cpus) * held.cpu_share for held in self._held())
         assert picture.cpus_held == pytest.approx(cpus)
         assert picture.gpus == sum(len(each.gpus) for each in self.workers.values())
-        gpus = sum(len(held.gpus) * held.gpu_share for held in self.running.values())
+        gpus = sum(len(held.gpus) * held.gpu_share for held in self._held())
         assert picture.gpus_held == pytest.approx(gpus)
         assert [*self.engine.trials] == [self._trial_rows[n] for n in sorted(self._trial_rows)]
         ended = {name for name, row in self._attempt_rows.items() if row.outcome is not None}

@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 from engine_driver import GOAL, EngineDriver, returned
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tuner.core.aims import Aims, Comparison, Constraint
 from tuner.core.device_hours import Device, DeviceBudget
@@ -27,7 +27,7 @@ from tuner.core.messages import (
 )
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
-from tuner.core.resources import Capacity, Resources
+from tuner.core.resources import Amount, Capacity, Resources
 from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, TrialState, Usage
 
 BUDGETS = st.none() | st.integers(1, 12)
@@ -41,7 +41,10 @@ RESOURCES = st.builds(
 OWN_RESOURCES = st.lists(st.none() | RESOURCES, min_size=1, max_size=4)
 CAPACITIES = st.builds(
     lambda cores, gpus, memory: Capacity(
-        tuple(range(10, 10 + cores)), tuple("ABCD"[:gpus]), memory_bytes=memory
+        tuple(range(10, 10 + cores)),
+        tuple("ABCD"[:gpus]),
+        memory_bytes=memory,
+        gpu_memory_bytes=10 * (memory > 3),
     ),
     cores=st.integers(0, 6),
     gpus=st.integers(0, 3),
@@ -69,6 +72,7 @@ OPENINGS = st.fixed_dictionaries(
         "confirm": st.sampled_from([0, 0, 1, 3]),
         "keep_checkpoints": st.integers(0, 3),
         "budget": st.sampled_from([None, None, DeviceBudget(Device.CORE, 0.004)]),
+        "measured": st.sampled_from([(), tuple(Amount), (Amount.MEMORY,), (Amount.CPUS,)]),
     }
 )
 SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
@@ -83,6 +87,11 @@ ENDINGS = (
 )
 
 
+def besides_letting_go(commands: list[Command]) -> list[Command]:
+    """Any event may be the one at which the budget is found to be spent."""
+    return [each for each in commands if not (isinstance(each, Stop) and each.halt is Halt.LET_GO)]
+
+
 class EngineMachine(RuleBasedStateMachine):
     """What the loop and any executor may tell the engine, in any order."""
 
@@ -90,6 +99,8 @@ class EngineMachine(RuleBasedStateMachine):
         super().__init__()
         self.driver = EngineDriver()
         self.joined = 0
+        self.clock = 0.0
+        self.steps = 0
 
     def some_attempt(self, data: st.DataObject, *, late: bool) -> AttemptId:
         names = self.driver.over if late else [*self.driver.running]
@@ -102,6 +113,16 @@ class EngineMachine(RuleBasedStateMachine):
         self.aims, self.repeats = aims, repeats
         self.open(opening, pruner, 0)
 
+    @property
+    def has_lived(self) -> bool:
+        """Whether enough has happened for a break to be of interest."""
+        return self.steps >= 8
+
+    @invariant()
+    def count(self) -> None:
+        self.steps += 1
+
+    @precondition(lambda self: self.has_lived)
     @rule(
         opening=OPENINGS,
         pruner=st.none() | PRUNERS,
@@ -116,7 +137,7 @@ class EngineMachine(RuleBasedStateMachine):
     def open(
         self, opening: Mapping[str, Any], pruner: PrunerSettings, more: int, added: int = 0
     ) -> None:
-        self.pruner, self.opening = pruner, opening
+        self.pruner, self.opening, self.steps = pruner, opening, 0
         able = self.driver.engine.able_to_go_on
         self.driver.open(
             **opening,
@@ -127,6 +148,7 @@ class EngineMachine(RuleBasedStateMachine):
             added=[{"added": each} for each in range(added)],
         )
 
+    @precondition(lambda self: self.has_lived)
     @rule(data=st.data(), ending=ENDINGS)
     def another_master_collects(self, data: st.DataObject, ending: Ending) -> None:
         self.driver.feed(StudyClosed(self.driver.at))
@@ -142,27 +164,45 @@ class EngineMachine(RuleBasedStateMachine):
         self.driver.join_with(f"w{self.joined}", capacity, ends_at=ends_at)
 
     @precondition(lambda self: self.driver.running)
-    @rule(data=st.data(), step_seconds=st.sampled_from([None, 1.0, 9.0]))
-    def attempt_is_measured(self, data: st.DataObject, step_seconds: float | None) -> None:
+    @rule(
+        data=st.data(),
+        memory=st.integers(1, 12),
+        gpu_memory=st.sampled_from([None, 2, 20]),
+        busy=st.sampled_from([0.05, 0.3, 1.0]),
+        step_seconds=st.sampled_from([None, 1.0, 9.0]),
+    )
+    def attempt_is_measured(
+        self,
+        data: st.DataObject,
+        memory: int,
+        gpu_memory: int | None,
+        busy: float,
+        step_seconds: float | None,
+    ) -> None:
+        self.clock += 10.0
         usage = Usage(
-            peak_memory_bytes=5, cpu_seconds=1.0, seconds=1.0, seconds_per_step=step_seconds
+            peak_memory_bytes=memory,
+            peak_gpu_memory_bytes=gpu_memory,
+            cpu_seconds=busy * self.clock,
+            seconds=self.clock,
+            seconds_per_step=step_seconds,
         )
         self.driver.measure(self.some_attempt(data, late=False), usage)
 
-    @precondition(lambda self: self.driver.workers)
+    @precondition(lambda self: self.driver.workers and self.has_lived)
     @rule(data=st.data())
     def worker_leaves(self, data: st.DataObject) -> None:
         self.driver.leave(data.draw(st.sampled_from([*self.driver.workers])))
 
-    @precondition(lambda self: self.driver.workers)
+    @precondition(lambda self: self.driver.workers and self.has_lived)
     @rule(data=st.data())
     def worker_is_about_to_leave(self, data: st.DataObject) -> None:
         self.driver.about_to_leave(data.draw(st.sampled_from([*self.driver.workers])))
 
+    @precondition(lambda self: self.has_lived)
     @rule()
     def an_unknown_worker_leaves(self) -> None:
-        # Any event may be the one at which the budget is found to be spent.
-        assert all(isinstance(each, Stop) for each in self.driver.leave("never seen"))
+        assert besides_letting_go(self.driver.leave("never seen")) == []
 
     @precondition(lambda self: self.driver.ask is not None)
     @rule(own=OWN_RESOURCES)
@@ -180,13 +220,13 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.running)
     @rule(data=st.data())
     def attempt_starts(self, data: st.DataObject) -> None:
-        assert self.driver.started(self.some_attempt(data, late=False)) == []
+        assert besides_letting_go(self.driver.started(self.some_attempt(data, late=False))) == []
 
     @precondition(lambda self: self.driver.running)
     @rule(data=st.data(), step=st.integers(1, 9), score=SCORES)
     def attempt_reports(self, data: st.DataObject, step: int, score: float) -> None:
         name = self.some_attempt(data, late=False)
-        commands = self.driver.report(name, step, score=score)
+        commands = besides_letting_go(self.driver.report(name, step, score=score))
         stops = [each for each in commands if isinstance(each, Stop)]
         assert all(isinstance(each, Stop | Tell) for each in commands)
         assert [each.attempt for each in stops] in ([], [name])
@@ -243,6 +283,7 @@ class EngineMachine(RuleBasedStateMachine):
         after = self.driver.engine.picture
         assert replace(after, notice=before.notice) == before
 
+    @precondition(lambda self: self.has_lived)
     @rule(verdict=st.sampled_from([Verdict.INTERRUPTED, Verdict.TIME_UP]))
     def stop_is_requested(self, verdict: Verdict) -> None:
         self.driver.stop(verdict)

@@ -9,6 +9,7 @@ import click
 
 from ..core.answers import CAUSES
 from ..errors import UsageError
+from ..settings import PACKING
 from .values import Duration, Size, Stage
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
@@ -172,7 +173,12 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             help="With --slurm: wait for N workers before the first trial.  [default: begin with "
             "the first one]",
         ),
-        click.option("--cpus-per-trial", type=int, metavar="N", help="CPU cores of a trial."),
+        click.option(
+            "--cpus-per-trial",
+            type=float,
+            metavar="N",
+            help="CPU cores of a trial, or a part of one, such as 0.5.",
+        ),
         click.option(
             "--gpus-per-trial",
             type=float,
@@ -185,6 +191,12 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             "memory_per_trial_bytes",
             type=Size(),
             help="Host memory of a trial, such as 4GB.",
+        ),
+        click.option(
+            "--pack",
+            type=click.Choice(PACKING),
+            help="Of cores, GPUs and memory, give trials what was not said of them by what others "
+            "were measured to use (auto), or do not (off).  [default: auto]",
         ),
         click.option(
             "--checkpoint-every",

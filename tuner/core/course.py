@@ -104,9 +104,18 @@ class Course:
         self.records.put(record, replace(record.trial, params=dict(params)))
         commands.append(Tell(record.trial))
 
-    def start(self, number: int, placement: Placement, *, node: str, at: float) -> Start:
-        """A trial that waited has a place: how its next attempt begins."""
-        run, record = self.records.start(number, placement, node=node, at=at), self.records[number]
+    def start(self, number: int, placement: Placement, *, node: str, at: float, why: str) -> Start:
+        """A trial that waited has a place: how its next attempt begins.
+
+        Args:
+            number: The trial's.
+            placement: What it holds.
+            node: The machine that this is on.
+            at: Now, in seconds since the epoch.
+            why: Why it is given so much; empty where that is what was asked for.
+        """
+        run = self.records.start(number, placement, node=node, at=at, why=why)
+        record = self.records[number]
         confirms = record.trial.confirms is not None
         return Start(
             attempt=run.attempt.id,

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from .course import Course
-from .messages import Command, Measured, StudyOpened, WorkerJoined
+from .messages import Command, Measured, Start, StudyOpened, WorkerJoined
 from .notice import notice
 from .pace import Pace
+from .packing import Packing
 from .placement import Places
 from .records import AttemptRecord
-from .resources import Resources
+from .resources import Amount, Resources
 from .spending import Spending
-from .trial import AttemptId, TrialState
+from .trial import AttemptId, Cause, TrialState
 from .waiting import Waiting
+
+KEPT_BACK = 0.1
+"""This share of a worker's memory is not given away where trials are given what they are reckoned
+to use: the worker itself and what nobody foresaw are to fit in. With less of it free, a worker ends
+those that hold more than they were given (`worker.watch.SHORT_SHARE`)."""
+
+_RAN_OUT_OF = {Cause.OUT_OF_MEMORY: Amount.MEMORY, Cause.DEVICE_OUT_OF_MEMORY: Amount.GPUS}
 
 
 class Dispatch:
@@ -30,6 +41,8 @@ class Dispatch:
         self._records = course.records
         self._pace = Pace()
         self.spending = Spending(self._pace)
+        self._packing = Packing()
+        self._uncounted = dict[AttemptId, None]()
         self.places = Places()
         self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
 
@@ -39,7 +52,10 @@ class Dispatch:
         """A master has taken the study up: there is no worker yet, and nothing runs."""
         self.spending.hours.all_ended()
         self.spending.allow(opened.budget)
-        self.places = Places()
+        self._packing.allow(opened.resources, opened.measured)
+        self._uncounted.clear()
+        self.places = Places(kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0)
+        self._share_gpus()
         self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
         self._waiting.add(self._records.all_waiting())
 
@@ -53,14 +69,59 @@ class Dispatch:
         """An attempt's process is running."""
         self.spending.hours.started(run.attempt.id, run.attempt.placement)
 
+    def worker_left(self, worker: str) -> None:
+        """A worker is gone, with all that ran there."""
+        self.places.remove(worker)
+        if self._packing.is_counting:
+            self._waiting.sort_anew()  # the largest worker may be a smaller one now
+
     def measured(self, event: Measured) -> None:
         """It is known what a running attempt has used so far."""
-        self._pace.measured(event.attempt.trial, event.usage)
+        name, usage = event.attempt, event.usage
+        self._pace.measured(name.trial, usage)
+        run = self._records.running[name]
+        if not self._course.opened.measured:
+            return
+        before, placement = self._packing.most, run.attempt.placement
+        residents = self.places.crowd(placement, self._records.count_on(placement.worker))
+        changed = self._packing.measured(
+            name, usage, residents=residents, has_gpus=bool(placement.gpus)
+        )
+        if self._packing.most != before:
+            # What they hold beyond their part is free for others at once.
+            self._share_gpus()
+            self._hold_anew(list(self._records.running))
+        else:
+            self._hold_anew([name])
+        if self._packing.is_counting:
+            self._hold_anew(self._uncounted)
+            self._uncounted.clear()
+        if changed:
+            self._waiting.sort_anew()
 
-    def ended(self, name: AttemptId) -> None:
+    def ended(self, name: AttemptId, cause: Cause) -> None:
         """An attempt is over, by what happened; what it held is free."""
         self.spending.hours.ended(name)
-        self.places.give_back(self._records.running[name].attempt.placement)
+        placement = self._records.running[name].attempt.placement
+        self.places.give_back(placement)
+        self._uncounted.pop(name, None)
+        self._packing.ended(
+            name, granted_bytes=placement.memory_bytes, out_of=_RAN_OUT_OF.get(cause)
+        )
+
+    def _hold_anew(self, names: Iterable[AttemptId]) -> None:
+        """Correct what running attempts hold by the books, by what is known of them now."""
+        for name in names:
+            run = self._records.running[name]
+            before = run.attempt.placement
+            wanted = self._packing.held(name, before.memory_bytes, self._wanted(name.trial))
+            after = self.places.resize(before, wanted)
+            if after != before:
+                self._records.put_attempt(run, replace(run.attempt, placement=after))
+
+    def _share_gpus(self) -> None:
+        if Amount.GPUS in self._course.opened.measured:
+            self.places.share_gpus(self._packing.most)
 
     def take_in(self) -> None:
         """Let those join the queues that wait since the last call."""
@@ -80,8 +141,19 @@ class Dispatch:
             if found is None:
                 return
             number, placement = found
-            node = self.places.node(placement.worker)
-            commands.append(self._course.start(number, placement, node=node, at=at))
+            node, why = self.places.node(placement.worker), self._packing.words
+            start = self._course.start(number, placement, node=node, at=at, why=why)
+            self._watch(start)
+            commands.append(start)
+
+    def _watch(self, start: Start) -> None:
+        placement = start.placement
+        if not self._course.opened.measured:
+            return
+        residents = self.places.crowd(placement, self._records.count_on(placement.worker))
+        self._packing.placed(start.attempt, start.params, residents)
+        if not placement.memory_bytes:
+            self._uncounted[start.attempt] = None
 
     def rooms_for_more(self, at_most: int, *, at: float) -> int:
         """For how many trials there is room beside those that wait."""
@@ -96,6 +168,11 @@ class Dispatch:
     def is_affordable(self) -> bool:
         """Whether the budget pays for a step of any that waits, or else of another trial."""
         return any(map(self.spending.pays_for, list(self._waiting.sizes) or [self._usual]))
+
+    @property
+    def packing(self) -> str:
+        """What was decided last of how many trials share a device; empty if nothing was."""
+        return self._packing.words
 
     def notice(self, *, at: float, refused: str) -> str:
         """Why nothing happens, in words; empty if there is nothing to be said."""
@@ -113,11 +190,13 @@ class Dispatch:
 
     @property
     def _usual(self) -> Resources:
-        return self._course.opened.resources
+        return self._packing.usual(most_memory_bytes=self.places.most_memory_bytes)
 
     def _wanted(self, number: int) -> Resources:
-        most = self.places.most_memory_bytes if self._records[number].memory_bytes else 0
-        return self._records[number].wants(self._usual, most_memory_bytes=most)
+        record, most = self._records[number], self.places.most_memory_bytes
+        asked = record.resources or self._course.opened.resources
+        sized = self._packing.sized(record.trial.params, asked, most_memory_bytes=most)
+        return record.wants(sized, most_memory_bytes=most)
 
     def _seconds(self, number: int) -> tuple[float, float]:
         epochs = self._course.opened.pruner.epochs

@@ -184,13 +184,12 @@ class Engine:
         self._finished = False
 
     def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
-        places = self._dispatch.places
-        if event.worker not in places:
+        if event.worker not in self._dispatch.places:
             return
         for name in self._records.running_on(event.worker):
             ending = Ending(Cause.WORKER_LOST, reason=event.reason)
             self._end_attempt(event.at, name, ending, commands)
-        places.remove(event.worker)
+        self._dispatch.worker_left(event.worker)
 
     def _suggested(self, event: Suggested, commands: list[Command]) -> None:
         if event.first_number != len(self._records):
@@ -211,7 +210,7 @@ class Engine:
     def _end_attempt(
         self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
     ) -> None:
-        self._dispatch.ended(name)
+        self._dispatch.ended(name, ending.cause)
         finish = self._course.end(at, name, ending, commands)
         if finish is not None:
             self._let_go(finish, commands)
@@ -375,6 +374,7 @@ class Engine:
             notice=""
             if self._finished
             else self._dispatch.notice(at=self._latest_at, refused=self._refused),
+            packing=self._dispatch.packing,
             stopping="" if self._ending is None else self._ending.reason,
         )
 

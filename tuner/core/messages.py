@@ -14,7 +14,7 @@ from .aims import Aims
 from .answers import Answer
 from .device_hours import DeviceBudget
 from .pruner import PrunerSettings
-from .resources import Capacity, Placement, Resources
+from .resources import Amount, Capacity, Placement, Resources
 from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage
 
 # --- events ---------------------------------------------------------------------------------
@@ -34,7 +34,8 @@ class StudyOpened:
     trials that train on from theirs, as the full training has become longer. `answers` say what
     is done about attempts that end badly, where that is not the usual. `budget` says how long cores
     or GPUs may be held over all attempts; None for as long as it takes. `added` are configurations
-    that the user wants tried next: the sampler is not asked for them, and hears of them.
+    that the user wants tried next: the sampler is not asked for them, and hears of them. `measured`
+    is what of `resources` the user left unsaid, and what trials use decides instead.
     """
 
     at: float
@@ -54,6 +55,7 @@ class StudyOpened:
     answers: tuple[Answer, ...] = ()
     budget: DeviceBudget | None = None
     added: tuple[Suggestion, ...] = ()
+    measured: tuple[Amount, ...] = ()
 
     @property
     def goal(self) -> Goal:
@@ -170,8 +172,8 @@ class Reported:
 class Measured:
     """What an attempt has used so far.
 
-    Comes after the attempt's first report, when a peak has grown by more than a tenth, and once
-    right before `AttemptEnded`.
+    Comes after the attempt's first report, once more some seconds later (when its pace is known),
+    when a peak has grown by more than a tenth, and right before `AttemptEnded`.
     """
 
     at: float

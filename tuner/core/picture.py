@@ -43,6 +43,8 @@ class StudyPicture:
         gpus: How many GPUs they have.
         gpus_held: How many of these GPUs are held by attempts.
         notice: Why nothing can be started although trials wait; empty otherwise.
+        packing: What was decided last of how many trials share a core or a GPU, and why; empty if
+            they are given what was asked for.
         stopping: Why the study is letting go; empty while it goes on.
     """
 
@@ -58,6 +60,7 @@ class StudyPicture:
     gpus_held: float
     notice: str
     stopping: str
+    packing: str = ""
 
     @property
     def goal(self) -> Goal:

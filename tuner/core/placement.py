@@ -4,104 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from .first_fit import Amounts, FirstFit
-from .pools import WHOLE, Pool, parts_of
+from .first_fit import FirstFit
+from .pools import Pool
 from .resources import Capacity, Placement, Resources
-
-MOST_ON_A_GPU = 8
-"""So many attempts share a GPU at most, however little memory they need."""
+from .worker_places import MOST_ON_A_GPU, WIDTH, WorkerPlaces, asked_for
 
 _FOR_EVER = math.inf
-_WIDTH = 5
-
-
-@dataclass(slots=True)
-class _Worker:
-    """What a worker has, and what of it is free."""
-
-    name: str
-    node: str
-    capacity: Capacity
-    ends_at: float
-    cpus: Pool[int]
-    gpus: Pool[str]
-    memory_bytes: int
-    row: int = -1
-    is_retired: bool = False
-
-    def gpus_for(self, wanted: Resources) -> float:
-        amount = wanted.gpus
-        if amount is None:
-            amount = 1 if len(self.gpus) else 0
-        device_bytes = self.capacity.gpu_memory_bytes
-        if amount == 1 and wanted.gpu_memory_bytes and device_bytes:
-            amount = max(1 / MOST_ON_A_GPU, wanted.gpu_memory_bytes / device_bytes)
-        return amount if amount < 1 else int(amount)
-
-    def rooms(self, wanted: Resources) -> int:
-        """How many attempts of this size fit into what is free."""
-        if self.is_retired:
-            return 0
-        rooms = self.cpus.rooms(wanted.cpus)
-        gpus = self.gpus_for(wanted)
-        if gpus and rooms:
-            rooms = min(rooms, self.gpus.rooms(gpus))
-        if wanted.memory_bytes and self.capacity.memory_bytes:
-            rooms = min(rooms, self.memory_bytes // wanted.memory_bytes)
-        return rooms
-
-    def take(self, wanted: Resources) -> Placement:
-        amount = self.gpus_for(wanted)
-        cpus = self.cpus.take(wanted.cpus)
-        gpus = self.gpus.take(amount) if amount else ()
-        if cpus is None or gpus is None:
-            raise AssertionError(f"{self.name} has no room for {wanted}")
-        memory_bytes = wanted.memory_bytes if self.capacity.memory_bytes else 0
-        self.memory_bytes -= memory_bytes
-        is_part = 0 < amount < 1
-        return Placement(
-            self.name,
-            tuple(cpus),
-            tuple(gpus),
-            memory_bytes,
-            gpu_share=amount if is_part else 1.0,
-            gpu_memory_bytes=int(amount * self.capacity.gpu_memory_bytes) if is_part else 0,
-            cpu_share=wanted.cpus if wanted.cpus < 1 else 1.0,
-        )
-
-    def give_back(self, placement: Placement) -> None:
-        self.cpus.give_back(placement.cpus, placement.cpu_share)
-        self.gpus.give_back(placement.gpus, placement.gpu_share)
-        self.memory_bytes += placement.memory_bytes
-
-    @property
-    def amounts(self) -> Amounts:
-        """What is free, as `_asked_for` asks for it."""
-        gpus = self.gpus.most
-        return (
-            self.cpus.most,
-            gpus,
-            gpus if self.capacity.gpus else 1.0,
-            self.memory_bytes if self.capacity.memory_bytes else math.inf,
-            self.ends_at,
-        )
-
-
-def _asked_for(wanted: Resources, until: float) -> Amounts:
-    """The least that a worker must have free; whether that is enough, it knows itself."""
-    gpus = wanted.gpus
-    one = 1.0 if gpus is None else gpus
-    if one == 1 and wanted.gpu_memory_bytes:
-        one = 1e-6  # some part of one, by its memory
-    return (
-        wanted.cpus if wanted.cpus >= 1 else parts_of(wanted.cpus) / WHOLE,
-        0.0 if gpus is None else one,
-        one if gpus is None else 0.0,
-        wanted.memory_bytes,
-        until,
-    )
 
 
 class Places:
@@ -130,14 +39,21 @@ class Places:
 
     So that a large attempt is not passed over for ever by small ones, one worker may be reserved
     for it: it fills no more until the large one fits.
+
+    Args:
+        kept_back: What share of a worker's memory is not given away, beside what others held there
+            when it joined; 0, and all of it is.
     """
 
-    def __init__(self) -> None:
-        self._workers: dict[str, _Worker] = {}
-        self._rows: list[_Worker | None] = []
-        self._free = FirstFit(_WIDTH)
-        self._totals = FirstFit(_WIDTH)
+    def __init__(self, *, kept_back: float = 0.0) -> None:
+        self._kept_back = kept_back
+        self._most_on_a_gpu = MOST_ON_A_GPU
+        self._workers: dict[str, WorkerPlaces] = {}
+        self._rows: list[WorkerPlaces | None] = []
+        self._free = FirstFit(WIDTH)
+        self._totals = FirstFit(WIDTH)
         self._reserved: tuple[Resources, str] | None = None
+        self._most_memory_bytes = 0
         self.cpus = 0
         self.gpus = 0
         self.cpus_held = 0.0
@@ -155,8 +71,8 @@ class Places:
 
     @property
     def most_memory_bytes(self) -> int:
-        """What the worker with the most memory has; 0 if nobody knows."""
-        return max((each.capacity.memory_bytes for each in self._workers.values()), default=0)
+        """What the worker with the most memory has to give; 0 if nobody knows."""
+        return self._most_memory_bytes
 
     # --- workers ----------------------------------------------------------------------------
 
@@ -164,16 +80,23 @@ class Places:
         self, worker: str, node: str, capacity: Capacity, *, ends_at: float | None = None
     ) -> None:
         """A worker joined; all that it has is free, until its end if it says one."""
-        record = _Worker(
+        total_bytes = capacity.memory_bytes
+        if self._kept_back:
+            free = (1.0 - self._kept_back) * total_bytes - capacity.memory_taken_bytes
+            total_bytes = int(max(free, self._kept_back * total_bytes))
+        record = WorkerPlaces(
             name=worker,
             node=node,
             capacity=capacity,
             ends_at=_FOR_EVER if ends_at is None else ends_at,
             cpus=Pool(capacity.cpus, capacity.near),
             gpus=Pool(capacity.gpus),
-            memory_bytes=capacity.memory_bytes,
+            memory_bytes=total_bytes,
+            total_bytes=total_bytes,
+            most_on_a_gpu=self._most_on_a_gpu,
         )
         self._workers[worker] = record
+        self._most_memory_bytes = max(self._most_memory_bytes, total_bytes)
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
         if len(self._rows) > 64 and len(self._rows) > 2 * len(self._workers):
@@ -181,18 +104,18 @@ class Places:
         else:
             self._number(record)
 
-    def _number(self, record: _Worker) -> None:
+    def _number(self, record: WorkerPlaces) -> None:
         self._totals.append(record.amounts)
         record.row = self._free.append(record.amounts)
         self._rows.append(record)
 
     def _renumber(self) -> None:
         """Forget the rows of workers that left."""
-        self._rows, self._free, self._totals = [], FirstFit(_WIDTH), FirstFit(_WIDTH)
+        self._rows, self._free, self._totals = [], FirstFit(WIDTH), FirstFit(WIDTH)
         for record in self._workers.values():
             empty = Pool(record.capacity.cpus), Pool(record.capacity.gpus)
             held, record.cpus, record.gpus = (record.cpus, record.gpus), *empty
-            memory_bytes, record.memory_bytes = record.memory_bytes, record.capacity.memory_bytes
+            memory_bytes, record.memory_bytes = record.memory_bytes, record.total_bytes
             self._number(record)
             record.cpus, record.gpus = held
             record.memory_bytes = memory_bytes
@@ -217,6 +140,9 @@ class Places:
     def remove(self, worker: str) -> None:
         """A worker left; what was held on it is gone with it."""
         record = self._workers.pop(worker)
+        if record.total_bytes == self._most_memory_bytes:
+            left = (each.total_bytes for each in self._workers.values())
+            self._most_memory_bytes = max(left, default=0)
         self._rows[record.row] = None
         self._free.drop(record.row)
         self._totals.drop(record.row)
@@ -245,14 +171,14 @@ class Places:
         """Whether some worker, were it empty, could hold an attempt."""
         return any(self._that_could_hold(wanted, until))
 
-    def _with_room(self, wanted: Resources, until: float) -> Iterator[_Worker]:
-        for row in self._free.having(_asked_for(wanted, until)):
+    def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerPlaces]:
+        for row in self._free.having(asked_for(wanted, until)):
             record = self._rows[row]
             if record is not None and record.rooms(wanted):
                 yield record
 
-    def _that_could_hold(self, wanted: Resources, until: float) -> Iterator[_Worker]:
-        for row in self._totals.having(_asked_for(wanted, until)):
+    def _that_could_hold(self, wanted: Resources, until: float) -> Iterator[WorkerPlaces]:
+        for row in self._totals.having(asked_for(wanted, until)):
             record = self._rows[row]
             if record is not None and record.gpus_for(wanted) <= len(record.gpus):
                 yield record
@@ -279,10 +205,44 @@ class Places:
         if record is None:
             return None
         placement = record.take(wanted)
-        self.cpus_held += len(placement.cpus) * placement.cpu_share
-        self.gpus_held += len(placement.gpus) * placement.gpu_share
+        self._count_held(placement, 1)
         self._update(record)
         return placement
+
+    def resize(self, placement: Placement, wanted: Resources) -> Placement:
+        """What an attempt holds that is found to need other amounts than it was given.
+
+        More of a device it is not given, and memory is taken even where there is none left: then
+        nothing more is placed there until there is.
+        """
+        record = self._workers.get(placement.worker)
+        if record is None:
+            return placement
+        after = record.resize(placement, wanted)
+        if after == placement:
+            return placement
+        self._count_held(placement, -1)
+        self._count_held(after, 1)
+        self._update(record)
+        return after
+
+    def share_gpus(self, most: int) -> None:
+        """From now on, so many attempts share a GPU at most."""
+        self._most_on_a_gpu = most
+        for record in self._workers.values():
+            record.most_on_a_gpu = most
+
+    def crowd(self, placement: Placement, attempts: int) -> float:
+        """How many attempts there are to a device of a worker that carries so many.
+
+        That is a GPU, if the placement holds one, else a core.
+        """
+        capacity = self._workers[placement.worker].capacity
+        return max(1.0, attempts / len(capacity.gpus if placement.gpus else capacity.cpus))
+
+    def _count_held(self, placement: Placement, sign: int) -> None:
+        self.cpus_held += sign * len(placement.cpus) * placement.cpu_share
+        self.gpus_held += sign * len(placement.gpus) * placement.gpu_share
 
     def give_back(self, placement: Placement) -> None:
         """An attempt ended; what it held is free again, unless its worker left."""
@@ -290,11 +250,10 @@ class Places:
         if record is None:
             return
         record.give_back(placement)
-        self.cpus_held -= len(placement.cpus) * placement.cpu_share
-        self.gpus_held -= len(placement.gpus) * placement.gpu_share
+        self._count_held(placement, -1)
         self._update(record)
 
-    def _update(self, record: _Worker) -> None:
+    def _update(self, record: WorkerPlaces) -> None:
         if record.is_retired or self.reserved == record.name:
             self._free.drop(record.row)
         else:
@@ -347,7 +306,8 @@ class Places:
             record.cpus.validate((p.cpus, p.cpu_share) for p in here)
             record.gpus.validate((p.gpus, p.gpu_share) for p in here)
             memory_bytes = record.memory_bytes + sum(p.memory_bytes for p in here)
-            if memory_bytes != record.capacity.memory_bytes or record.memory_bytes < 0:
+            is_too_much = record.memory_bytes < 0 and not self._kept_back
+            if memory_bytes != record.total_bytes or is_too_much:
                 raise AssertionError(f"{name}: memory of {memory_bytes} bytes does not add up")
             if self._rows[record.row] is not record:
                 raise AssertionError(f"{name} does not stand where it should")

@@ -102,6 +102,12 @@ class Pool(Generic[Device]):
             self._put(each, -WHOLE)
         return held
 
+    def hold(self, devices: Iterable[Device], amount: float) -> None:
+        """Hold so much of each of these, whether it is free or not."""
+        parts = WHOLE if amount >= 1 else parts_of(amount)
+        for each in devices:
+            self._put(each, -parts)
+
     def give_back(self, devices: Iterable[Device], amount: float) -> None:
         """What was held is free again."""
         parts = WHOLE if amount >= 1 else parts_of(amount)

@@ -74,15 +74,15 @@ class TrialRecord:
         elif cause is Cause.DEVICE_OUT_OF_MEMORY:
             self.ran_out_on_gpu = True
 
-    def wants(self, usual: Resources, *, most_memory_bytes: int) -> Resources:
+    def wants(self, sized: Resources, *, most_memory_bytes: int) -> Resources:
         """What its next attempt asks for.
 
         Args:
-            usual: What the study's trials ask for.
+            sized: What it would ask for had it not run before.
             most_memory_bytes: What the largest worker has; a trial that ran out of memory is not
                 given more. 0 if nobody knows.
         """
-        wanted = self.resources or usual
+        wanted = sized
         if self.ran_out_on_gpu:
             is_part = wanted.gpus is not None and 0 < wanted.gpus < 1
             gpus = 1 if is_part else wanted.gpus
@@ -164,6 +164,10 @@ class Records:
         """The attempts that hold a placement."""
         return self._running
 
+    def count_on(self, worker: str) -> int:
+        """How many attempts run on a worker."""
+        return len(self._running_on.get(worker, ()))
+
     def running_on(self, worker: str) -> list[AttemptId]:
         """The attempts that run on a worker."""
         return list(self._running_on.get(worker, ()))
@@ -242,11 +246,13 @@ class Records:
 
     # --- attempts ---------------------------------------------------------------------------
 
-    def start(self, number: int, placement: Placement, *, node: str, at: float) -> AttemptRecord:
+    def start(
+        self, number: int, placement: Placement, *, node: str, at: float, why: str = ""
+    ) -> AttemptRecord:
         """A trial that waited has a place: its next attempt begins."""
         trial = self._trials[number]
         name = AttemptId(number, trial.trial.attempts)
-        record = AttemptRecord(Attempt(name, placement, node, placed_at=at))
+        record = AttemptRecord(Attempt(name, placement, node, placed_at=at, why=why))
         self._running[name] = record
         self._running_on.setdefault(placement.worker, {})[name] = None
         self._changed_attempts[name] = record.attempt

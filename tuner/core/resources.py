@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 
@@ -48,6 +49,14 @@ class Resources:
         return f"{cores}{gpus}{memory}"
 
 
+class Amount(enum.StrEnum):
+    """What of a trial's resources may be decided by what others were seen to use."""
+
+    CPUS = "cpus"
+    GPUS = "gpus"
+    MEMORY = "memory"
+
+
 def _whole_or_part(amount: float) -> bool:
     return 0 <= amount < 1 or amount == int(amount) >= 1
 
@@ -62,6 +71,7 @@ class Capacity:
         memory_bytes: Host memory; 0 means unknown, and is then not counted.
         gpu_memory_bytes: Memory of each of its GPUs; 0 means unknown.
         near: Which of the cores are near each other (of one NUMA node); empty if unknown.
+        memory_taken_bytes: How much of the host memory others held when the worker joined.
     """
 
     cpus: tuple[int, ...]
@@ -69,6 +79,7 @@ class Capacity:
     memory_bytes: int = 0
     gpu_memory_bytes: int = 0
     near: tuple[tuple[int, ...], ...] = ()
+    memory_taken_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

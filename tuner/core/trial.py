@@ -355,6 +355,7 @@ class Attempt:
         cause: What kind of end that was; None while it runs, and where an older version of
             hptune wrote it down.
         usage: What it used, as last measured; None before that.
+        why: Why it was given so much, where that was decided by what others used.
     """
 
     id: AttemptId
@@ -374,3 +375,4 @@ class Attempt:
 
     usage: Usage | None = None
     cause: Cause | None = None
+    why: str = ""

@@ -279,6 +279,7 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
         "gpu_share": placement.gpu_share,
         "gpu_memory_bytes": placement.gpu_memory_bytes,
         "cpu_share": placement.cpu_share,
+        **({"why": text(attempt.why)} if attempt.why else {}),
     }
     return (
         attempt.id.trial,
@@ -320,6 +321,7 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         reason=reason,
         usage=_usage_of(used),
         cause=None if cause is None else Cause(cause),
+        why=held.get("why", ""),
     )
 
 

@@ -36,9 +36,13 @@ def confine(placement: Placement) -> tuple[int, ...]:
     """Keep this process to the placement's cores and GPUs; returns the cores.
 
     They are the placement's own, unless an attempt of another study or of another worker runs on
-    one of them already: then a free one is taken in its place, as long as there is one.
+    one of them already: then a free one is taken in its place, as long as there is one. One that
+    shares a core runs on any of its worker's: when its neighbours all compute at once, another
+    core may have nothing to do, and the kernel knows better than we at each instant.
     """
-    cores = tuple(_claimed(placement.cpus, os.sched_getaffinity(0)))
+    allowed = os.sched_getaffinity(0)
+    is_whole = placement.cpu_share >= 1
+    cores = tuple(_claimed(placement.cpus, allowed) if is_whole else sorted(allowed))
     with contextlib.suppress(OSError):  # as when the worker's control group has changed
         os.sched_setaffinity(0, cores)
     limit_threads(len(placement.cpus))

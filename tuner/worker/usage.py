@@ -23,6 +23,9 @@ from .gpu_usage import GpuUsage
 NEWS = 1.1
 """A peak that has grown by this factor since it was told is told again."""
 
+PACE_SECONDS = 2.0
+"""So long after its first report an attempt's pace is told, if it has reported again."""
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -91,6 +94,7 @@ class Meter:
         self._peak = 0
         self._gpu_peak: int | None = None
         self._told: tuple[int, int] | None = None
+        self._pace_is_told = False
         self.memory_bytes = 0
         self.cpu_seconds = 0.0
 
@@ -135,15 +139,24 @@ class Meter:
             seconds_per_step=self._seconds_per_step,
         )
 
+    @property
+    def is_pace_news(self) -> bool:
+        """Whether it is known how fast the attempt trains, and was not told yet."""
+        if self._pace_is_told or self._first_report is None or self._seconds_per_step is None:
+            return False
+        return time.monotonic() - self._first_report[1] >= PACE_SECONDS
+
     def news(self) -> Usage | None:
-        """What is worth telling: after the first report, and when a peak has grown."""
+        """What is worth telling: after the first report, the pace, and when a peak has grown."""
         if self._first_report is None or (usage := self.usage) is None:
             return None
         peaks = (usage.peak_memory_bytes, usage.peak_gpu_memory_bytes or 0)
-        if self._told is not None and all(
-            now <= NEWS * told for now, told in zip(peaks, self._told, strict=True)
-        ):
+        has_grown = self._told is None or any(
+            now > NEWS * told for now, told in zip(peaks, self._told, strict=True)
+        )
+        if not has_grown and not self.is_pace_news:
             return None
+        self._pace_is_told = self._pace_is_told or self.is_pace_news
         self._told = peaks
         return usage
 

@@ -108,7 +108,9 @@ class Watch:
             beside: How many attempts are watched here, which share the time for it.
         """
         resident = _resident_bytes(self.meter.pid)
-        if time.monotonic() < self._look_from and resident < _GROWTH * self._resident:
+        has_grown = resident >= _GROWTH * self._resident
+        is_time = time.monotonic() >= self._look_from or self.meter.is_pace_news
+        if not has_grown and not is_time:
             return False
         began = time.thread_time()
         self.meter.take()

@@ -1,0 +1,151 @@
+"""What a trial will use (memory, processor time, seconds per step), by what others used."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from .regression import Regression, fitted
+from .trial import Params
+
+REMEMBERED = 96
+"""So many of the last observations count."""
+
+_ALIKE = 0.05
+"""Trials whose predictions differ by less than this, as a logarithm, are comparable."""
+
+_LEAST_MARGIN = 1.05
+_MOST_BEYOND = 4.0
+"""Nothing is foretold to be further than by this factor beyond all that was seen."""
+
+
+@dataclass(slots=True)
+class _Observation:
+    params: Params
+    value: float
+    is_least: bool
+
+    @property
+    def point(self) -> tuple[Params, float]:
+        return self.params, math.log(self.value)
+
+
+class Forecast:
+    """Learns a positive quantity as a function of the hyperparameters.
+
+    Worked example: memory that grows with `units`, whatever the `rate`::
+
+        >>> memory = Forecast()
+        >>> for units, rate in [(16, 3.0), (32, 1.0), (64, 2.0), (128, 1.0), (256, 5.0), (48, 4.0)]:
+        ...     _ = memory.learn(units, {"units": units, "rate": rate}, 2.0 * units)
+        >>> round(memory.typical({"units": 100, "rate": 2.0}))
+        200
+        >>> memory.depends_on
+        ('units',)
+        >>> 200 <= memory.upper({"units": 100, "rate": 2.0}) < 220
+        True
+
+    While there are too few observations, the bound is more than the largest one: twice as much of
+    two, half as much again of four.
+
+    Questions change nothing: a new prediction is made when enough has been learned, and only then,
+    so that a forecast follows from what it was told and in which order.
+    """
+
+    def __init__(self) -> None:
+        self._observations: dict[Hashable, _Observation] = {}
+        self._news = 0
+        self._fit: Regression | None = None
+        self._predictions: list[tuple[float, float]] = []
+        self._most = 0.0
+
+    def __len__(self) -> int:
+        return len(self._observations)
+
+    def learn(self, key: Hashable, params: Params, value: float, *, is_least: bool = False) -> bool:
+        """Take note of what a trial used; the last value under a key counts.
+
+        Args:
+            key: Of the trial.
+            params: Its hyperparameters.
+            value: What it used.
+            is_least: Whether it may have come to use more.
+
+        Returns:
+            Whether predictions have changed.
+        """
+        value = max(value, 1e-9)
+        before = self._observations.pop(key, None)
+        self._observations[key] = _Observation(params, value, is_least)
+        is_news = before is None or before.is_least != is_least
+        if before is not None and abs(math.log(value / before.value)) > _ALIKE:
+            is_news = True
+        self._news += is_news
+        if len(self._observations) > REMEMBERED:
+            del self._observations[next(iter(self._observations))]
+        if self._news <= len(self._observations) // 8:
+            return False
+        self._news = 0
+        self._learn_anew()
+        return True
+
+    def typical(self, params: Params) -> float:
+        """What such a trial uses, most likely; 0 while nothing is known."""
+        if not self._observations:
+            return 0.0
+        if self._fit is None:
+            return self._median
+        return self._bounded(self._fit.at(params)[0])
+
+    def upper(self, params: Params) -> float:
+        """What such a trial will hardly exceed; 0 while nothing is known.
+
+        Of many, one in forty may, as far as the errors so far tell.
+        """
+        if not self._observations:
+            return 0.0
+        count = len(self._observations)
+        caution = self._most * (1.0 + 2.0 / count)
+        if self._fit is None:
+            return caution
+        expected, leverage = self._fit.at(params)
+        above = self._bounded(expected + self._fit.margin * math.sqrt(1.0 + leverage))
+        alike = (v for at, v in self._predictions if abs(at - expected) < _ALIKE)
+        above = max(above, _LEAST_MARGIN * self._bounded(expected), *alike)
+        return max(above, self._most) if self._fit.is_strange(params) else above
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """The hyperparameters that it is foretold from."""
+        return () if self._fit is None else self._fit.names
+
+    @property
+    def middle(self) -> float:
+        """A bound for a trial in the middle of those that were seen; 0 while nothing is known."""
+        if self._fit is None:
+            return self._most * (1.0 + 2.0 / len(self)) if self._observations else 0.0
+        return self._median * max(_LEAST_MARGIN, math.exp(self._fit.margin))
+
+    @property
+    def _median(self) -> float:
+        return statistics.median(each.value for each in self._observations.values())
+
+    def _bounded(self, logarithm: float) -> float:
+        return min(math.exp(min(logarithm, 99.0)), _MOST_BEYOND * self._most)
+
+    def _learn_anew(self) -> None:
+        observations = list(self._observations.values())
+        self._most = max(each.value for each in observations)
+        sure = [each.point for each in observations if not each.is_least]
+        fit = fitted(sure)
+        if fit is not None and len(sure) < len(observations):
+            # What may have become more tells something only where it is above what is expected.
+            least = [each.point for each in observations if each.is_least]
+            more = [(params, value) for params, value in least if value > fit.at(params)[0]]
+            fit = (fitted([*sure, *more]) or fit) if more else fit
+        self._fit = fit
+        self._predictions = (
+            [] if fit is None else [(fit.at(o.params)[0], o.value) for o in observations]
+        )
