@@ -230,9 +230,12 @@ class StudySettings:
         for name, device in (("cpus_per_trial", "core"), ("gpus_per_trial", "GPU")):
             amount = getattr(self, name)
             fewest = 1 if device == "core" else 0
-            if amount is not None and not (0 < amount < 1 or fewest <= amount == int(amount)):
+            is_number = isinstance(amount, int | float)
+            if amount is not None and not (
+                is_number and (0 < amount < 1 or fewest <= amount == int(amount))
+            ):
                 raise UsageError(
-                    f"{option(name)} is {amount:g}; allowed are whole numbers from {fewest} on, "
+                    f"{option(name)} is {amount!r}; allowed are whole numbers from {fewest} on, "
                     f"and parts of one {device}, such as 0.5"
                 )
         if self.pack not in PACKING:

@@ -35,6 +35,12 @@ _STEPS = 8
 _SLACK = 1.1
 """A running trial may come to hold more than was told by this factor (`worker.usage.NEWS`)."""
 
+_ROOM = 1.25
+"""More than this, as a factor, is not kept free for a trial that has trained for a while."""
+
+_STEPS_UP = {Amount.CPUS: 4, Amount.GPUS: 2}
+"""So many times more may share a device at the next step; of a core it is known how busy it is."""
+
 _ON_A_GPU = 1.1
 """What a framework holds on a GPU beside what it is kept to (its context) is to fit in too."""
 
@@ -198,7 +204,11 @@ class Packing:
         if Amount.MEMORY not in self._measured or self._said.memory_bytes:
             wanted = replace(wanted, memory_bytes=granted_bytes)
         elif used is not None:
-            memory = max(granted_bytes, rounded_up(_SLACK * used.peak_memory_bytes))
+            least = rounded_up(_SLACK * used.peak_memory_bytes)
+            most = rounded_up(_ROOM * used.peak_memory_bytes)
+            memory = max(granted_bytes, least)
+            if watched is not None and watched.is_judged:
+                memory = min(memory, most)  # it has trained for a while
             wanted = replace(wanted, memory_bytes=memory)
         if used is not None and wanted.gpu_memory_bytes:
             own = rounded_up(_SLACK * max(1, used.peak_gpu_memory_bytes or 0))
@@ -309,7 +319,8 @@ class Packing:
         carries = MOST_ON_A_GPU
         if device is Amount.CPUS:
             carries = _that_fill_a_core(min(self._busy))
-        best, before, more = self._best, self.most, min(2 * self.most, carries)
+        best, before = self._best, self.most
+        more = min(_STEPS_UP[device] * before, carries)
         if best < before:
             self.most = best
         elif more > before and (best > before or more > self._tried):
