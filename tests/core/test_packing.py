@@ -113,7 +113,7 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
     site.run()
     assert site.most_running == 8
     told = site.driver.engine.picture.packing
-    assert told.startswith("up to 4 trials per core now: they keep 0.3 of one busy; 1")
+    assert told.startswith("up to 4 trials per core now: they keep 0.3 of one busy; 2")
     assert site.driver.attempts[-1].why == told
 
 
