@@ -21,7 +21,7 @@ from .executors.base import Executor
 from .model_file import OF_EACH_TRIAL, Found
 from .settings import StudySettings
 from .shape import LocalShape, resolve_shape, trial_resources, worker_cores
-from .worker import devices
+from .worker import claims, devices
 from .worker.addresses import address_of
 from .worker.orders import ProbeOrder, SizeOrder
 from .worker.sight import Sight
@@ -186,6 +186,8 @@ class Workforce:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
+            if self.is_local:
+                self._take_devices(stack)
             # First of all, since importing a framework takes seconds; all else goes on meanwhile.
             self._warm = WarmParent(self._settings.source)
             stack.callback(self._warm.close)
@@ -196,6 +198,38 @@ class Workforce:
                 self._executor = self._opened(self._make_dask(), stack)
             self._stack = stack.pop_all()
         return self
+
+    def _take_devices(self, stack: contextlib.ExitStack) -> None:
+        """Keep to the GPUs that no other study or worker on this machine has.
+
+        Raises:
+            StudyError: There is none left, or too few for a trial.
+        """
+        has = self._machine
+        stack.callback(claims.give_back, has.gpus, has.cpus)
+        if not claims.cores(has.cpus):
+            beside = "another study of yours uses the same cores of this machine"
+            self.notes += (f"{beside}, so both are slower (taskset divides them)",)
+        if not has.gpus or self._settings.gpus_per_trial == 0:
+            return
+        free = claims.gpus(has.gpus, len(has.gpus))
+        if free == has.gpus:
+            return
+        there = f"{len(has.gpus)} GPUs" if len(has.gpus) > 1 else "only GPU"
+        taken = ", ".join(name for name in has.gpus if name not in free)
+        words = f"of this machine's {there}, other studies or workers of yours use {taken}"
+        if not free or self._settings.executor == "joblib":
+            raise StudyError(
+                f"{words}. Wait for them; or name the GPUs of each study by CUDA_VISIBLE_DEVICES; "
+                "or have all share them: `hptune scheduler`, `hptune worker`, `--connect`; or "
+                "train on cores: --gpus-per-trial 0"
+            )
+        self._machine = replace(has, gpus=free)
+        self.notes += (f"{words}; this one has {', '.join(free)}",)
+        try:
+            self.shape({})
+        except UsageError as error:
+            raise StudyError(f"{error.message}; {words}") from error
 
     def __exit__(
         self,
@@ -382,6 +416,7 @@ class Workforce:
             source=self._settings.source,
             clock=self.clock,
             cores=worker_cores(self._settings.workers, self._machine.cpus),
+            gpus=self._machine.gpus,
             client=self._client,
             warm_address=self._warm.address,
             sight=sight,

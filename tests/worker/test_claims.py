@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from real_runs import Hptune, Started, wait_for
 
 from tuner.core.resources import Capacity
 from tuner.errors import UsageError
@@ -92,3 +93,56 @@ def test_a_plain_dask_worker_offers_what_its_threads_are_of_the_cores(
     ):
         agent._worker = SimpleNamespace(name="w", state=SimpleNamespace(nthreads=threads))
         assert agent._capacity() == expected
+
+
+HOLDS = """
+    import os, time
+    from pathlib import Path
+
+    OBJECTIVE, DIRECTION = "score", "max"
+
+    def objective(hp, trial):
+        x = hp.Float("x", 0.0, 1.0)
+        trial.report(1, score=x)
+        held = Path(trial.checkpoint_dir.parents[2], "held")
+        with held.open("a") as file:
+            file.write(os.environ["CUDA_VISIBLE_DEVICES"] + " ")
+        while not Path(__file__).with_name("go").exists():
+            time.sleep(0.05)
+        return x
+    """
+
+
+def test_two_runs_on_one_machine_share_no_gpu(hptune: Hptune) -> None:
+    model = hptune.file("holds.py", HOLDS)
+
+    def held(name: str) -> set[str]:
+        path = hptune.study(name) / "held"
+        return set(path.read_text().split()) if path.exists() else set()
+
+    def run(name: str, gpus: str, *more: object) -> Started:
+        study = hptune.study(name)
+        arguments = (model, "--study", study, "--trials", 3, "--search", "random", *more)
+        return hptune.start(
+            "run", *arguments, CUDA_VISIBLE_DEVICES=gpus, SLURMD_NODENAME=str(hptune.directory)
+        )
+
+    first = run("first", "GPU-a")
+    wait_for(lambda: held("first"), "the first study's trial")
+    second = run("second", "GPU-a,GPU-b")
+    wait_for(lambda: held("second"), "the second study's trial")
+    third = run("third", "GPU-a,GPU-b").wait()
+    assert third.code == 1
+    assert "other studies or workers of yours use GPU-a, GPU-b" in third.err
+    assert not hptune.study("third").exists()
+    (hptune.directory / "go").touch()
+    ended = [each.wait() for each in (first, second)]
+    assert [each.code for each in ended] == [0, 0]
+    assert (held("first"), held("second")) == ({"GPU-a"}, {"GPU-b"})
+    assert "of yours use GPU-a; this one has GPU-b" in ended[1].err
+    assert "uses the same cores of this machine" in ended[1].err
+    assert "uses the same cores" not in ended[0].err
+    # What a run had is free when it is over.
+    last = run("last", "GPU-a,GPU-b", "--gpus-per-trial", 2).wait()
+    assert last.code == 0, last.err
+    assert held("last") == {"GPU-a,GPU-b"}

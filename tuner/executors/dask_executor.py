@@ -173,6 +173,7 @@ class DaskExecutor(Executor):
         clock: Stamps the events.
         cores: The core ids of each worker of a cluster on this machine, which is started on
             `open` and ended on `close`. Ignored with a client.
+        gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. The same.
         client: A client whose workers are used instead; it is left as it was found.
         warm_address: A warm parent on this machine, for the workers that we start ourselves.
         sight: What workers of a client must see of the study; None where they surely do.
@@ -185,6 +186,7 @@ class DaskExecutor(Executor):
         source: ObjectiveSource,
         clock: Clock,
         cores: list[tuple[int, ...]],
+        gpus: tuple[str, ...] = (),
         client: Any = None,
         warm_address: str | None = None,
         sight: Sight | None = None,
@@ -192,6 +194,7 @@ class DaskExecutor(Executor):
         self._name = name
         self._queue = EventQueue(clock)
         self._cores = cores
+        self._gpus = gpus
         self._client = client
         self._is_ours = client is None
         self._sight = sight
@@ -270,6 +273,8 @@ class DaskExecutor(Executor):
             # Trials are processes of their own, which Dask's limit does not see.
             memory_limit=0,
             silence_logs=logging.ERROR,
+            # Studies beside this one may have others.
+            env={"CUDA_VISIBLE_DEVICES": ",".join(self._gpus)} if self._gpus else {},
         )
 
     def start(self, order: AttemptOrder) -> None:

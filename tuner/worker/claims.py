@@ -1,4 +1,4 @@
-"""GPUs that this machine's workers offer: none twice, though they know nothing of each other."""
+"""What this machine's workers and studies use: no GPU twice, though none knows of the others."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _lock = threading.Lock()
 
 
 def gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
-    """Some of these GPUs, which no other worker of this user on this machine offers.
+    """Some of these GPUs, which no other worker or study of this user on this machine has.
 
-    They are this process's until it ends; asked again, it gets the same ones.
+    They are this process's until it ends or gives them back; asked again, it gets the same ones.
 
     Args:
         names: As CUDA_VISIBLE_DEVICES has them.
@@ -36,6 +36,29 @@ def gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
                 break
             _claim(name)
         return tuple(name for name in names if name in _held)[:most]
+
+
+def cores(numbers: Iterable[int]) -> bool:
+    """Whether no other study of this user on this machine shares out these cores.
+
+    They may all the same use them, until this process ends or gives them back.
+    """
+    with _lock:
+        name = _cores(numbers)
+        _claim(name)
+        return name in _held
+
+
+def give_back(names: Iterable[str], numbers: Iterable[int]) -> None:
+    """Others may have these GPUs, and share out these cores."""
+    with _lock:
+        for name in (*names, _cores(numbers)):
+            if (claim := _held.pop(name, None)) is not None:
+                claim.close()
+
+
+def _cores(numbers: Iterable[int]) -> str:
+    return f"cores {sorted(numbers)}"
 
 
 def _claim(gpu: str) -> None:
