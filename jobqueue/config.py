@@ -156,7 +156,7 @@ def parse_config(text: str) -> SlurmConfig:
     try:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"this is no TOML: {error}") from error
+        raise ConfigError(_no_toml(text, str(error))) from error
     master = _master(plain.pop("master", {}), plain)
     entries = plain.pop("shape", [{}])
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
@@ -174,6 +174,19 @@ def parse_config(text: str) -> SlurmConfig:
         if names.count(name) > 1:
             raise ConfigError(f"two shapes are called {name!r}; each needs a name of its own")
     return SlurmConfig(shapes, master)
+
+
+def _no_toml(text: str, why: str) -> str:
+    """What is wrong, with the line that it is wrong in."""
+    found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", why)
+    if found is None:
+        return f"this is no TOML ({why})"
+    number = int(found[2])
+    line = text.splitlines()[number - 1].strip()
+    return (
+        f"line {number}, `{line}`, is no TOML ({found[1].lower()}); texts stand in quotes, as in "
+        'partition = "gpu"'
+    )
 
 
 _KEYS = tuple(each.name for each in fields(Shape))

@@ -150,6 +150,19 @@ def test_what_else_lies_there_stays_when_a_study_is_removed(directory: StudyDire
     assert left == {Path("best"), Path("best/mine.txt")}
 
 
+def test_a_path_is_shown_without_detours_unless_they_lead_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    monkeypatch.chdir(tmp_path)
+    assert StudyDirectory("./x/../y").path == tmp_path / "y"
+    assert StudyDirectory("gone/../y/.").path == tmp_path / "y"
+    assert StudyDirectory("link/y").path == tmp_path / "link" / "y"
+    assert StudyDirectory("link/../y").path.resolve() == tmp_path / "far" / "y"
+
+
 def test_a_later_chdir_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     directory = StudyDirectory("study").create()

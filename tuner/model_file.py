@@ -160,9 +160,10 @@ def check_path(path: Path) -> ObjectiveSource:
     """
     if not path.exists():
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-        meant = difflib.get_close_matches(f"{path.stem}.py", near, 1)
+        # Their ends are the same, and no sign of likeness.
+        meant = difflib.get_close_matches(path.stem, [Path(name).stem for name in near], 1, 0.7)
         hint = f" Python files there: {', '.join(near[:8])}." if near else ""
-        hint = f" Did you mean {path.with_name(meant[0])}?" if meant else hint
+        hint = f" Did you mean {path.with_name(f'{meant[0]}.py')}?" if meant else hint
         raise ModelFileError(f"There is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")

@@ -19,6 +19,7 @@ from .errors import UsageError
 from .model_file import Found, ObjectiveSource, SourceKind
 from .objectives import check
 from .samplers import AUTO
+from .study_directory import whole_path
 from .worker.addresses import check_meeting
 
 DEFAULT_TRIALS = 50
@@ -324,7 +325,7 @@ class StudySettings:
     def _check_connect(self) -> None:
         check_meeting("connect", self.connect)
         if "://" not in self.connect:
-            object.__setattr__(self, "connect", str(Path(self.connect).absolute()))
+            object.__setattr__(self, "connect", str(whole_path(self.connect)))
         for name, given in (("workers", self.workers), ("executor", self.executor == "joblib")):
             if given:
                 raise UsageError(
@@ -334,7 +335,7 @@ class StudySettings:
                 )
 
     def _check_slurm(self) -> None:
-        object.__setattr__(self, "slurm", str(Path(self.slurm).absolute()))
+        object.__setattr__(self, "slurm", str(whole_path(self.slurm)))
         for name, given in (
             ("workers", self.workers),
             ("connect", self.connect),

@@ -42,6 +42,17 @@ _STORAGE_ERRORS = frozenset(
 )
 
 
+def whole_path(path: str | os.PathLike[str]) -> Path:
+    """The path from the root on, without detours: `runs/../one` is `one`, whatever it is.
+
+    Symbolic links stay: other machines may have them lead elsewhere. Only where one stands before
+    `..`, so that leaving both out would lead elsewhere, nothing is left out.
+    """
+    said = Path(path).expanduser().absolute()
+    plain = Path(os.path.normpath(said))
+    return plain if plain.resolve() == said.resolve() else said
+
+
 class StudyDirectory:
     """A study's directory; making this object touches nothing.
 
@@ -50,7 +61,7 @@ class StudyDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path).expanduser().absolute()
+        self._path = whole_path(path)
 
     def __repr__(self) -> str:
         return f"StudyDirectory({str(self._path)!r})"

@@ -75,7 +75,8 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + "shape = []", "`shape` is empty"),
         (THREE_LINES + "shape = [3]", "begin each with [[shape]]"),
         (THREE_LINES + '[[shape]]\nname="a"\n[[shape]]\nname="a"', "two shapes are called 'a'"),
-        ("partition =", "this is no TOML"),
+        ("partition =", "no TOML"),
+        ('partition = "gpu"\nwalltime = 04:00:00h', "line 2, `walltime = 04:00:00h`, is no TOML"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, said: str) -> None:

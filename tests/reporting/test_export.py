@@ -5,14 +5,14 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fake_study import AIMS, attempt, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.trial import Attempt, Outcome, ParamValue, Trial, TrialState
+from tuner.core.trial import Attempt, Cause, Outcome, ParamValue, Trial, TrialState, Usage
 from tuner.reporting.export import export_csv, export_json, seconds_run
 from tuner.reporting.view import StudyView
 
@@ -39,7 +39,12 @@ TRIALS = [
     ),
 ]
 ATTEMPTS = [
-    attempt(0, 1, placed_at=1030.0, ended_at=1042.5, outcome=Outcome.FINISHED),
+    replace(
+        attempt(
+            0, 1, placed_at=1030.0, ended_at=1042.5, outcome=Outcome.FINISHED, cause=Cause.RETURNED
+        ),
+        usage=Usage(peak_memory_bytes=2_000_000, cpu_seconds=25.0, seconds=12.5),
+    ),
     attempt(0, 0, placed_at=1000.0, ended_at=1010.0, outcome=Outcome.LOST),
     attempt(1, 0),
 ]
@@ -87,6 +92,11 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "gpu_hours": "0.0",
             "wait_seconds": "0.0",
             "idle_core_hours": "0.0",
+            "peak_memory_bytes": "2000000",
+            "peak_gpu_memory_bytes": "",
+            "worker": "worker-0",
+            "node": "node01.cluster.example",
+            "cause": "returned",
             "reason": "",
         },
         {
@@ -106,6 +116,11 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "gpu_hours": "0.0",
             "wait_seconds": "0.0",
             "idle_core_hours": "0.0",
+            "peak_memory_bytes": "",
+            "peak_gpu_memory_bytes": "",
+            "worker": "worker-0",
+            "node": "node01.cluster.example",
+            "cause": "",
             "reason": NASTY,
         },
     ]
@@ -123,7 +138,8 @@ def test_an_empty_study_has_a_heading() -> None:
     export_csv(view([], []), stream)
     assert stream.getvalue().strip() == (
         "number,state,value,step,attempts,seconds,"
-        "core_hours,gpu_hours,wait_seconds,idle_core_hours,reason"
+        "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
+        "peak_memory_bytes,peak_gpu_memory_bytes,worker,node,cause,reason"
     )
     assert as_json([], [], [])["trials"] == []
 

@@ -78,3 +78,15 @@ def test_of_several_metrics_the_one_asked_for_counts_and_not_the_number_that_is_
     ended = hptune("run", path, "--objective", "loss", "--study", study, "--trials", 1)
     assert ended.code == 0, ended.err
     assert trials(study)[0]["value"] == pytest.approx(0.1)  # of the step that had this score
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_checkpoint_directory_stays_only_if_anything_lies_in_it(
+    hptune: Hptune, written: bool
+) -> None:
+    lines = ["OBJECTIVE = 'loss'", "def objective(hp, trial):", "    here = trial.checkpoint_dir"]
+    lines += ["    (here / 'kept').touch()"] * written + ["    return hp.Float('x', 0.0, 1.0)"]
+    model = hptune.file("keeps.py", "\n".join(lines))
+    study = hptune.study()
+    assert hptune("run", model, "--study", study, "--trials", 1).code == 0
+    assert (study / "trials" / "0" / "checkpoint").exists() == written

@@ -70,9 +70,10 @@ def doctor(
     """
     from ..doctor.findings import Status, Subject
     from ..model_file import check_path
+    from ..study_directory import whole_path
 
     subject = Subject(
-        study=str(study.expanduser().absolute()),
+        study=str(whole_path(study)),
         model_file="" if model_file is None else check_path(model_file).path,
         connect=connect,
     )

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TextIO
 
-from ..core.trial import Attempt, Trial
+from ..core.trial import Attempt, Trial, Usage
 from . import books
 from .best import aims_json, finite, params_json
 from .view import StudyView
@@ -50,7 +50,8 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
 
     The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
     trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`), what the trial
-    cost (see `books.Books`; attempts that still run do not count) and reason.
+    cost (see `books.Books`; attempts that still run do not count), then of its last attempt
+    peak_memory_bytes, peak_gpu_memory_bytes, worker, node and cause (how it ended), and reason.
     What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
     is None reads `None`. Before reason come, where the study has such things: front (whether the
     trial is on the Pareto front), violation (of the constraints), confirms (the trial that it
@@ -78,7 +79,7 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
             *("number", "state", "value", "step"),
             *(f"param.{name}" for name in params),
             *(f"metric.{name}" for name in metrics),
-            *("attempts", "seconds", *books.NAMES, *special, "reason"),
+            *("attempts", "seconds", *books.NAMES, *_OF_LAST, *special, "reason"),
         ]
     )
     for trial in trials:
@@ -90,10 +91,22 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
                 trial.attempts,
                 seconds_run(of_trial.get(trial.number, [])),
                 *books.books(of_trial.get(trial.number, [])).to_json().values(),
+                *_of_last(of_trial.get(trial.number, [])),
                 *(tell(trial) for tell in special.values()),
                 trial.reason,
             ]
         )
+
+
+_OF_LAST = ("peak_memory_bytes", "peak_gpu_memory_bytes", "worker", "node", "cause")
+
+
+def _of_last(attempts: Sequence[Attempt]) -> list[object]:
+    """What the columns of `_OF_LAST` hold."""
+    if not attempts:
+        return [None] * len(_OF_LAST)
+    last = _attempt(attempts[-1])
+    return [last[name] for name in _OF_LAST]
 
 
 def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -> None:
@@ -163,8 +176,15 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "placed_at": attempt.placed_at,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
+        "cause": None if attempt.cause is None else str(attempt.cause),
+        **_used(attempt.usage),
         **books.books([attempt]).to_json(),
     }
+
+
+def _used(usage: Usage | None) -> dict[str, object]:
+    names = ("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds_per_step")
+    return {name: None if usage is None else getattr(usage, name) for name in names}
 
 
 def _reports(rows: Sequence[ReportRow]) -> list[dict[str, object]]:

@@ -137,6 +137,9 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
         else:
             cause = symptoms.cause_of(error, has_gpu=bool(order.placement.gpus))
         ending = Ending(cause, reason=_one_line(error), detail=user_traceback(error))
+    with contextlib.suppress(OSError):
+        # It was asked for and not used; if anything lies in it, it stays.
+        (order.directory / "checkpoint").rmdir()
     if (used := usage.own_usage()) is not None:
         send(Measured(0.0, order.attempt, used))
     send(AttemptEnded(0.0, order.attempt, ending))
