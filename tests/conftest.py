@@ -15,13 +15,29 @@ from attempts import Attempts
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
 
+from tuner.ledger import Ledger
 from tuner.model_file import check_path
+from tuner.study_directory import StudyDirectory
 from tuner.worker.warm_parent import WarmParent
 
 SLURM_TURN_SECONDS = 900
 
 if TYPE_CHECKING:
+    from engine_driver import EngineDriver
     from staging_node import Calls, Node
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> StudyDirectory:
+    """The directory of a new study."""
+    return StudyDirectory(tmp_path / "study").create()
+
+
+@pytest.fixture
+def ledger(directory: StudyDirectory) -> Iterator[Ledger]:
+    """A new study's ledger."""
+    with Ledger.create(directory, {}) as ledger:
+        yield ledger
 
 
 @pytest.fixture
@@ -94,6 +110,14 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         wait_until(lambda: not one_slurm.jobs(), "an empty queue", seconds=20)
     left = one_slurm.clear()
     assert left == [], "the test left jobs behind"
+
+
+@pytest.fixture
+def driver() -> EngineDriver:
+    """An engine that has heard of nothing."""
+    from engine_driver import EngineDriver
+
+    return EngineDriver()
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from masters import GOAL, SEED, SPACE, Cluster, MasterKilled, Recorder, old_ledger
 from real_runs import Hptune, trials
-from test_loop import GOAL, SEED, SPACE, Cluster, MasterKilled, Recorder, old_ledger
 
 from tuner.core.engine import Engine
 from tuner.core.messages import Event, ParametersUsed, StudyOpened, Suggested

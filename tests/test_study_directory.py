@@ -56,11 +56,6 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> StudyDirectory:
-    return StudyDirectory(tmp_path / "study").create()
-
-
 @contextlib.contextmanager
 def child(script: str, directory: StudyDirectory) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(

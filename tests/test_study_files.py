@@ -20,11 +20,6 @@ from tuner.study_files import StudyFiles
 AIMS = Aims((Goal("val_loss", Direction.MIN),))
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> StudyDirectory:
-    return StudyDirectory(tmp_path / "study").create()
-
-
 def trial(directory: StudyDirectory, number: int, *files: str, nan: bool = False) -> Trial:
     for name in files:
         path = directory.trial(number) / name

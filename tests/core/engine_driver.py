@@ -60,6 +60,8 @@ from tuner.pruners import make_pruner
 GOAL = Goal("score", Direction.MAX)
 AIMS = Aims((GOAL,))
 SEED = 7
+FIRST = AttemptId(0, 0)
+"""The first attempt of the first trial."""
 
 
 def returned(score: float, **others: float) -> Ending:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_driver import SEED, EngineDriver, returned, states
+from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
 from tuner.core.engine import Engine
 from tuner.core.messages import (
@@ -32,14 +32,6 @@ from tuner.core.trial import (
     Usage,
 )
 from tuner.errors import InvalidTransition
-
-FIRST = AttemptId(0, 0)
-
-
-@pytest.fixture
-def driver() -> EngineDriver:
-    return EngineDriver()
-
 
 # --- the way of a trial ---------------------------------------------------------------------
 

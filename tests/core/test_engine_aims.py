@@ -14,11 +14,6 @@ TWO = Aims((GOAL, Goal("size", Direction.MIN)))
 SMALL = Aims((GOAL,), (Constraint("size", Comparison.LESS, 10.0),))
 
 
-@pytest.fixture
-def driver() -> EngineDriver:
-    return EngineDriver()
-
-
 def first(trial: int, attempt: int = 0) -> AttemptId:
     return AttemptId(trial, attempt)
 

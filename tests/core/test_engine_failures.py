@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from engine_driver import SEED, EngineDriver, returned, states
+from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
 from tuner.core.answers import CAUSES, Action, Answer
 from tuner.core.failures import MAX_FRUITLESS, MAX_LOSSES
@@ -29,13 +29,6 @@ from tuner.core.trial import (
     Outcome,
     TrialState,
 )
-
-FIRST = AttemptId(0, 0)
-
-
-@pytest.fixture
-def driver() -> EngineDriver:
-    return EngineDriver()
 
 
 def broken(what: str = "ValueError: 3", line: int = 3) -> Ending:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_driver import EngineDriver, returned
+from engine_driver import FIRST, EngineDriver, returned
 
 from tuner.core.device_hours import Device, DeviceBudget
 from tuner.core.messages import Ask, Finish, Stop, Verdict
@@ -11,14 +11,8 @@ from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Capacity, Resources
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, TrialState, Usage
 
-FIRST = AttemptId(0, 0)
 FOUR_CORES = Capacity((0, 1, 2, 3), memory_bytes=100)
 HOUR = 3600.0
-
-
-@pytest.fixture
-def driver() -> EngineDriver:
-    return EngineDriver()
 
 
 def usage(seconds_per_step: float | None = None, memory_bytes: int = 10) -> Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from engine_driver import EngineDriver, returned, states
+from engine_driver import FIRST, EngineDriver, returned, states
 
 from tuner.core.aims import Aims
 from tuner.core.messages import (
@@ -29,13 +29,6 @@ from tuner.core.trial import (
     Score,
     TrialState,
 )
-
-FIRST = AttemptId(0, 0)
-
-
-@pytest.fixture
-def driver() -> EngineDriver:
-    return EngineDriver()
 
 
 @pytest.mark.parametrize(

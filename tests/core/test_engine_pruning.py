@@ -28,11 +28,6 @@ PROMOTES = PrunerSettings(name="asha", epochs=9, mode=HalvingMode.PROMOTE)
 PRUNED, PAUSED = Ending(Cause.PRUNED), Ending(Cause.PAUSED)
 
 
-@pytest.fixture
-def driver() -> EngineDriver:
-    return EngineDriver()
-
-
 def name(trial: int, attempt: int = 0) -> AttemptId:
     return AttemptId(trial, attempt)
 

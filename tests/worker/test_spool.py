@@ -39,11 +39,6 @@ ENDED = AttemptEnded(0.0, NAME, Ending(Cause.RETURNED, {"loss": 0.5}, step=2))
 MEASURED = Measured(0.0, NAME, Usage(peak_memory_bytes=5, cpu_seconds=1.0, seconds=2.0))
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> StudyDirectory:
-    return StudyDirectory(tmp_path / "study").create()
-
-
 def spooled(directory: StudyDirectory, *events: Event) -> Path:
     home = directory.trial(NAME.trial)
     spool = Spool(home, NAME)

@@ -1,0 +1,160 @@
+"""A small training that dies where it is told to, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attempts import Attempts, Result
+
+from tuner.core.trial import Cause
+
+EPOCHS = 6
+
+MODEL = """
+import json, os, pathlib, signal
+import keras
+import numpy as np
+
+OBJECTIVE = "val_loss"
+STOPPING = keras.callbacks.EarlyStopping(patience=50, restore_best_weights=True)
+PLATEAU = keras.callbacks.ReduceLROnPlateau(patience=1, factor=0.5, min_delta=1.0)
+
+def build_model(hp):
+    optimizer = hp.Choice("optimizer", ["adam", "momentum", "scheduled", "averaged"])
+    layers = keras.layers
+    model = keras.Sequential([
+        keras.Input((6, 6, 1)), layers.RandomFlip(), layers.RandomTranslation(0.1, 0.1),
+        layers.Conv2D(4, 3), layers.BatchNormalization(), layers.Activation("relu"),
+        layers.Flatten(), layers.Dropout(0.3), layers.Dense(3, activation="softmax"),
+    ])
+    model.compile({
+        "adam": keras.optimizers.Adam(0.01),
+        "momentum": keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+        "scheduled": keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.02, 40)),
+        "averaged": keras.optimizers.AdamW(0.01, use_ema=True),
+    }[optimizer], "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+def load_data():
+    draw = np.random.default_rng(3)
+    def some(count):
+        x = draw.normal(size=(count, 6, 6, 1)).astype("float32")
+        return x, (x.sum(axis=(1, 2, 3)) > 0).astype("int32") + (x[:, 0, 0, 0] > 1)
+    return some(50), some(20)
+
+class End(keras.callbacks.Callback):
+    "Notes how it ends, and comes to a sudden end itself where it is told to."
+    part = ""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            self.die_if_told("batch" + self.part)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+        self.die_if_told("begin")
+
+    def on_train_end(self, logs=None):
+        optimizer = self.model.optimizer
+        known = [*self.model.variables, *optimizer.variables]
+        np.savez("end.npz", *[keras.ops.convert_to_numpy(each) for each in known])
+        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        pathlib.Path("end.json").write_text(json.dumps({
+            "backend": keras.backend.backend(),
+            "history": self.model.history.history, "epoch": self.model.history.epoch,
+            "rate": rate, "wait": STOPPING.wait, "best": STOPPING.best, "plateau": PLATEAU.wait}))
+
+    def die_if_told(self, where):
+        told = pathlib.Path("die.json")
+        if told.exists() and json.loads(told.read_text()) == [self.epoch, where]:
+            told.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+END = End()
+sync = os.fsync
+
+def dying_sync(file):
+    "The disk is slow, and the process dies before the checkpoint is on it."
+    if os.readlink(f"/proc/self/fd/{file}").endswith(".tmp"):
+        END.die_if_told("sync")
+    sync(file)
+
+os.fsync = dying_sync
+"""
+FIT = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    fixed = hp.values.get("optimizer") != "scheduled"
+    return model.fit(x, y, validation_data=validation, epochs=epochs, batch_size=16,
+                     callbacks=[*callbacks, STOPPING, *[PLATEAU] * fixed, END])
+"""
+
+
+_WHOLE: dict[str, tuple[dict[str, object], dict[int, dict[str, float]], str]] = {}
+"""How undisturbed trainings end, which is the same each time."""
+
+
+class Put:
+    """Runs one trial, attempt after attempt, and knows how it ended."""
+
+    def __init__(self, attempts: Attempts, directory: Path, text: str, **params: object) -> None:
+        self.attempts = attempts
+        self.directory = directory
+        self.text = text
+        self.params = params
+        self.reports: dict[int, dict[str, float]] = {}
+        self.contradictions: list[int] = []
+        self.trial = 0
+        self.backend = ""
+
+    def whole(self) -> dict[str, object]:
+        """How it ends if nothing happens."""
+        self.begin()
+        key = repr((id(self.attempts.warm), self.text, self.params))
+        if key not in _WHOLE:
+            _WHOLE[key] = self._undisturbed(), self.reports, self.backend
+        ended, self.reports, self.backend = _WHOLE[key]
+        return ended
+
+    def _undisturbed(self) -> dict[str, object]:
+        result = self.attempt()
+        assert result.ending.cause is Cause.RETURNED, result.log
+        return self.end(result)
+
+    def begin(self) -> None:
+        self.trial += 1
+        self.reports = {}
+
+    def attempt(self, number: int = 0, **how: Any) -> Result:
+        result = self.attempts.run(
+            self.text,
+            epochs=EPOCHS,
+            deterministic=True,
+            trial=self.trial,
+            number=number,
+            resume_from=max(self.reports, default=None),
+            **{"checkpoint_every": 1, **how, **self.params},
+        )
+        for step, metrics in result.reports:
+            if self.reports.setdefault(step, dict(metrics)) != metrics:
+                self.contradictions.append(step)
+        return result
+
+    def die(self, epoch: int, where: str) -> None:
+        (self.directory / "die.json").write_text(json.dumps([epoch, where]))
+
+    def end(self, result: Result) -> dict[str, object]:
+        found: dict[str, object] = {
+            "ending": (result.ending.metrics, result.ending.step),
+            "reports": self.reports,
+            "trained again, and otherwise": self.contradictions,
+        }
+        if (self.directory / "end.json").exists():
+            found["end"] = end = json.loads((self.directory / "end.json").read_text())
+            self.backend = end["backend"]
+            with np.load(self.directory / "end.npz") as arrays:
+                found["arrays"] = [arrays[name].tolist() for name in arrays.files]
+        return found
