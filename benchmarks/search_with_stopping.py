@@ -190,7 +190,7 @@ def verdicts(
     found: Sequence[Run], chosen: Mapping[str, tasks.Task], asked: Sequence[str]
 ) -> list[str]:
     """On which share of the given tasks each of our ways is better than the best of the peers'."""
-    given = [task for task in chosen.values() if task.name != tasks.DIGITS]
+    given = [task for task in chosen.values() if task.name not in tasks.OWN]
     ours = [way for way in asked if ":" not in way]
     peers = [way for way in asked if way.startswith("optuna:")]
     if not (given and peers):

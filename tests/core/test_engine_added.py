@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from engine_driver import EngineDriver, returned, states
 
 from tuner.core.messages import Ask, Finish, Start, Tell, Verdict
 from tuner.core.trial import ADDED, AttemptId, TrialState
-
-
-@pytest.fixture
-def driver() -> EngineDriver:
-    return EngineDriver()
 
 
 def test_it_is_the_next_that_runs_and_the_sampler_hears_of_it(driver: EngineDriver) -> None:

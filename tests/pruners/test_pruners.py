@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tuner.core.pruner import Decision, HalvingMode, NeverPrune, Pruner, PrunerSettings
@@ -151,19 +152,36 @@ def test_the_trace_of_halving_that_promotes() -> None:
 
 def test_higher_rungs_are_promoted_first() -> None:
     p = HalvingPruner(
-        direction=Direction.MAX, rungs=(1, 3), reduction_factor=2, mode=HalvingMode.PROMOTE
+        direction=Direction.MIN, rungs=(1, 3), reduction_factor=2, mode=HalvingMode.PROMOTE
     )
     for trial in range(8):
         p.report(trial, 1, trial / 10)
         p.moved(trial, TrialState.PAUSED)
-    for trial in (7, 6):
+    for trial in (0, 1):
         assert p.promotion(is_last=False) == trial
         p.moved(trial, TrialState.RUNNING)
         p.report(trial, 3, trial / 10)
         p.moved(trial, TrialState.PAUSED)
-    assert p.promotion(is_last=False) == 7, "two at step 3 before two more at step 1"
-    p.moved(7, TrialState.RUNNING)
-    assert p.promotion(is_last=False) == 5
+    assert p.promotion(is_last=False) == 0, "two at step 3 before two more at step 1"
+    p.moved(0, TrialState.RUNNING)
+    assert p.promotion(is_last=False) == 2
+
+
+@pytest.mark.parametrize("mode", HalvingMode)
+def test_of_a_search_that_has_learned_no_more_than_a_third_go_on(mode: HalvingMode) -> None:
+    p = HalvingPruner(direction=Direction.MAX, rungs=(1,), reduction_factor=3, mode=mode)
+    scatter = np.random.default_rng(1).normal(size=400)
+    values = [9.0 * (trial >= 300) + float(each) for trial, each in enumerate(scatter)]
+    assert sorted(values)[-100:] == sorted(values[300:]), "all of them are in the best third of all"
+    went_on = []
+    for trial, value in enumerate(values):
+        p.report(trial, 1, value)
+        if p.decide(trial) is Decision.CONTINUE:
+            went_on.append(trial)
+            p.moved(trial, TrialState.RUNNING)
+        elif mode is HalvingMode.PROMOTE:
+            p.moved(trial, TrialState.PAUSED)
+    assert 10 <= sum(trial >= 350 for trial in went_on) <= 25, "of 50"
 
 
 def test_the_median_of_the_complete_trials_counts() -> None:

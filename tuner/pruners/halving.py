@@ -17,6 +17,9 @@ from ..core.trial import Direction, TrialState
 _UNLIMITED = 2**40
 """As many steps as no training has."""
 
+_YOUNG_PART = 4
+_MOST_YOUNG = 100
+
 
 def rung_levels(
     *, min_epochs: int, reduction_factor: int, epochs: int | None = None
@@ -69,19 +72,39 @@ def bracket_cycle(brackets: int, *, rungs: int, reduction_factor: int) -> tuple[
 
 @dataclass(slots=True)
 class _Rung:
-    """Who came to a step, in order of loss; and who of them rests there, best first."""
+    """Who came to a step, in order of loss and of age; and who of them rests there, best first."""
 
     losses: list[tuple[float, int]] = field(default_factory=list)
+    by_age: list[tuple[int, float]] = field(default_factory=list)
     resting: list[tuple[float, int]] = field(default_factory=list)
 
     def add(self, loss: float, trial: int) -> None:
         insort(self.losses, _entry(loss, trial))
+        insort(self.by_age, (trial, loss))
 
     def remove(self, loss: float, trial: int) -> None:
-        del self.losses[self.rank(loss, trial)]
+        del self.losses[self._rank(loss, trial)]
+        del self.by_age[bisect_left(self.by_age, (trial, loss))]
 
-    def rank(self, loss: float, trial: int) -> int:
+    def _rank(self, loss: float, trial: int) -> int:
         return bisect_left(self.losses, _entry(loss, trial))
+
+    def is_among_best(self, loss: float, trial: int, *, factor: int, least: int) -> bool:
+        """Whether a trial that came here is one of those that go on.
+
+        Args:
+            loss: What it had here.
+            trial: Its number.
+            factor: One in so many goes on,
+            least: but of all that came, so many at least.
+        """
+        came = len(self.losses)
+        if self._rank(loss, trial) >= max(least, came // factor):
+            return False
+        young = self.by_age[-min(max(came // _YOUNG_PART, factor**2), _MOST_YOUNG) :]
+        mine = _entry(loss, trial)
+        better = sum(_entry(other, number) < mine for number, other in young)
+        return better < max(1, len(young) // factor)
 
 
 def _entry(loss: float, trial: int) -> tuple[float, int]:
@@ -118,6 +141,11 @@ class HalvingPruner(Pruner):
       So no trial that has the best value of all is ever stopped.
     - Trials without a value (see `Pruner.report`) share the place behind all others: they go on
       until there are as many with a value as go on.
+    - A trial must be among the best third of all that came to the rung, and also good enough for
+      the best third of the youngest quarter of them. A search that learns proposes better and
+      better ones, of which nearly all are among the best third of all; without the second
+      condition most of them are trained in full, and half as many are tried. (Hyperband and BOHB
+      compare the trials of one round only, which comes to the same.)
     - Where it promotes, a trial that is among the best when it comes to a rung goes on at once,
       without a pause. When nothing is left to compare with, the best one of every rung is promoted.
       So a study that ends by itself has trained its best trial in full.
@@ -209,14 +237,14 @@ class HalvingPruner(Pruner):
         if racer is None or racer.passed == len(racer.arrivals):
             return Decision.CONTINUE
         k = len(racer.arrivals) - 1
-        rung = self._brackets[racer.bracket][k]
-        going_on = len(rung.losses) // self._factor
-        rank = rung.rank(racer.arrivals[k][1], trial)
+        rung, loss = self._brackets[racer.bracket][k], racer.arrivals[k][1]
         if self._mode is HalvingMode.PROMOTE:
-            return Decision.CONTINUE if rank < going_on else Decision.PAUSE
-        if rank < max(1, going_on) or (self._best is not None and self._best[1] == trial):
+            goes_on = rung.is_among_best(loss, trial, factor=self._factor, least=0)
+            return Decision.CONTINUE if goes_on else Decision.PAUSE
+        if self._best is not None and self._best[1] == trial:
             return Decision.CONTINUE
-        return Decision.STOP
+        goes_on = rung.is_among_best(loss, trial, factor=self._factor, least=1)
+        return Decision.CONTINUE if goes_on else Decision.STOP
 
     def promotion(self, *, is_last: bool) -> int | None:
         """The best paused trial of the highest rung where one is among those that go on."""
@@ -228,8 +256,9 @@ class HalvingPruner(Pruner):
                     continue
                 rung = rungs[depth - skipped]
                 best = self._best_resting(rung, depth - skipped)
-                going_on = len(rung.losses) // self._factor
-                if best is not None and rung.rank(*best) < max(int(is_last), going_on):
+                if best is not None and rung.is_among_best(
+                    *best, factor=self._factor, least=int(is_last)
+                ):
                     return best[1]
         return None
 
