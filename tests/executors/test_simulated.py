@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tuner.core.messages import AttemptEnded
+from tuner.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
-from tuner.executors.simulated import Faults, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import Faults, Needs, SimulatedExecutor, SimulatedWorker
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.testing.executors import ExecutorSuite, Stage, curve
 from tuner.worker.orders import AttemptOrder
@@ -151,3 +151,59 @@ def test_what_happens_close_together_is_told_at_once() -> None:
     )
     executor.open()
     assert [len(executor.events(9.0)) for _ in range(4)] == [3, 3, 3, 1]
+
+
+# --- what attempts use -----------------------------------------------------------------------
+
+
+def side_by_side(stage: Stage, needs: list[Needs], worker: SimulatedWorker) -> list[Event]:
+    """Attempts of ten epochs of one second, all on one worker: what is told of them."""
+    executor = SimulatedExecutor(
+        curve=lambda params, seed: [{"score": 0.5}] * 10,
+        seconds_per_epoch=lambda params, worker: 1.0,
+        workers=[worker],
+        needs=lambda params: needs[int(params["x"] or 0)],
+    )
+    executor.open()
+    told = list(executor.events(0.0))
+    for number in range(len(needs)):
+        order = AttemptOrder(
+            brief=stage.brief,
+            attempt=AttemptId(number, 0),
+            params={"x": number},
+            space=(),
+            placement=Placement(worker.name, (0,)),
+            seed=number,
+            incumbents=(),
+        )
+        executor.start(order)
+    for _ in range(300):
+        told += executor.events(1.0)
+    return told
+
+
+def test_cores_that_are_wanted_too_much_make_all_slower(stage: Stage) -> None:
+    worker = SimulatedWorker(name="w", cores=2)
+    told = side_by_side(stage, [Needs(memory_bytes=5, busy=0.8)] * 5, worker)
+    last = [each.usage for each in told if isinstance(each, Measured)][-1]
+    assert last.seconds_per_step == pytest.approx(2.0)
+    assert last.cpu_seconds == pytest.approx(8.0)
+    assert last.seconds == pytest.approx(20.0)
+    assert last.peak_memory_bytes == 5
+
+
+def test_where_memory_runs_out_the_largest_is_killed(stage: Stage) -> None:
+    worker = SimulatedWorker(name="w", cores=4, memory_bytes=10)
+    told = side_by_side(stage, [Needs(memory_bytes=each) for each in (3, 6, 2)], worker)
+    ends = {
+        each.attempt.trial: each.ending.cause for each in told if isinstance(each, AttemptEnded)
+    }
+    assert ends == {0: Cause.RETURNED, 1: Cause.OUT_OF_MEMORY, 2: Cause.RETURNED}
+
+
+def test_a_worker_says_when_it_must_go_and_goes(stage: Stage) -> None:
+    worker = SimulatedWorker(name="w", joins_seconds=0.0, walltime_seconds=7.0)
+    told = side_by_side(stage, [Needs()], worker)
+    (joined,) = (each for each in told if isinstance(each, WorkerJoined))
+    (left,) = (each for each in told if isinstance(each, WorkerLeft))
+    assert joined.ends_at == left.at == joined.at + 7.0

@@ -276,7 +276,7 @@ def test_the_cost_of_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 SMI = """#!/bin/sh
 case "$1" in
---query-gpu=*) printf '0, GPU-a, 3000, 0\\n1, GPU-b, 500, 37\\n' ;;
+--query-gpu=*) printf '0, GPU-a, 3000, 0, 8192\\n1, GPU-b, 500, 37, 4096\\n' ;;
 --query-compute-apps=*) printf 'GPU-a, 11, 1000\\nGPU-a, 12, 1500\\nGPU-b, 13, [N/A]\\n' ;;
 esac
 """

@@ -17,10 +17,10 @@ from .spending import Spending
 from .trial import AttemptId, Cause, TrialState
 from .waiting import Waiting
 
-KEPT_BACK = 0.1
+KEPT_BACK = 0.05
 """This share of a worker's memory is not given away where trials are given what they are reckoned
-to use: the worker itself and what nobody foresaw are to fit in. With less of it free, a worker ends
-those that hold more than they were given (`worker.watch.SHORT_SHARE`)."""
+to use. Beside it there is what each is given above what it is expected to hold: together more than
+the share below which a worker ends those that hold too much (`worker.watch.SHORT_SHARE`)."""
 
 _RAN_OUT_OF = {Cause.OUT_OF_MEMORY: Amount.MEMORY, Cause.DEVICE_OUT_OF_MEMORY: Amount.GPUS}
 

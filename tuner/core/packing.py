@@ -29,14 +29,12 @@ _FULL = 1.2
 They do not all wait at the same time: with as much as there is time, a quarter of it stays unused.
 """
 
-_STEPS = 8
+_STEPS = 16
 """Sizes are rounded up to this many steps between a power of two and the next."""
 
 _SLACK = 1.1
-"""A running trial may come to hold more than was told by this factor (`worker.usage.NEWS`)."""
-
-_ROOM = 1.25
-"""More than this, as a factor, is not kept free for a trial that has trained for a while."""
+"""A running trial may come to hold more than was told by this factor (`worker.usage.NEWS`); more
+than that is not kept free for one that has trained for a while."""
 
 _STEPS_UP = {Amount.CPUS: 4, Amount.GPUS: 2}
 """So many times more may share a device at the next step; of a core it is known how busy it is."""
@@ -59,7 +57,7 @@ def rounded_up(size: float) -> int:
     """A size in bytes, rounded up so that there are not too many different ones.
 
     >>> rounded_up(1000.0), rounded_up(1024.0), rounded_up(1025.0)
-    (1024, 1024, 1117)
+    (1024, 1024, 1070)
     """
     return math.ceil(2 ** (math.ceil(_STEPS * math.log2(size) - 1e-9) / _STEPS))
 
@@ -204,11 +202,9 @@ class Packing:
         if Amount.MEMORY not in self._measured or self._said.memory_bytes:
             wanted = replace(wanted, memory_bytes=granted_bytes)
         elif used is not None:
-            least = rounded_up(_SLACK * used.peak_memory_bytes)
-            most = rounded_up(_ROOM * used.peak_memory_bytes)
-            memory = max(granted_bytes, least)
-            if watched is not None and watched.is_judged:
-                memory = min(memory, most)  # it has trained for a while
+            memory = rounded_up(_SLACK * used.peak_memory_bytes)
+            if watched is None or not watched.is_judged:  # it may be about to need more
+                memory = max(granted_bytes, memory)
             wanted = replace(wanted, memory_bytes=memory)
         if used is not None and wanted.gpu_memory_bytes:
             own = rounded_up(_SLACK * max(1, used.peak_gpu_memory_bytes or 0))

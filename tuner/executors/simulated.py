@@ -18,12 +18,13 @@ from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
     Event,
+    Measured,
     Reported,
     WorkerJoined,
     WorkerLeft,
 )
 from ..core.resources import Capacity
-from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Report
+from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Report, Usage
 from ..worker.orders import AttemptOrder
 from .base import Executor
 
@@ -61,6 +62,8 @@ class SimulatedWorker:
         memory_bytes: Its host memory; 0 if that is not counted.
         joins_seconds: When it joins, in seconds from the opening on.
         leaves_seconds: When it is lost, likewise; None for never.
+        walltime_seconds: How long it may stay, which it says when it joins; it is lost then. None
+            for ever.
     """
 
     name: str
@@ -69,12 +72,28 @@ class SimulatedWorker:
     memory_bytes: int = 0
     joins_seconds: float = 0.0
     leaves_seconds: float | None = None
+    walltime_seconds: float | None = None
 
     @property
     def capacity(self) -> Capacity:
         """What it has, in the words of a real worker."""
         gpus = tuple(str(number) for number in range(self.gpus))
         return Capacity(tuple(range(self.cores)), gpus, self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What an attempt uses.
+
+    Attributes:
+        memory_bytes: Of the host's memory, from its beginning to its end. Where those of a worker
+            hold more than it has, the one that holds most is killed.
+        busy: How many cores it keeps busy while nobody is in its way. Where those of a worker want
+            more than it has, the epochs of all take so much longer.
+    """
+
+    memory_bytes: int = 0
+    busy: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +130,15 @@ class SimulatedEnd(Exception):
         self.reported = reported
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Run:
     order: AttemptOrder
     epoch_seconds: float
     killed_in_epoch: float
+    needs: Needs | None
+    placed_at: float
+    cpu_seconds: float = 0.0
+    first_epoch_at: float = 0.0
     curve: Curve = ()
     ending: Ending | None = None
     step: int = 0
@@ -148,6 +171,8 @@ class SimulatedExecutor(Executor):
         seed: For everything that happens by chance.
         startup_seconds: How long an attempt's process takes to start.
         stop_seconds: How long an order to stop takes; None for until the end of the epoch.
+        needs: What an attempt of a configuration uses, which is then measured; None for a core
+            each, unmeasured.
         batch_seconds: What happens within this time of one another is told together, as to a
             master that is busy meanwhile.
     """
@@ -162,6 +187,7 @@ class SimulatedExecutor(Executor):
         seed: int = 0,
         startup_seconds: float = 0.0,
         stop_seconds: float | None = None,
+        needs: Callable[[Params], Needs] | None = None,
         batch_seconds: float = 0.0,
     ) -> None:
         self.clock = VirtualClock()
@@ -172,6 +198,7 @@ class SimulatedExecutor(Executor):
         self._seed = seed
         self._startup_seconds = startup_seconds
         self._stop_seconds = stop_seconds
+        self._needs = needs
         self._batch_seconds = batch_seconds
         self._places: dict[str, _Place] = {}
         self._runs: dict[AttemptId, _Run] = {}
@@ -200,7 +227,15 @@ class SimulatedExecutor(Executor):
                 seconds *= faults.straggler_slowdown
             if luck.random() < faults.killed_attempts:
                 killed_in_epoch = luck.random()
-        run = _Run(order, seconds, killed_in_epoch, step=order.resume_from or 0)
+        needs = None if self._needs is None else self._needs(order.params)
+        run = _Run(
+            order,
+            seconds,
+            killed_in_epoch,
+            needs,
+            self.clock.now(),
+            step=order.resume_from or 0,
+        )
         self._runs[order.attempt] = run
         place.runs.add(order.attempt)
         self._after(self._startup_seconds, self._begin, run)
@@ -272,7 +307,11 @@ class SimulatedExecutor(Executor):
         worker, generation = coming
         name = worker.name if generation == 1 else f"{worker.name}-{generation}"
         self._places[name] = _Place(worker, generation, set())
-        self._told.append(WorkerJoined(self.clock.now(), name, f"node-{name}", worker.capacity))
+        now, walltime = self.clock.now(), worker.walltime_seconds
+        ends_at = None if walltime is None else now + walltime
+        self._told.append(WorkerJoined(now, name, f"node-{name}", worker.capacity, ends_at))
+        if walltime is not None:
+            self._after(walltime, self._leave, name)
         if worker.leaves_seconds is not None:
             self._after(worker.leaves_seconds - worker.joins_seconds, self._leave, name)
         if self._faults.worker_life_seconds is not None:
@@ -305,11 +344,32 @@ class SimulatedExecutor(Executor):
         if run.killed_in_epoch != math.inf:
             left = len(run.curve) - run.step
             run.killed_in_epoch = run.step + 1 + int(run.killed_in_epoch * left)
-        self._go_on(run)
+        self._kill_for_memory(order.placement.worker)
+        if self._is_running(run):
+            self._go_on(run)
+
+    def _beside(self, worker: str) -> list[_Run]:
+        return [self._runs[name] for name in sorted(self._places[worker].runs)]
+
+    def _kill_for_memory(self, worker: str) -> None:
+        has = self._places[worker].worker.memory_bytes
+        runs = {run: run.needs.memory_bytes for run in self._beside(worker) if run.needs}
+        while has and sum(runs.values()) > has:
+            largest = max(runs, key=runs.__getitem__)
+            del runs[largest]
+            self._end(largest, Ending(Cause.OUT_OF_MEMORY, reason="out of memory (simulated)"))
+
+    def _slowdown(self, worker: str) -> float:
+        wanted = sum(run.needs.busy for run in self._beside(worker) if run.needs)
+        return max(1.0, wanted / self._places[worker].worker.cores)
 
     def _go_on(self, run: _Run) -> None:
         if run.step < len(run.curve):
-            self._after(run.epoch_seconds, self._end_epoch, run)
+            seconds = run.epoch_seconds
+            if run.needs is not None:
+                run.cpu_seconds += run.needs.busy * seconds
+                seconds *= self._slowdown(run.order.placement.worker)
+            self._after(seconds, self._end_epoch, run)
         elif run.ending is not None:
             self._end(run, run.ending)
         else:
@@ -326,6 +386,11 @@ class SimulatedExecutor(Executor):
         metrics = run.curve[run.step - 1]
         attempt = run.order.attempt
         self._told.append(Reported(self.clock.now(), attempt, Report(run.step, metrics)))
+        since = run.step - (run.order.resume_from or 0)
+        if since == 1:
+            run.first_epoch_at = self.clock.now()
+        if since <= 2:
+            self._measure(run)
         for name in (run.order.brief.aims.goal.metric, "loss"):
             if not math.isfinite(metrics.get(name, 0.0)):
                 reason = f"{name} is {metrics[name]} at step {run.step}"
@@ -346,8 +411,21 @@ class SimulatedExecutor(Executor):
             reason = f"ran longer than the {seconds:g} s allowed"
             self._end(run, Ending(Cause.TIMED_OUT, reason=reason))
 
+    def _measure(self, run: _Run) -> None:
+        if run.needs is None:
+            return
+        now, steps = self.clock.now(), run.step - (run.order.resume_from or 0) - 1
+        usage = Usage(
+            peak_memory_bytes=run.needs.memory_bytes,
+            cpu_seconds=run.cpu_seconds,
+            seconds=now - run.placed_at,
+            seconds_per_step=(now - run.first_epoch_at) / steps if steps > 0 else None,
+        )
+        self._told.append(Measured(now, run.order.attempt, usage))
+
     def _end(self, run: _Run, ending: Ending) -> None:
         attempt = run.order.attempt
+        self._measure(run)
         del self._runs[attempt]
         self._places[run.order.placement.worker].runs.discard(attempt)
         self._told.append(AttemptEnded(self.clock.now(), attempt, ending))

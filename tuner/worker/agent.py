@@ -178,12 +178,18 @@ class Agent(WorkerPlugin):
         has = devices.capacity()
         if worker.name in self._cores:
             has = devices.share(has, list(self._cores).index(worker.name), len(self._cores))
-            return Capacity(self._cores[worker.name], has.gpus, has.memory_bytes)
+            return replace(has, cpus=self._cores[worker.name])
         # Others may run beside it; Dask's own rule is that its threads tell its share.
         threads = worker.state.nthreads
         share = min(1.0, threads / len(has.cpus))
         gpus = claims.gpus(has.gpus, math.ceil(share * len(has.gpus)))
-        return Capacity(has.cpus[:threads], gpus, int(share * has.memory_bytes))
+        return replace(
+            has,
+            cpus=has.cpus[:threads],
+            gpus=gpus,
+            memory_bytes=int(share * has.memory_bytes),
+            memory_taken_bytes=int(share * has.memory_taken_bytes),
+        )
 
     def refuse(self, announcement: Announcement) -> None:
         """The master found that this worker does not go with its other ones."""

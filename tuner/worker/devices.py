@@ -7,28 +7,78 @@ import shutil
 import socket
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.resources import Capacity
+
+NODES = Path("/sys/devices/system/node")
 
 
 def capacity() -> Capacity:
     """The cores, GPUs and memory that this process may use.
 
-    Cores by the affinity mask and the control group's quota, memory by the control group's limit,
-    GPUs by CUDA_VISIBLE_DEVICES or, where that is not set, by what the driver lists.
+    Cores by the affinity mask and the control group's quota, and which of them are near each other
+    by what the kernel says of its nodes of memory; memory by the control group's limit; GPUs by
+    CUDA_VISIBLE_DEVICES or, where that is not set, by what the driver lists, which also tells their
+    memory.
     """
-    return Capacity(cpus=cpus(), gpus=gpus(), memory_bytes=memory_bytes())
+    from .gpu_usage import GpuUsage
+    from .memory import free_bytes
+
+    total, names, cores = memory_bytes(), gpus(), cpus()
+    return Capacity(
+        cpus=cores,
+        gpus=names,
+        memory_bytes=total,
+        gpu_memory_bytes=GpuUsage().total_bytes(names) if names else 0,
+        near=near(cores, NODES),
+        memory_taken_bytes=max(0, total - free_bytes()[0]),
+    )
 
 
 def share(machine: Capacity, index: int, count: int) -> Capacity:
     """The devices and memory of one of several workers that share a machine evenly.
 
-    >>> share(Capacity((0, 1), ("a", "b", "c"), 100), 0, 2)
-    Capacity(cpus=(0, 1), gpus=('a', 'c'), memory_bytes=50)
+    >>> mine = share(Capacity((0, 1), ("a", "b", "c"), 100, memory_taken_bytes=20), 0, 2)
+    >>> mine.gpus, mine.memory_bytes, mine.memory_taken_bytes
+    (('a', 'c'), 50, 10)
     """
-    return Capacity(machine.cpus, machine.gpus[index::count], machine.memory_bytes // count)
+    return replace(
+        machine,
+        gpus=machine.gpus[index::count],
+        memory_bytes=machine.memory_bytes // count,
+        memory_taken_bytes=machine.memory_taken_bytes // count,
+    )
+
+
+def near(cores: Iterable[int], nodes: Path = NODES) -> tuple[tuple[int, ...], ...]:
+    """Which of these cores are near each other; nothing where all of them are.
+
+    Args:
+        cores: Their ids.
+        nodes: Where the kernel tells of its nodes of memory (NUMA).
+    """
+    mine = set(cores)
+    listed = sorted(nodes.glob("node[0-9]*/cpulist"))
+    found = [tuple(sorted(mine.intersection(cpu_list(read(each))))) for each in listed]
+    groups = tuple(group for group in found if group)
+    return groups if len(groups) > 1 else ()
+
+
+def cpu_list(text: str) -> list[int]:
+    """The cores that the kernel lists.
+
+    >>> cpu_list("0-2,8,10-11"), cpu_list("")
+    ([0, 1, 2, 8, 10, 11], [])
+    """
+    found = list[int]()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            found += range(int(first), int(last or first) + 1)
+    return found
 
 
 def cpus() -> tuple[int, ...]:

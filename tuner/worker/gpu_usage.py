@@ -38,6 +38,10 @@ class GpuUsage:
         known = [each for each in held if each is not None]
         return max(known) if known else None
 
+    def total_bytes(self, gpus: Sequence[str]) -> int:
+        """The memory of the smallest of these GPUs; 0 where one of them does not tell."""
+        return min((self._total(name) for name in gpus), default=0)
+
     def is_busy(self, gpus: Sequence[str]) -> bool:
         """Whether one of the GPUs computes, as far as can be seen."""
         return any(self._is_busy(name) for name in gpus)
@@ -62,6 +66,15 @@ class GpuUsage:
         numbers = [int(each) for each in used if each.isdigit()]
         return sum(numbers) * 2**20 if numbers else None
 
+    def _total(self, name: str) -> int:
+        if self._nvml is not None:
+            try:
+                return int(self._nvml.nvmlDeviceGetMemoryInfo(_handle(self._nvml, name)).total)
+            except self._nvml.NVMLError:
+                return 0
+        told = [row[4] for row in self._gpu_rows() if name in row[:2]]
+        return int(told[0]) * 2**20 if told and told[0].isdigit() else 0
+
     def _is_busy(self, name: str) -> bool:
         if self._nvml is not None:
             try:
@@ -72,7 +85,7 @@ class GpuUsage:
         return any(row[3] not in ("0", "[N/A]") for row in self._gpu_rows() if name in row[:2])
 
     def _gpu_rows(self) -> list[list[str]]:
-        return self._ask("--query-gpu=index,uuid,memory.used,utilization.gpu")
+        return self._ask("--query-gpu=index,uuid,memory.used,utilization.gpu,memory.total")
 
     def _ask(self, query: str) -> list[list[str]]:
         at, rows = self._asked.get(query, (-SMI_SECONDS, []))

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed import Worker
@@ -97,13 +97,15 @@ def offered(
             f"{gpus} GPUs are offered, but other workers on this machine offer all but "
             f"{len(free)} of its {len(has.gpus)}; offer at most as many, or end one of them"
         )
-    capacity = Capacity(has.cpus[:cpus], free, memory)
+    capacity = replace(_within(has, cpus, memory), gpus=free)
     return Offer(meeting, capacity, name, death_timeout_seconds, interface, local_directory)
 
 
 def _within(has: Capacity, cores: int | None, memory_bytes: int | None) -> Capacity:
     memory = has.memory_bytes if memory_bytes is None else min(has.memory_bytes, memory_bytes)
-    return Capacity(has.cpus[:cores], has.gpus, memory)
+    # What others hold is taken from what is not offered first.
+    taken = max(0, has.memory_taken_bytes - (has.memory_bytes - memory))
+    return replace(has, cpus=has.cpus[:cores], memory_bytes=memory, memory_taken_bytes=taken)
 
 
 def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) -> None:

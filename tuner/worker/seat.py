@@ -10,11 +10,11 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from ..core.messages import Event, WorkerJoined
-from ..core.resources import Capacity
 from ..model_file import ObjectiveSource
 from . import devices
 from .orders import AttemptOrder
@@ -78,7 +78,7 @@ def _serve(
 
     has = devices.share(devices.capacity(), *place)
     name = f"{node}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    tell(WorkerJoined(0.0, name, node, Capacity(cpus, has.gpus, has.memory_bytes)))
+    tell(WorkerJoined(0.0, name, node, replace(has, cpus=cpus)))
     runner = AttemptRunner(source, tell, warm_address=warm_address)
     try:
         while True:

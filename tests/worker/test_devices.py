@@ -1,0 +1,77 @@
+"""What a machine tells of itself: which cores are near each other, and the memory of its GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tuner.worker import devices, gpu_usage, memory
+
+GB = 10**9
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    """Two nodes of memory as the kernel shows them, and one that has no cores."""
+    for number, cores in enumerate(["0-3,8-11", "4-7,12-15", ""]):
+        node = tmp_path / f"node{number}"
+        node.mkdir()
+        (node / "cpulist").write_text(cores + "\n")
+    return tmp_path
+
+
+def test_cores_of_one_node_are_near_each_other(nodes: Path, tmp_path: Path) -> None:
+    assert devices.near(range(16), nodes) == (
+        (0, 1, 2, 3, 8, 9, 10, 11),
+        (4, 5, 6, 7, 12, 13, 14, 15),
+    )
+    assert devices.near([2, 3, 4], nodes) == ((2, 3), (4,))
+    assert devices.near([2, 3], nodes) == ()
+    assert devices.near([2, 3], tmp_path / "nowhere") == ()
+
+
+class NVML(SimpleNamespace):
+    """Knows two GPUs."""
+
+    class NVMLError(Exception):
+        """What the real one raises."""
+
+    totals = (80 * GB, 40 * GB)
+
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:  # noqa: N802 - its name
+        if number >= len(self.totals):
+            raise self.NVMLError
+        return number
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802 - its name
+        return SimpleNamespace(total=self.totals[handle], used=0)
+
+
+def test_the_smallest_gpu_says_how_much_memory_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_usage, "_nvml", NVML)
+    usage = gpu_usage.GpuUsage()
+    assert usage.total_bytes(("0",)) == 80 * GB
+    assert usage.total_bytes(("0", "1")) == 40 * GB
+    assert usage.total_bytes(("0", "7")) == 0
+    assert usage.total_bytes(()) == 0
+
+
+def test_a_worker_says_all_of_it(monkeypatch: pytest.MonkeyPatch, nodes: Path) -> None:
+    monkeypatch.setattr(gpu_usage, "_nvml", NVML)
+    monkeypatch.setattr(devices, "NODES", nodes)
+    monkeypatch.setattr(devices, "cpus", lambda: (3, 4))
+    monkeypatch.setattr(devices, "memory_bytes", lambda: 10 * GB)
+    monkeypatch.setattr(memory, "free_bytes", lambda: (7 * GB, 12 * GB))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    found = devices.capacity()
+    assert (found.cpus, found.near) == ((3, 4), ((3,), (4,)))
+    assert (found.gpus, found.gpu_memory_bytes) == (("0", "1"), 40 * GB)
+    assert (found.memory_bytes, found.memory_taken_bytes) == (10 * GB, 3 * GB)
+
+
+def test_a_machine_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert devices.capacity().gpu_memory_bytes == 0
