@@ -190,11 +190,16 @@ def test_the_workers_of_a_scheduler(hptune: Hptune) -> None:
     found = examined(subject, "a worker")
     assert found["workers"].status is Status.WARN
     assert f"hptune worker {file}" in found["workers"].advice
-    hptune.start("worker", file)
-    wait_for(lambda: len(examined(subject, "a worker")) > 2, "the worker")
+    for _ in range(2):
+        hptune.start("worker", file, "--cpus", 1, "--memory", "2GB")
+    wait_for(lambda: "2 workers" in examined(subject, "a worker")["workers"].found, "both workers")
     found = examined(subject, "a worker")
     assert {each.status for each in found.values()} == {Status.PASS}
-    assert "1 worker answered" in found["workers"].found
+    assert "2 workers answered" in found["workers"].found
+    offer = found["they offer"].found
+    assert offer.startswith("2 workers, each 1 core, no GPU, 2 GB of memory, on "), offer
+    here = examined(subject, "machine")
+    assert list(here) == ["this machine"]
     assert [path.name for path in hptune.directory.iterdir()] == ["scheduler.json"]
 
 

@@ -61,9 +61,16 @@ def _version(name: str) -> str | None:
         return None
 
 
-def check_machine(_subject: Subject) -> Iterator[Finding]:
+def check_machine(subject: Subject) -> Iterator[Finding]:
     """Cores, memory and GPUs: what there is, what is granted, and what Slurm says of it."""
     granted = devices.capacity()
+    if subject.connect:
+        yield passed(
+            "this machine",
+            f"{len(granted.cpus)} cores, {granted.memory_bytes / 1e9:.3g} GB, for the study's "
+            "master; its trials run on the workers (below)",
+        )
+        return
     yield _cores(len(granted.cpus), os.cpu_count() or 1)
     yield _memory(granted.memory_bytes)
     if granted.gpus:

@@ -16,13 +16,15 @@ from distributed import Client, LocalCluster
 
 from ..errors import StudyError
 from ..executors.dask_executor import connect
-from ..worker import versions
+from ..worker import devices, versions
 from ..worker.addresses import outward
+from ..worker.agent import granted_by
 from ..workforce import Meeting
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import MOST_SKEW_SECONDS, folder_for
 
 _CALLS = 10
+_NAMED = 3
 _SLOW_SECONDS = 0.5
 
 
@@ -54,6 +56,8 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
         same = _versions(client, addresses)
         yield same
         if "not installed" not in same.found:
+            if subject.connect:
+                yield from _offers(client, addresses)
             yield _clocks(client, addresses)
             yield _visible(client, addresses, subject)
 
@@ -108,6 +112,34 @@ def _versions(client: Any, addresses: list[str]) -> Finding:
             "results of trials cannot be compared then; " + advice,
         )
     return passed(name, "hptune, Python, Dask and the framework are the same everywhere")
+
+
+def _offers(client: Any, addresses: list[str]) -> Iterator[Finding]:
+    """What the workers give to studies; those that give the same in one line."""
+    alike: dict[str, list[str]] = {}
+    answers = client.run(_offered, workers=addresses, on_error="return")
+    for address in addresses:
+        answer = answers[address]
+        if isinstance(answer, Exception):
+            yield failed("they offer", f"{address} does not say: {answer!r}", "see its own output")
+        else:
+            node, what = answer
+            alike.setdefault(what, []).append(node)
+    for what, nodes in sorted(alike.items(), key=lambda each: -len(each[1])):
+        named = sorted(set(nodes))
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        where = f"on {', '.join(named[:_NAMED])}{more}"
+        count = f"{len(nodes)} workers, each " if len(nodes) > 1 else ""
+        yield passed("they offer", f"{count}{what}, {where}")
+
+
+def _offered(dask_worker: Any = None) -> tuple[str, str]:
+    """This worker's machine, and what studies may use of it."""
+    granted = granted_by(dask_worker)
+    cores, gpus = len(granted.cpus), len(granted.gpus)
+    parts = [f"{cores} core" + ("s" if cores > 1 else "")]
+    parts.append(f"{gpus} GPU" + ("s" if gpus > 1 else "") if gpus else "no GPU")
+    return devices.node(), ", ".join([*parts, f"{granted.memory_bytes / 1e9:.3g} GB of memory"])
 
 
 def _clocks(client: Any, addresses: list[str]) -> Finding:

@@ -170,26 +170,11 @@ class Agent(WorkerPlugin):
         return Announcement(joined, here)
 
     def _capacity(self) -> Capacity:
-        worker = self._worker
-        # A worker of our own command knows what its user grants.
-        granted: Capacity | None = getattr(worker, "granted", None)
-        if granted is not None:
-            return granted
-        has = devices.capacity()
-        if worker.name in self._cores:
-            has = devices.share(has, list(self._cores).index(worker.name), len(self._cores))
-            return replace(has, cpus=self._cores[worker.name])
-        # Others may run beside it; Dask's own rule is that its threads tell its share.
-        threads = worker.state.nthreads
-        share = min(1.0, threads / len(has.cpus))
-        gpus = claims.gpus(has.gpus, math.ceil(share * len(has.gpus)))
-        return replace(
-            has,
-            cpus=has.cpus[:threads],
-            gpus=gpus,
-            memory_bytes=int(share * has.memory_bytes),
-            memory_taken_bytes=int(share * has.memory_taken_bytes),
-        )
+        name = self._worker.name
+        if name not in self._cores:
+            return granted_by(self._worker)
+        has = devices.share(devices.capacity(), list(self._cores).index(name), len(self._cores))
+        return replace(has, cpus=self._cores[name])
 
     def refuse(self, announcement: Announcement) -> None:
         """The master found that this worker does not go with its other ones."""
@@ -349,6 +334,25 @@ class Agent(WorkerPlugin):
     def _send(self, message: Event | Announcement) -> None:
         # As bytes: Dask forwards plain data between processes only.
         self._worker.log_event(self.name, pickle.dumps(message))
+
+
+def granted_by(worker: Any) -> Capacity:
+    """What studies may use of a Dask worker that they have not started."""
+    # A worker of our own command knows what its user grants.
+    granted: Capacity | None = getattr(worker, "granted", None)
+    if granted is not None:
+        return granted
+    # Others may run beside it; Dask's own rule is that its threads tell its share.
+    has, threads = devices.capacity(), worker.state.nthreads
+    share = min(1.0, threads / len(has.cpus))
+    gpus = claims.gpus(has.gpus, math.ceil(share * len(has.gpus)))
+    return replace(
+        has,
+        cpus=has.cpus[:threads],
+        gpus=gpus,
+        memory_bytes=int(share * has.memory_bytes),
+        memory_taken_bytes=int(share * has.memory_taken_bytes),
+    )
 
 
 def _held(placement: Placement) -> str:
