@@ -84,6 +84,17 @@ def assert_each_trial_exactly_once(study: Path, number: int) -> None:
     assert len({trial["params"]["x"] for trial in found}) == number
 
 
+def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> None:
+    model = hptune.file("model.py", GATED.format(gate=str(hptune.directory / "gate")))
+    arguments = ("--trials", 5, "--study", hptune.study(), "--executor", "joblib")
+    started = hptune.start("run", model, *arguments)
+    wait_until_running(hptune, started)
+    os.killpg(started.pid, signal.SIGHUP)
+    ended = started.wait(seconds=60)
+    assert ended.code == 130
+    assert "Error" not in ended.err
+
+
 @pytest.mark.parametrize(
     "how",
     ["Ctrl-C", pytest.param("SIGTERM", marks=pytest.mark.slow), "hang-up", "hptune stop"],

@@ -15,6 +15,7 @@ from ..errors import StudyError
 from ..samplers import AUTO, SEARCH_WORDS
 from .options import settings_options, settled_options, start_points_option, study_directory
 from .output import INTERRUPTED, echo, last_words
+from .sections import SectionedCommand
 from .values import Duration
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..run import RunResult
 
 
-class _Repeatable(click.Command):
+class _Repeatable(SectionedCommand):
     """Remembers what it was given, so that a detached master can be started with the same."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -97,9 +98,14 @@ def _searches() -> str:
     "objectives",
     multiple=True,
     metavar="METRIC[:min|:max]",
-    help="Metric to optimise; again for several objectives at once.",
+    help="Metric to optimise; again for several objectives at once.  [default: OBJECTIVE of the "
+    "file, or val_accuracy, or val_loss]",
 )
-@click.option("--direction", type=click.Choice(["max", "min"]), help="Which way is better.")
+@click.option(
+    "--direction",
+    type=click.Choice(["max", "min"]),
+    help="Which way is better.  [default: by the metric's name]",
+)
 @click.option(
     "--constraint",
     "constraints",
@@ -133,7 +139,16 @@ def run(
     detach: bool,
     **options: Any,
 ) -> None:
-    """Start a study of MODEL_FILE and run it to its end."""
+    """Start a study of MODEL_FILE and run it to its end.
+
+    \b
+    hptune run model.py                               50 trials, as many at once as fit
+    hptune run model.py --trials 200 --pruner asha    poor trials stop early
+    hptune run model.py --timeout 8h --study DIR      for eight hours, kept in DIR
+
+    MODEL_FILE says what may vary and how it is trained; see `hptune --help`. What is
+    not said here is taken from the file or chosen, and then told.
+    """
     from ..core.beliefs import read_belief
     from ..core.trial import Direction
     from ..model_file import check_path
@@ -199,7 +214,7 @@ def resume(
 ) -> None:
     """Go on with the study in DIR, after a stop, a crash, or for more trials.
 
-    --trials is the total: a study of 50 trials resumed with --trials 80 runs 30 more.
+    Numbers are totals: a study of 50 trials resumed with --trials 80 runs 30 more.
     """
     from ..model_file import check_path
     from ..points import read_points

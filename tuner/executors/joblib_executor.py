@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import signal
 import socket
 import threading
 from multiprocessing import AuthenticationError
@@ -38,6 +39,23 @@ _ON_THIS_MACHINE = ("LokyBackend", "MultiprocessingBackend", "ThreadingBackend")
 _MAX_RESTARTS = 5
 
 log = logging.getLogger(__name__)
+
+
+def _start_tracker() -> None:
+    """Start loky's helper such that it outlives its terminal, as it does Ctrl-C.
+
+    It keeps the list of what is to be cleaned up in the end. If it goes with the terminal, loky
+    starts another one, which knows of nothing and complains of each entry.
+    """
+    from joblib.externals.loky.backend import resource_tracker
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_main else None
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if is_main:
+            signal.signal(signal.SIGHUP, before)
 
 
 class JoblibExecutor(Executor):
@@ -79,6 +97,8 @@ class JoblibExecutor(Executor):
 
     def open(self) -> None:
         """Listen for seats, and let joblib carry them."""
+        if self._backend_name == "LokyBackend":
+            _start_tracker()
         # The secret is asked for in each connection's own thread: a stranger who connects and
         # says nothing keeps nobody waiting.
         self._listener = Listener((self._host(), 0))
