@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .config import Shape, SlurmConfig
 from .errors import ConfigError, JobQueueError, SubmissionError
-from .jobs import JobKind, Jobs
+from .jobs import Jobs
+from .kinds import JobKind, size_suffix
 from .meeting import MeetingPoint
 from .nodes import Partition
 from .queue import Slurm
@@ -64,11 +65,16 @@ def job_kinds(order: Order, need: Need, *, slurm: Slurm | None = None) -> tuple[
         ConfigError: None of the shapes holds a trial; or one does not exist as it is written.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
-    partitions = (slurm or Slurm()).partitions()
+    return _kinds_for(order, (slurm or Slurm()).partitions(), need)
+
+
+def _kinds_for(
+    order: Order, partitions: Sequence[Partition], need: Need, suffix: str = ""
+) -> tuple[JobKind, ...]:
     kinds, problems = [], []
     for shape in order.config.shapes:
         try:
-            kinds.append(_job_kind(order, shape, partitions, need))
+            kinds.append(_job_kind(order, shape, partitions, need, suffix))
         except ConfigError as error:
             problems.append(str(error))
     if not kinds:
@@ -94,15 +100,17 @@ def check(order: Order) -> None:
             raise SubmissionError(f"shape {shape.name}: {error}") from error
 
 
-def _job_kind(order: Order, shape: Shape, partitions: Sequence[Partition], need: Need) -> JobKind:
+def _job_kind(
+    order: Order, shape: Shape, partitions: Sequence[Partition], need: Need, suffix: str = ""
+) -> JobKind:
     try:
         worker = choose_worker(partitions, shape, need)
     except ConfigError as error:
         raise ConfigError(f"shape {shape.name}: {error}") from error
-    name = f"{order.name}-{shape.name}"
+    name = f"{order.name}-{shape.name}{suffix}"
     command = WorkerCommand(address=str(order.scheduler_file), module=order.module)
     script = job_script(shape, worker, command, job_name=name, logs=order.directory)
-    return JobKind(shape, worker, name, script, order.directory)
+    return JobKind(shape, worker, name, script, order.directory, need)
 
 
 class SlurmCluster:
@@ -143,10 +151,15 @@ class SlurmCluster:
             JobQueueError: Slurm refuses the jobs, or they are of no use; none is left.
         """
         self._order.directory.mkdir(parents=True, exist_ok=True)
-        kinds = job_kinds(self._order, need)
+        order, partitions = self._order, Slurm().partitions()
+        kinds = _kinds_for(order, partitions, need)
         self._write_address()
         self._jobs = Jobs(
-            kinds, max_jobs=self._order.max_jobs, tell=self._tell, prefix=f"{self._order.name}-"
+            kinds,
+            max_jobs=order.max_jobs,
+            tell=self._tell,
+            prefix=f"{order.name}-",
+            sized=lambda other: _kinds_for(order, partitions, other, size_suffix(other)),
         )
         self._jobs.open(trials)
 
@@ -154,13 +167,14 @@ class SlurmCluster:
         """How many workers there can be for what is wanted now, shapes given up left out."""
         return 0 if self._jobs is None else self._jobs.most()
 
-    def scale_to(self, trials: int, workers: Mapping[str, str]) -> None:
+    def scale_to(self, trials: int, workers: Mapping[str, str], others: Mapping[Need, int]) -> None:
         """See that so many trials can run at once; returns at once.
 
         Args:
-            trials: How many trials run or could begin now.
+            trials: How many trials of the usual size run or could begin now.
             workers: The addresses of the workers that the study has looked at, and why each was
                 refused; empty for those that are of use.
+            others: How many trials of other sizes run or could begin now.
 
         Raises:
             JobQueueError: Jobs end again without ever having been of use.
@@ -177,7 +191,7 @@ class SlurmCluster:
             elif job is not None and why:
                 refused[job] = why
         refused = {job: why for job, why in refused.items() if job not in useful}
-        self._jobs.want(trials, useful, refused)
+        self._jobs.want(trials, useful, refused, others)
 
     def avoid(self, node: str, why: str) -> None:
         """Have no job on a node any more."""

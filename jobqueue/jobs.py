@@ -6,16 +6,17 @@ import contextlib
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from .config import Shape
 from .errors import JobQueueError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .fates import FAILURES_IN_A_ROW, KnownJob, Standing, counted, tail_of, words_of
-from .plan import Alive, Kind, Plan, plan
+from .kinds import JobKind, Kinds
+from .plan import Alive, Plan, plan
 from .queue import Job, JobState, Slurm
-from .sizing import WorkerShape
+from .sizing import Need
 
 POLL_SECONDS = 3.0
 """Slurm is not asked more often than this, by one call for all jobs."""
@@ -33,35 +34,6 @@ _NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL")
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JobKind:
-    """A kind of job, ready to be submitted.
-
-    Attributes:
-        shape: What the slurm.toml says of it.
-        worker: What a job gets.
-        job_name: The name of its jobs, which no other study's have.
-        script: The job script.
-        logs: Where the jobs' output goes, unless the shape says otherwise.
-    """
-
-    shape: Shape
-    worker: WorkerShape
-    job_name: str
-    script: str
-    logs: Path
-
-    @property
-    def log_directory(self) -> Path:
-        """Where its output goes in fact."""
-        return Path(self.shape.log_directory or self.logs)
-
-    @property
-    def trials(self) -> int:
-        """How many trials a job holds at once, on all of its nodes."""
-        return self.worker.trials * self.shape.nodes
-
-
 class Jobs:
     """The jobs of one study. `open` before anything else, and `close` in the end.
 
@@ -73,12 +45,13 @@ class Jobs:
     All methods may be called from any thread.
 
     Args:
-        kinds: The kinds of jobs to choose from.
+        kinds: The kinds of jobs to choose from, for the study's usual trials.
         max_jobs: How many jobs there may be at once.
         tell: Takes a line for the user now and then; called from the thread.
         slurm: Asks Slurm.
         prefix: The beginning of the names of the study's jobs, also of kinds that there are no
             more: such jobs are cancelled. Empty to leave them alone.
+        sized: Makes kinds for trials of another size, with names of their own.
     """
 
     def __init__(
@@ -89,8 +62,9 @@ class Jobs:
         tell: Callable[[str], None],
         slurm: Slurm | None = None,
         prefix: str = "",
+        sized: Callable[[Need], Sequence[JobKind]] = lambda _: (),
     ) -> None:
-        self._kinds = {kind.job_name: kind for kind in kinds}
+        self._kinds = Kinds(kinds, sized)
         self._max_jobs = max_jobs
         self._tell = tell
         self._slurm = slurm or Slurm()
@@ -103,7 +77,8 @@ class Jobs:
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
         self._known: dict[str, KnownJob] = {}
-        self._standings = {name: Standing() for name in self._kinds}
+        self._standings: defaultdict[str, Standing] = defaultdict(Standing)  # by shape
+        self._others: Mapping[Need, int] = {}
         self._avoided: set[str] = set()
         self._told = ""
         self._failure: JobQueueError | None = None
@@ -116,8 +91,6 @@ class Jobs:
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         self._wanted = wanted
-        for kind in self._kinds.values():
-            kind.log_directory.mkdir(parents=True, exist_ok=True)
         try:
             self._cancel_old_kinds()
             self._step(is_first=True)
@@ -129,14 +102,19 @@ class Jobs:
         self._thread.start()
 
     def want(
-        self, trials: int, workers: Mapping[str, bool], refused: Mapping[str, str] | None = None
+        self,
+        trials: int,
+        workers: Mapping[str, bool],
+        refused: Mapping[str, str] | None = None,
+        others: Mapping[Need, int] | None = None,
     ) -> None:
         """Say what there is to do.
 
         Args:
-            trials: How many trials run or could begin now.
+            trials: How many trials of the usual size run or could begin now.
             workers: The ids of the jobs whose workers are of use, and whether trials run on them.
             refused: The ids of the jobs whose workers can take no trial, and why.
+            others: How many trials of other sizes run or could begin now.
 
         Raises:
             JobsFailError: Jobs of every kind end again without ever having been of use.
@@ -145,14 +123,15 @@ class Jobs:
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            is_new = trials != self._wanted
-            self._wanted, self._workers = trials, dict(workers)
-            self._refused = dict(refused or {})
+            others = dict(others or {})
+            is_new = (trials, others) != (self._wanted, self._others)
+            self._wanted, self._others = trials, others
+            self._workers, self._refused = dict(workers), dict(refused or {})
             for identity in workers:
                 known = self._known.get(identity)
                 if known is not None and not known.was_useful:
                     known.was_useful = True
-                    self._standings[known.job.name].failures = 0
+                    self._standing(known.job.name).failures = 0
         if is_new:
             self._changed.set()
 
@@ -182,12 +161,8 @@ class Jobs:
     def most(self) -> int:
         """How many workers there could be now for what is wanted."""
         with self._lock:
-            wanted = self._wanted
-            kinds = [
-                Kind(name, kind.trials, kind.shape.max_jobs)
-                for name, kind in self._kinds.items()
-                if not self._standings[name].is_given_up
-            ]
+            wanted = self._kinds.wanted(self._wanted, {})
+            kinds = self._kinds.to_plan(wanted, lambda kind: not self._is_given_up(kind))
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
@@ -256,7 +231,8 @@ class Jobs:
     def _step(self, *, is_first: bool = False) -> None:
         shown = self._slurm.jobs(self._kinds)
         with self._lock:
-            wanted, workers, refused = self._wanted, self._workers, self._refused
+            wanted = self._kinds.wanted(self._wanted, self._others)
+            workers, refused = self._workers, self._refused
             ended = self._take_note(shown, is_first=is_first)
         for known in ended:
             self._note_ended(known)
@@ -265,6 +241,9 @@ class Jobs:
         self._dismiss(refused)
         self._leave_avoided()
         refusals = self._drop_hopeless()
+        for need in wanted:
+            # What no shape holds the study tells itself, too: it waits for a worker.
+            self._say(self._kinds.meet(need))
         planned = self._plan(wanted, workers)
         refusals += self._submit(planned.submit)
         self._cancel(planned.cancel)
@@ -282,8 +261,8 @@ class Jobs:
             job
             for job in self._slurm.jobs(None)
             if job.name.startswith(self._prefix)
-            and job.name not in self._kinds
             and job.state in _ALIVE
+            and not self._kinds.adopt(job.name)
         ]
         if old:
             self._slurm.cancel([job.id for job in old])
@@ -369,14 +348,14 @@ class Jobs:
         if hopeless and self._forgive():
             return []
         for job in hopeless:
-            self._standings[job.name].refused_until = time.monotonic() + _REFUSED_SECONDS
+            self._standing(job.name).refused_until = time.monotonic() + _REFUSED_SECONDS
             self._count_failure(job, f"would never have been started by Slurm: {job.reason}")
         reasons = sorted({job.reason for job in hopeless})
         return [f"Slurm would never start the job: {', '.join(reasons)}"] if reasons else []
 
     def _count_failure(self, job: Job, words: str) -> None:
         with self._lock:
-            standing = self._standings[job.name]
+            standing = self._standing(job.name)
             standing.failures += 1
             standing.words = f"{standing.failures} jobs in a row {words}"
             failures = standing.failures
@@ -385,21 +364,29 @@ class Jobs:
 
     def _give_up_if_useless(self) -> None:
         """End the study if there is no job that may be of use, and none can be submitted."""
-        given_up = {name for name, each in self._standings.items() if each.is_given_up}
-        alive = self._alive()
         self._cancel(
-            [job.id for job in alive if job.name in given_up and job.state is JobState.PENDING]
+            [
+                job.id
+                for job in self._alive()
+                if job.state is JobState.PENDING and self._standing(job.name).is_given_up
+            ]
         )
-        if len(given_up) == len(self._kinds) and not self._alive():
-            raise JobsFailError("; ".join(self._standings[name].words for name in self._kinds))
+        standings = [self._standings[shape] for shape in self._kinds.shapes]
+        if all(each.is_given_up for each in standings) and not self._alive():
+            raise JobsFailError("; ".join(each.words for each in standings))
 
-    def _plan(self, wanted: int, workers: Mapping[str, bool]) -> Plan:
-        now = time.monotonic()
-        kinds = []
-        for name, kind in self._kinds.items():
-            standing = self._standings[name]
-            is_open = not standing.is_given_up and now >= standing.refused_until
-            kinds.append(Kind(name, kind.trials, kind.shape.max_jobs if is_open else 0))
+    def _standing(self, job_name: str) -> Standing:
+        return self._standings[self._kinds[job_name].shape.name]
+
+    def _is_given_up(self, kind: JobKind) -> bool:
+        return self._standings[kind.shape.name].is_given_up
+
+    def _is_open(self, kind: JobKind) -> bool:
+        standing = self._standings[kind.shape.name]
+        return not standing.is_given_up and time.monotonic() >= standing.refused_until
+
+    def _plan(self, wanted: Mapping[Need, int], workers: Mapping[str, bool]) -> Plan:
+        kinds = self._kinds.to_plan(wanted, self._is_open)
         jobs = []
         for job in self._alive():
             known = self._known[job.id]
@@ -420,7 +407,7 @@ class Jobs:
             except SubmissionError as error:
                 if self._forgive():
                     continue
-                self._standings[name].refused_until = time.monotonic() + _REFUSED_SECONDS
+                self._standing(name).refused_until = time.monotonic() + _REFUSED_SECONDS
                 refusals.append(f"{error} (shape {kind.shape.name})")
                 continue
             with self._lock:

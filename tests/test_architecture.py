@@ -94,6 +94,7 @@ JOBQUEUE_ROOMS = (
     "script",
     "queue",
     "plan",
+    "kinds",
     "fates",
     "meeting",
     "jobs",

@@ -87,13 +87,13 @@ class AllocationWorkers:
         with as_ours():
             self._cluster.start()
 
-    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
         """See that there are workers still.
 
         Raises:
             StudyError: There are none.
         """
-        del trials, workers
+        del sizes, workers
         with as_ours(is_under_way=True):
             self._cluster.check()
         return ()

@@ -97,6 +97,7 @@ class SlurmWorkers:
                 "at most, one on each node of a job; raise max_jobs, or wait for fewer"
             )
         self._min_workers = min_workers
+        self._usual = Need()
         self._troubles = NodeTroubles()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         with as_ours():
@@ -124,16 +125,17 @@ class SlurmWorkers:
         Raises:
             UsageError: Slurm refuses them, in its own words; none is left.
         """
+        self._usual = _need(resources)
         with as_ours():
-            self._cluster.start(_need(resources), trials)
+            self._cluster.start(self._usual, trials)
 
-    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
         """See that so many trials can run at once, as far as that is possible; returns at once.
 
         What became of the jobs comes back in lines.
 
         Args:
-            trials: How many trials run or could begin now.
+            sizes: How many trials run or could begin now, by what they ask for.
             workers: The addresses of the workers that asked to be let in, and why each was
                 refused; empty for those that take trials.
 
@@ -141,8 +143,12 @@ class SlurmWorkers:
             StudyError: No job is left, and none can be had; or they end again without ever having
                 been of use.
         """
+        needs: Counter[Need] = Counter()
+        for resources, count in sizes.items():
+            needs[_need(resources)] += count
+        usual = needs.pop(self._usual, 0)
         with as_ours(is_under_way=True):
-            self._cluster.scale_to(trials, workers)
+            self._cluster.scale_to(usual, workers, needs)
         lines = []
         with contextlib.suppress(queue.Empty):
             while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -56,13 +57,13 @@ class Cluster(Protocol):
             UsageError: No worker can be had as it was asked for.
         """
 
-    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
         """See that so many trials can run at once, as far as that is possible; returns at once.
 
         What the user should know of it comes back in lines.
 
         Args:
-            trials: How many trials run or could begin now.
+            sizes: How many trials run or could begin now, by what they ask for.
             workers: The addresses of the workers that asked to be let in, and why each was
                 refused; empty for those that take trials.
 
@@ -121,9 +122,9 @@ class Meeting:
     def start(self, resources: Resources, trials: int) -> None:
         """Workers come and go as they like."""
 
-    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
         """Workers come and go as they like."""
-        del trials, workers
+        del sizes, workers
         return ()
 
     def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
@@ -443,10 +444,15 @@ ENDLESS = 1_000_000
 """Trials of a study that goes on until its space is exhausted."""
 
 
-def _places(picture: StudyPicture) -> int:
-    """How many trials could run at once, the running ones included."""
+def _places(picture: StudyPicture) -> dict[Resources, int]:
+    """How many trials could run at once, by what they ask for, the running ones included.
+
+    Those that are not suggested yet are taken to ask for the usual.
+    """
     if picture.stopping:
-        return len(picture.running)
+        return {picture.usual: len(picture.running)}
+    sizes = Counter(picture.sizes)
     budget = picture.budget_trials
     left = ENDLESS if budget is None else budget - picture.ended
-    return max(left, len(picture.running))
+    sizes[picture.usual] += max(0, left - sizes.total())
+    return dict(sizes)

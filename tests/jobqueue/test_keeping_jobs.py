@@ -13,7 +13,8 @@ import pytest
 from jobqueue import jobs as jobs_module
 from jobqueue.config import Shape, parse_config
 from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
-from jobqueue.jobs import JobKind, Jobs
+from jobqueue.jobs import Jobs
+from jobqueue.kinds import JobKind
 from jobqueue.queue import Job, JobState, Slurm
 from jobqueue.sizing import WorkerShape
 

@@ -95,8 +95,8 @@ class Found:
     def start(self, resources: Resources, trials: int) -> None:
         """Nobody is needed."""
 
-    def scale_to(self, trials: int, workers: Mapping[str, str]) -> Sequence[str]:
-        del trials, workers
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+        del sizes, workers
         return ()
 
     def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:

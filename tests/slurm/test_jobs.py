@@ -15,7 +15,8 @@ from private_slurm import PrivateSlurm, wait_until
 from jobqueue import jobs as jobs_module
 from jobqueue.config import parse_config
 from jobqueue.errors import JobsFailError, SubmissionError
-from jobqueue.jobs import JobKind, Jobs
+from jobqueue.jobs import Jobs
+from jobqueue.kinds import JobKind
 from jobqueue.queue import JobState, Slurm
 from jobqueue.script import WorkerCommand, job_of, job_script
 from jobqueue.sizing import Need, choose_worker
@@ -51,7 +52,7 @@ def make(
             name = f"test-{shape.name}"
             command = WorkerCommand(address=client.scheduler.address, module=module)
             script = job_script(shape, worker, command, job_name=name, logs=tmp_path)
-            kinds.append(JobKind(shape, worker, name, script, tmp_path))
+            kinds.append(JobKind(shape, worker, name, script, tmp_path, need))
         made.append(Jobs(kinds, max_jobs=max_jobs, tell=told.append))
         return made[-1]
 

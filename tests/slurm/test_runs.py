@@ -212,3 +212,29 @@ def test_while_workers_are_waited_for_the_reason_is_told_and_ctrl_c_is_heard(
     assert rows(hptune.study(), "SELECT * FROM attempts") == []
     slurm.run("scancel", occupying)
     wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
+
+
+SIZES = """
+from tuner import Resources
+
+OBJECTIVE, DIRECTION = "wide", "max"
+RESOURCES = lambda hp: Resources(gpus=2 if hp["wide"] else 1)
+
+def objective(hp, trial):
+    return {"wide": float(hp.Boolean("wide"))}
+"""
+
+
+def test_a_trial_that_needs_a_larger_job_gets_one(hptune: Hptune, slurm: PrivateSlurm) -> None:
+    hptune.file("model.py", SIZES)
+    hptune.file("slurm.toml", SLICES)
+    ended = hptune(
+        "run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--search", "grid",
+        "--max-jobs", 1, seconds=150,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    held = rows(hptune.study(), "SELECT devices FROM attempts")
+    gpus = [len(json.loads(row["devices"])["gpus"]) for row in held]
+    assert sorted(gpus) == [1, 2]
+    shown = slurm.run("squeue", "--noheader", "--states=all", "-o", "%j").split()
+    assert {name.rpartition("-")[2] for name in shown} >= {"workers", "workers.1c2g0M"}

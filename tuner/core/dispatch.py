@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .course import Course
@@ -187,6 +188,17 @@ class Dispatch:
         )
 
     # --- what trials ask for ----------------------------------------------------------------
+
+    @property
+    def sizes(self) -> Mapping[Resources, int]:
+        """How many trials wait or run, by what they ask for (not by what they are reckoned to)."""
+        most = self.places.most_memory_bytes
+        numbers = [*(name.trial for name in self._records.running), *self._waiting.numbers]
+        usual = self._course.opened.resources
+        records = [self._records[number] for number in numbers]
+        return Counter(
+            each.wants(each.resources or usual, most_memory_bytes=most) for each in records
+        )
 
     @property
     def _usual(self) -> Resources:

@@ -376,6 +376,8 @@ class Engine:
             else self._dispatch.notice(at=self._latest_at, refused=self._refused),
             packing=self._dispatch.packing,
             stopping="" if self._ending is None else self._ending.reason,
+            usual=opened.resources,
+            sizes=self._dispatch.sizes,
         )
 
     def validate(self) -> None:

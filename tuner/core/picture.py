@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .aims import Aims
+from .resources import Resources
 from .trial import Attempt, Goal, Report, Trial, TrialState
 
 
@@ -37,6 +38,8 @@ class StudyPicture:
         counts: How many trials there are in each state; states without any are left out.
         front: The best trials so far, the first goal's best first; one at most for one goal.
         running: The attempts that hold a placement.
+        usual: What the study's trials ask for where nothing else is said.
+        sizes: How many trials wait or run, by what they ask for.
         workers: How many workers there are.
         cpus: How many CPU cores they have.
         cpus_held: How many of these cores are held by attempts.
@@ -61,6 +64,8 @@ class StudyPicture:
     notice: str
     stopping: str
     packing: str = ""
+    usual: Resources = field(default_factory=Resources)
+    sizes: Mapping[Resources, int] = field(default_factory=dict)
 
     @property
     def goal(self) -> Goal:

@@ -48,6 +48,11 @@ class Waiting:
         """What trials are waiting for."""
         return self._queues
 
+    @property
+    def numbers(self) -> Iterable[int]:
+        """The trials that are waiting, in no order."""
+        return (number for queue in self._queues.values() for _, number in queue)
+
     def add(self, entries: Iterable[tuple[bool, int]]) -> None:
         """More trials wait: whether each is new, and its number."""
         for is_new, number in entries:

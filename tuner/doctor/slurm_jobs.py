@@ -13,7 +13,7 @@ from pathlib import Path
 from jobqueue.cluster import Order, job_kinds
 from jobqueue.config import Shape, SlurmConfig, read_config
 from jobqueue.errors import ConfigError, JobQueueError
-from jobqueue.jobs import JobKind
+from jobqueue.kinds import JobKind
 from jobqueue.once import run_once, short
 from jobqueue.queue import Job
 from jobqueue.sizing import Need

@@ -1,0 +1,165 @@
+"""The kinds of jobs that a study may submit: its shapes, sized for the trials that there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .config import Shape
+from .errors import ConfigError
+from .nodes import NodeShape
+from .plan import Kind
+from .sizing import MEBIBYTE, Need, WorkerShape, how_many_fit
+
+_ENDLESS_BYTES = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """A kind of job, ready to be submitted.
+
+    Attributes:
+        shape: What the slurm.toml says of it.
+        worker: What a job gets, on each of its nodes.
+        job_name: The name of its jobs, which no other study's have.
+        script: The job script.
+        logs: Where the jobs' output goes, unless the shape says otherwise.
+        need: The trials that it was sized for.
+    """
+
+    shape: Shape
+    worker: WorkerShape
+    job_name: str
+    script: str
+    logs: Path
+    need: Need = field(default_factory=Need)
+
+    @property
+    def log_directory(self) -> Path:
+        """Where its output goes in fact."""
+        return Path(self.shape.log_directory or self.logs)
+
+    def trials_of(self, need: Need) -> int:
+        """How many such trials a job holds at once, on all of its nodes."""
+        worker = self.worker
+        room = NodeShape(worker.cpus, worker.memory_bytes or _ENDLESS_BYTES, (("", worker.gpus),))
+        on_a_node = worker.trials if need == self.need else how_many_fit(room, need)
+        return on_a_node * self.shape.nodes
+
+
+def size_suffix(need: Need) -> str:
+    """What the names of jobs end in that are sized for other trials than the usual ones.
+
+    >>> size_suffix(Need(cpus=4, gpus=0.5, memory_bytes=8 * 2**30))
+    '.4c0.5g8192M'
+    """
+    gpus = "any" if need.gpus is None else f"{need.gpus:g}"
+    return f".{need.cpus}c{gpus}g{need.memory_bytes // MEBIBYTE}M"
+
+
+def need_of(job_name: str) -> Need | None:
+    """What the name of such a job says; None if it says nothing.
+
+    >>> need_of("hptune-a-gpu.4c0.5g8192M")
+    Need(cpus=4, gpus=0.5, memory_bytes=8589934592)
+    """
+    found = re.search(r"\.(\d+)c([\d.]+|any)g(\d+)M$", job_name)
+    if found is None:
+        return None
+    gpus = None if found[2] == "any" else float(found[2])
+    return Need(int(found[1]), gpus, int(found[3]) * MEBIBYTE)
+
+
+class Kinds(Mapping[str, JobKind]):
+    """The kinds by their jobs' names; there come to be more as trials of other sizes are met.
+
+    Args:
+        usual: Those for the study's usual trials.
+        sized: Makes those for others, with names of their own.
+    """
+
+    def __init__(
+        self,
+        usual: Sequence[JobKind],
+        sized: Callable[[Need], Sequence[JobKind]] = lambda _: (),
+    ) -> None:
+        self._kinds = {kind.job_name: kind for kind in usual}
+        self._usual = usual[0].need
+        self._sized = sized
+        self._met: dict[Need, str] = {self._usual: ""}
+        for kind in usual:
+            kind.log_directory.mkdir(parents=True, exist_ok=True)
+
+    def __getitem__(self, name: str) -> JobKind:
+        return self._kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The names of the shapes that there are kinds of, in order."""
+        return tuple(dict.fromkeys(kind.shape.name for kind in self._kinds.values()))
+
+    def meet(self, need: Need) -> str:
+        """See to it that there are kinds that hold such a trial; returns why there is none.
+
+        A shape of which some kind holds it already needs no other.
+        """
+        if need not in self._met:
+            self._met[need] = self._add(need)
+        return self._met[need]
+
+    def adopt(self, job_name: str) -> bool:
+        """Whether jobs of this name, which an earlier master left, are of use."""
+        if job_name not in self._kinds and (need := need_of(job_name)) is not None:
+            self.meet(need)
+        return job_name in self._kinds
+
+    def _add(self, need: Need) -> str:
+        holding = {kind.shape.name for kind in self._kinds.values() if kind.trials_of(need)}
+        try:
+            more = self._sized(need)
+        except ConfigError as error:
+            return "" if holding else str(error)
+        new = {each.job_name: each for each in more if each.shape.name not in holding}
+        for kind in new.values():
+            kind.log_directory.mkdir(parents=True, exist_ok=True)
+        # In one step: others may look at it.
+        self._kinds = {**self._kinds, **new}
+        return ""
+
+    def wanted(self, usual: int, others: Mapping[Need, int]) -> dict[Need, int]:
+        """How many trials of each size are wanted, the largest first, the usual ones last.
+
+        Args:
+            usual: How many of the usual size.
+            others: How many of others.
+        """
+        sizes = sorted(others, key=lambda n: (n.gpus or 0, n.memory_bytes, n.cpus), reverse=True)
+        found = {need: others[need] for need in sizes if need != self._usual}
+        return {**found, self._usual: usual + others.get(self._usual, 0)}
+
+    def to_plan(
+        self, wanted: Mapping[Need, int], is_open: Callable[[JobKind], bool]
+    ) -> list[Kind[Need]]:
+        """The same for `plan`.
+
+        Args:
+            wanted: The sizes of trials.
+            is_open: Whether more jobs of a kind may be submitted.
+        """
+        return [
+            Kind(
+                name,
+                {need: kind.trials_of(need) for need in wanted},
+                kind.shape.max_jobs if is_open(kind) else 0,
+                kind.shape.name,
+            )
+            for name, kind in self._kinds.items()
+        ]
