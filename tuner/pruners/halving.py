@@ -101,7 +101,7 @@ class _Rung:
         came = len(self.losses)
         if self._rank(loss, trial) >= max(least, came // factor):
             return False
-        young = self.by_age[-min(max(came // _YOUNG_PART, factor**2), _MOST_YOUNG) :]
+        young = self.by_age[-min(max(came // _YOUNG_PART, factor), _MOST_YOUNG) :]
         mine = _entry(loss, trial)
         better = sum(_entry(other, number) < mine for number, other in young)
         return better < max(1, len(young) // factor)
