@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -17,13 +18,17 @@ quiet_option = click.option(
 )
 
 
-def _saying() -> Callable[[str], None]:
-    """Says what happens and when; waits for no reader."""
+@contextlib.contextmanager
+def _saying() -> Iterator[Callable[[str], None]]:
+    """Says what happens and when; waits for no reader, but for a moment in the end."""
     from ..reporting.plain import Lines
     from ..reporting.text import moment
 
     lines = Lines(sys.stdout)
-    return lambda line: lines.write(f"{moment(time.time())}  {line}")
+    try:
+        yield lambda line: lines.write(f"{moment(time.time())}  {line}")
+    finally:
+        lines.finish()
 
 
 @click.command(short_help="A meeting point for workers and studies.")
@@ -68,8 +73,14 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
         else:
             click.echo("Whoever reaches this port can run code as you: trusted networks only.")
 
-    say = None if quiet else _saying()
-    serve(host=host, port=port, scheduler_file=scheduler_file, opened=opened, say=say)
+    with _saying() as say:
+        serve(
+            host=host,
+            port=port,
+            scheduler_file=scheduler_file,
+            opened=opened,
+            say=None if quiet else say,
+        )
 
 
 @click.command(short_help="Give this machine to studies at a scheduler.")
@@ -156,4 +167,5 @@ def worker(
         interface=interface,
         local_directory=local_directory,
     )
-    join(offer, say=_saying(), is_quiet=quiet)
+    with _saying() as say:
+        join(offer, say=say, is_quiet=quiet)

@@ -266,7 +266,12 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
         signal.signal(each, signal.default_int_handler)
     # Python's clean-up behind a process that was left at once is no news to its user.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
-    result = go(make_progress(sys.stderr, quiet=quiet))
+    progress = make_progress(sys.stderr, quiet=quiet)
+    try:
+        result = go(progress)
+    finally:
+        # Before anything else is printed, what was told so far.
+        progress.stop()
     study = Study(directory)
     last_words(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
     if result.finish.verdict is Verdict.INTERRUPTED:
