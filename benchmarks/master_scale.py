@@ -41,7 +41,7 @@ from tuner.core.aims import Aims
 from tuner.core.engine import Engine
 from tuner.core.messages import Event, StudyOpened
 from tuner.core.picture import StudyPicture
-from tuner.core.resources import Resources
+from tuner.core.resources import Amount, Resources
 from tuner.core.space import (
     BooleanParameter,
     ChoiceParameter,
@@ -52,7 +52,13 @@ from tuner.core.space import (
     SearchSpace,
 )
 from tuner.core.trial import Attempt, Direction, Goal, Params, Trial
-from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import (
+    Curve,
+    Faults,
+    Needs,
+    SimulatedExecutor,
+    SimulatedWorker,
+)
 from tuner.ledger import Ledger
 from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
@@ -156,16 +162,25 @@ def epoch_seconds(params: Params, worker: SimulatedWorker) -> float:
     return 1.0 + float(params["units"] or 0) / 2_048 + zlib.crc32(worker.name.encode()) / 2**33
 
 
-def measure(trials: int, workers: int, folder: Path | None) -> Measured:
+def needs(params: Params) -> Needs:
+    """A core, and memory by the size of the network: measured, and never packed."""
+    return Needs(memory_bytes=int(2e8 + 1e6 * float(params["units"] or 0)), busy=0.95)
+
+
+def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = True) -> Measured:
     """Run one study in this process; its ledger goes into the folder."""
     executor = SimulatedExecutor(
         curve=curve,
         seconds_per_epoch=epoch_seconds,
-        workers=[SimulatedWorker(name=f"w{n}", joins_seconds=n / 1_000) for n in range(workers)],
+        workers=[
+            SimulatedWorker(name=f"w{n}", memory_bytes=4 * 10**9, joins_seconds=n / 1_000)
+            for n in range(workers)
+        ],
         faults=Faults(
             killed_attempts=0.01, worker_life_seconds=1_000.0, replaced_after_seconds=30.0
         ),
         seed=1,
+        needs=needs if packs else None,
         batch_seconds=0.02,
     )
     with ExitStack() as stack:
@@ -201,6 +216,7 @@ def measure(trials: int, workers: int, folder: Path | None) -> Measured:
                 resources=Resources(),
                 max_failures=None,
                 same_failure_limit=3,
+                measured=tuple(Amount) if packs else (),
             )
         )
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
@@ -247,7 +263,7 @@ def _brief() -> StudyBrief:
 # --- all sizes ------------------------------------------------------------------------------
 
 
-def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path) -> Measured:
+def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path, packs: bool) -> Measured:
     """The least CPU time of some rounds, with the most memory of any."""
     rounds = SMALL_ROUNDS if int(size.partition("x")[0]) <= SMALL_TRIALS else 1
     measured = []
@@ -255,6 +271,7 @@ def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path) -> Measure
         with tempfile.TemporaryDirectory(dir=folder) as own:
             command = [sys.executable, __file__, "--one", size]
             command += ["--folder", own] if ledger else []
+            command += [] if packs else ["--no-pack"]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
         measured.append(Measured(**json.loads(done.stdout)))
     return min(measured, key=lambda each: each.cpu_seconds)
@@ -313,18 +330,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What does the master cost?")
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="TRIALSxWORKERS")
     parser.add_argument("--no-ledger", action="store_true", help="write nothing down")
+    parser.add_argument("--no-pack", action="store_true", help="trials are not even measured")
     parser.add_argument("--folder", type=Path, help="where to keep the ledgers meanwhile")
     parser.add_argument("--json", action="store_true", help="print figures, not a table")
     parser.add_argument("--one", metavar="TRIALSxWORKERS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         trials, workers = map(int, options.one.split("x"))
-        print(json.dumps(asdict(measure(trials, workers, options.folder))))
+        measured = measure(trials, workers, options.folder, packs=not options.no_pack)
+        print(json.dumps(asdict(measured)))
         return
     found = []
     for size in options.sizes:
         folder = options.folder or Path(tempfile.gettempdir())
-        found.append(in_a_process_of_its_own(size, ledger=not options.no_ledger, folder=folder))
+        ways = {"ledger": not options.no_ledger, "packs": not options.no_pack}
+        found.append(in_a_process_of_its_own(size, folder=folder, **ways))
         print(f"{size}: {found[-1].microseconds_per_trial:.0f} µs per trial", file=sys.stderr)
     if options.json:
         print(json.dumps([asdict(each) for each in found], indent=2))

@@ -16,6 +16,7 @@ from .core.completion import completed
 from .core.earlier import EarlierStudy
 from .core.engine import Engine
 from .core.pruner import PrunerSettings
+from .core.resources import Amount
 from .core.space import SearchSpace
 from .core.trial import ADDED, Direction, Goal, Params, Suggestion, TrialState
 from .earlier_studies import read_earlier, words
@@ -123,7 +124,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Pla
         space=space,
         studies=studies,
         added=(),
-        shape=shape,
+        shape=_undisturbed(shape, aims),
         notes=(
             *found.warnings,
             *notes,
@@ -188,7 +189,7 @@ def plan_resume(
         space=space,
         studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
         added=added,
-        shape=workers.shape(found.constants),
+        shape=_undisturbed(workers.shape(found.constants), aims),
         notes=(
             *found.warnings,
             *_resume_notes(engine),
@@ -196,6 +197,13 @@ def plan_resume(
             *_epoch_notes(engine, go_on, epochs),
         ),
     )
+
+
+def _undisturbed(shape: LocalShape, aims: Aims) -> LocalShape:
+    """Where times are compared, trials share no device, since their neighbours would count too."""
+    if "seconds_per_epoch" not in aims.metrics:
+        return shape
+    return replace(shape, measured=tuple(each for each in shape.measured if each is Amount.MEMORY))
 
 
 def _spaces(

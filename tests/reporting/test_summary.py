@@ -65,6 +65,15 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+def test_status_says_what_was_decided_of_packing() -> None:
+    *others, last = VIEW.attempts
+    why = "up to 4 trials per core now: they keep 0.27 of one busy"
+    packed = replace(VIEW, attempts=(*others, replace(last, placed_at=1e9, why=why)))
+    assert f"\npacked   {why}\n" in status_text(packed, now=1100.0)
+    assert status_json(packed, now=1100.0)["packed"] == why
+    assert "packed" not in status_json(VIEW, now=1100.0)
+
+
 def test_status_of_a_running_study() -> None:
     assert status_text(VIEW, now=1100.0) == (
         "study    runs/my digits\n"

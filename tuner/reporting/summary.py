@@ -55,6 +55,8 @@ def status_text(view: StudyView, *, now: float) -> str:
     if view.retried:
         lines.append(_field("retried", _retried_words(view)))
     lines += [_field("held", held) for held in _held(view, now)]
+    if packed := _packed(view):
+        lines.append(_field("packed", text.clean(packed)))
     best = view.best
     lines.append(_field("best", text.NOTHING if best is None else best_words(view, best)))
     if best is not None and best.params:
@@ -93,6 +95,12 @@ def _held(view: StudyView, now: float) -> list[str]:
     return [", ".join(words)] if words else []
 
 
+def _packed(view: StudyView) -> str:
+    """What was decided last of how many trials share a core or a GPU; empty if nothing was."""
+    latest = max(view.attempts, key=lambda each: each.placed_at, default=None)
+    return "" if latest is None else latest.why
+
+
 def _cost(view: StudyView, now: float) -> Books:
     # Without a master nobody knows until when the last attempts ran.
     return books(view.attempts, now=None if view.master is None else now)
@@ -124,6 +132,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "best": None if view.best is None else trial_json(view, view.best),
         **({"front": [t.number for t in view.front]} if len(view.aims.goals) > 1 else {}),
         **_cost(view, now).to_json(),
+        **({"packed": packed} if (packed := _packed(view)) else {}),
         "running": [_attempt_json(view, attempt, now) for attempt in running],
         "failures": [
             {"reason": group.reason, "trials": list(group.trials)}
