@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,15 @@ def test_an_attempt_sees_its_share_of_the_machine(attempts: Attempts) -> None:
                  "XLA_PYTHON_CLIENT_MEM_FRACTION=0.2500"):  # fmt: skip
         assert line in log.splitlines()
     assert f"cores {CORES[:2]}" in log
+
+
+def test_one_that_shares_a_core_runs_on_any_of_its_workers_and_no_other(attempts: Attempts) -> None:
+    shared = Placement("w", (CORES[0],), cpu_share=0.25, floats_on=(*CORES[:1], 100_000))
+    log = attempts.run(SEES, placement=shared).log
+    assert f"cores {CORES[:1]}" in log
+    assert "OMP_NUM_THREADS=1" in log.splitlines()
+    floats = replace(shared, floats_on=tuple(CORES))
+    assert f"cores {CORES}" in attempts.run(SEES, placement=floats).log
 
 
 def test_an_attempt_without_a_gpu_sees_none(attempts: Attempts) -> None:

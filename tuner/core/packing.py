@@ -48,7 +48,7 @@ _CAUTION = 1.25
 _MOST_CAUTION = 4.0
 _TRUST = 0.98
 _LOSS = 1.05
-"""Fewer share a device if it did more by this factor when they did."""
+"""Fewer share a device where more of them do not do more by this factor."""
 
 _RESIDENTS = "(trials on one device)"
 
@@ -328,13 +328,13 @@ class Packing:
 
     @property
     def _best(self) -> int:
-        """With how many trials on it a device does most in all, of as many as were tried."""
+        """With how few trials a device does about as much as with any number that was tried."""
         done = {
             level: level / (self._pace.typical({_RESIDENTS: float(level)}) or 1.0)
             for level in range(1, self._tried + 1)
         }
-        best = max(done, key=done.__getitem__)
-        return best if done[best] > _LOSS * done[self.most] else self.most
+        most = max(done.values())
+        return next(level for level in done if _LOSS * done[level] >= most)
 
     # --- in words ---------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class Packing:
         device = "GPU" if self._holds_gpus else "core"
         trials = "1 trial" if self.most == 1 else f"up to {self.most} trials"
         if is_less:
-            why = "with more of them there, less was done in all"
+            why = "with more of them there, no more was done in all"
         elif self._holds_gpus:
             why = f"they hold {_gb(self._gpu_memory.middle)} of its memory each"
         else:

@@ -95,6 +95,7 @@ class Placement:
         gpu_memory_bytes: Memory granted on each of its GPUs; 0 means its share of what there is.
         cpu_share: What part of its core the attempt is reckoned to use; below 1 where it shares
             one.
+        floats_on: Where it shares one, the cores of its worker, any of which it may run on.
     """
 
     worker: str
@@ -104,3 +105,4 @@ class Placement:
     gpu_share: float = 1.0
     gpu_memory_bytes: int = 0
     cpu_share: float = 1.0
+    floats_on: tuple[int, ...] = ()

@@ -86,6 +86,7 @@ class WorkerPlaces:
             gpu_share=amount if is_part else 1.0,
             gpu_memory_bytes=int(amount * self.capacity.gpu_memory_bytes) if is_part else 0,
             cpu_share=wanted.cpus if wanted.cpus < 1 else 1.0,
+            floats_on=self.capacity.cpus if wanted.cpus < 1 else (),
         )
 
     def resize(self, before: Placement, wanted: Resources) -> Placement:

@@ -41,8 +41,10 @@ def confine(placement: Placement) -> tuple[int, ...]:
     core may have nothing to do, and the kernel knows better than we at each instant.
     """
     allowed = os.sched_getaffinity(0)
-    is_whole = placement.cpu_share >= 1
-    cores = tuple(_claimed(placement.cpus, allowed) if is_whole else sorted(allowed))
+    if placement.floats_on:
+        cores = tuple(sorted(allowed.intersection(placement.floats_on))) or placement.cpus
+    else:
+        cores = tuple(_claimed(placement.cpus, allowed))
     with contextlib.suppress(OSError):  # as when the worker's control group has changed
         os.sched_setaffinity(0, cores)
     limit_threads(len(placement.cpus))
