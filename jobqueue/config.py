@@ -154,9 +154,31 @@ def parse_config(text: str) -> SlurmConfig:
         ConfigError: Something in it is unknown, missing or of the wrong kind.
     """
     try:
-        plain = tomllib.loads(text)
+        return _config(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_no_toml(text, str(error))) from error
+    except _WrongKeyError as error:
+        raise ConfigError(f"{_where(text, error.key)}{error}") from error
+
+
+class _WrongKeyError(ConfigError):
+    """What is said of one key is wrong."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _where(text: str, key: str) -> str:
+    lines = [
+        str(number)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line)
+    ]
+    return f"line {' or '.join(lines)}: " if lines else ""
+
+
+def _config(plain: dict[str, Any]) -> SlurmConfig:
     master = _master(plain.pop("master", {}), plain)
     entries = plain.pop("shape", [{}])
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
@@ -204,7 +226,17 @@ def _master(said: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ConfigError("`master` is no table; begin it with [master]")
     _check_keys(said, _OF_MASTER, "[master]: ")
     plain = {key: top[key] for key in _OF_MASTER_TOO if key in top} | said
-    return {key: _READERS[key](key, value) for key, value in plain.items()}
+    return _values(plain)
+
+
+def _values(plain: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for key, value in plain.items():
+        try:
+            values[key] = _READERS[key](key, value)
+        except ConfigError as error:
+            raise _WrongKeyError(key, str(error)) from error
+    return values
 
 
 def _check_keys(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -> None:
@@ -212,8 +244,8 @@ def _check_keys(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "
         if key not in allowed:
             near = difflib.get_close_matches(key, allowed, n=1)
             meant = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ConfigError(
-                f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}"
+            raise _WrongKeyError(
+                key, f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}"
             )
 
 
@@ -222,7 +254,7 @@ def _shape(plain: Mapping[str, Any], *, default_name: str) -> Shape:
     for key in ("partition", "walltime"):
         if key not in plain:
             raise ConfigError(f"{key!r} is missing; partition and walltime must be said")
-    values = {key: _READERS[key](key, value) for key, value in plain.items()}
+    values = _values(plain)
     name = values.setdefault("name", default_name)
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
         raise ConfigError(f"name is {name!r}; allowed are letters, digits, '_', '-' and '.'")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from .avoided import AvoidedNodes, culprit
 from .errors import JobQueueError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .fates import FAILURES_IN_A_ROW, KnownJob, Standing, counted, tail_of, words_of
 from .kinds import JobKind, Kinds
@@ -79,7 +80,7 @@ class Jobs:
         self._known: dict[str, KnownJob] = {}
         self._standings: defaultdict[str, Standing] = defaultdict(Standing)  # by shape
         self._others: Mapping[Need, int] = {}
-        self._avoided: set[str] = set()
+        self._avoided = AvoidedNodes()
         self._told = ""
         self._failure: JobQueueError | None = None
 
@@ -142,10 +143,8 @@ class Jobs:
             node: Its name, as Slurm has it.
             why: What the user is told.
         """
-        with self._lock:
-            if node in self._avoided:
-                return
-            self._avoided.add(node)
+        if not self._avoided.add(node):
+            return
         self._tell(f"node {node} is avoided from now on (--exclude={node}): {why}")
         self._changed.set()
 
@@ -297,12 +296,12 @@ class Jobs:
         why = f" ({job.reason})" if job.reason else ""
         self._tell(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}{why}")
         if known.has_run and not known.was_useful and job.word not in _NOT_ITS_FAULT:
-            if self._avoided.intersection(job.nodes):
+            if self._avoided.has_any(job.nodes):
                 return
-            # Of several nodes, nobody knows which one it was.
-            if len(job.nodes) == 1 and self._useful_elsewhere(job.node):
-                # It is free again at once, and would take one job after the other.
-                self.avoid(job.node, f"job {job.id} ended there before its worker had joined")
+            with self._lock:
+                node = culprit(known, self._known.values())
+            if node:
+                self.avoid(node, f"job {job.id} ended there before its worker had joined")
             log_file = self._log_of(job)
             self._count_failure(
                 job,
@@ -321,22 +320,12 @@ class Jobs:
                 job, f"had a worker that was refused. The last one, {job.id}: {why}"
             )
 
-    def _useful_elsewhere(self, node: str) -> bool:
-        """Whether jobs have been of use on other nodes only."""
-        with self._lock:
-            useful = [known.job.nodes for known in self._known.values() if known.was_useful]
-        nodes = {each for names in useful for each in names}
-        return bool(nodes) and node not in nodes
-
     def _leave_avoided(self) -> None:
-        with self._lock:
-            avoided = set(self._avoided)
-        self._cancel([job.id for job in self._alive() if avoided.intersection(job.nodes)])
+        self._cancel([job.id for job in self._alive() if self._avoided.has_any(job.nodes)])
 
     def _forgive(self) -> bool:
         """Avoid no node any more, where nothing else may be left; whether there was one."""
-        with self._lock:
-            had, self._avoided = bool(self._avoided), set()
+        had = self._avoided.forgive()
         if had:
             self._say("Slurm has no other node for the job; those avoided are used again")
         return had
@@ -402,7 +391,7 @@ class Jobs:
         for name, count in counts.items():
             kind = self._kinds[name]
             try:
-                exclude = {*self._avoided, *kind.shape.excluded} if self._avoided else ()
+                exclude = self._avoided.beside(kind.shape.excluded)
                 ids = self._slurm.submit(kind.script, count, exclude=exclude)
             except SubmissionError as error:
                 if self._forgive():

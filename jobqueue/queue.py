@@ -251,7 +251,9 @@ class Slurm:
     def _ask(self, *command: str, within: float = ANSWER_SECONDS) -> str:
         done = self._run(list(command), within=within)
         if done.returncode:
-            raise SlurmUnavailableError(f"{command[0]} failed: {_words(done.stderr)}")
+            # The lines before the last one tell how it came to that.
+            words = _words(done.stderr).rpartition("; ")[2]
+            raise SlurmUnavailableError(f"{command[0]} failed: {words}")
         return done.stdout
 
     @staticmethod

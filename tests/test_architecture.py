@@ -96,6 +96,7 @@ JOBQUEUE_ROOMS = (
     "plan",
     "kinds",
     "fates",
+    "avoided",
     "meeting",
     "jobs",
     "once",

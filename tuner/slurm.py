@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jobqueue.config import read_config
-from jobqueue.errors import JobQueueError, JobsFailError
+from jobqueue.errors import JobQueueError, JobsFailError, SlurmUnavailableError
 from jobqueue.sizing import Need
 
 from .core.messages import AttemptEnded, Event, WorkerLeft
@@ -187,8 +187,14 @@ def starter_text(account: str | None) -> str:
     from jobqueue.queue import Slurm
     from jobqueue.starter import starter
 
-    with as_ours():
+    try:
         partitions = Slurm().partitions()
+    except SlurmUnavailableError as error:
+        raise UsageError(
+            f"{error}. Ask where Slurm answers, such as on a login node; or write "
+            "slurm.toml by hand: it needs partition and walltime, each as in "
+            'partition = "gpu", walltime = "04:00:00", and account where your site asks for one'
+        ) from error
     if not partitions:
         raise UsageError("Slurm shows no partition to you; ask those who run it")
     return starter(partitions, account=account)

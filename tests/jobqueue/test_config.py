@@ -85,6 +85,18 @@ def test_what_is_wrong_is_said(text: str, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_the_line_is_named_where_a_key_is_wrong() -> None:
+    for text, said in (
+        (THREE_LINES + "\nmax_jobs = 0", "line 5: max_jobs is 0"),
+        (THREE_LINES + "[[shape]]\nmax_job = 1", "line 5: unknown key 'max_job' (did you mean"),
+        (THREE_LINES + "[[shape]]\nname='a'\nmemory = 'x'\n[[shape]]\nmemory = 'x'",
+         "line 6 or 8: memory is 'x'"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError) as error:
+            parse_config(text)
+        assert said in str(error.value)
+
+
 def test_the_file_is_named_in_every_complaint(tmp_path: Path) -> None:
     path = tmp_path / "slurm.toml"
     with pytest.raises(ConfigError, match=r"slurm\.toml cannot be read: No such file"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from private_slurm import PrivateSlurm, wait_until
@@ -78,6 +79,28 @@ def test_without_slurm_it_is_said_where_to_go(hptune: Hptune) -> None:
     ended = hptune("run", "model.py", "--slurm", "slurm.toml", PATH="/nowhere")
     assert ended.code == 2, ended.err
     assert "sinfo is not found: run this where Slurm's commands are" in ended.err
+
+
+def test_without_a_slurm_that_answers_init_says_what_to_do(hptune: Hptune, tmp_path: Path) -> None:
+    by_hand = 'partition = "gpu", walltime = "04:00:00", and account where your site asks for one'
+    ended = hptune.start("slurm", "init", PATH="/nowhere").wait()
+    assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
+    assert "sinfo is not found: run this where Slurm's commands are" in ended.err
+    assert by_hand in ended.err
+    # Slurm is installed, but no controller is there.
+    silent = tmp_path / "bin"
+    silent.mkdir()
+    (silent / "sinfo").write_text(
+        "#!/bin/sh\necho first; echo 'sinfo: fatal: no controller' >&2; exit 1"
+    )
+    (silent / "sinfo").chmod(0o755)
+    ended = hptune.start("slurm", "init", PATH=f"{silent}:/usr/bin:/bin").wait()
+    assert (ended.code, "sinfo failed: fatal: no controller. Ask where" in ended.err) == (
+        2,
+        True,
+    )
+    assert by_hand in ended.err
+    assert not (hptune.directory / "slurm.toml").exists()
 
 
 def test_the_doctor_looks_around_in_a_job_too(hptune: Hptune, slurm: PrivateSlurm) -> None:

@@ -6,11 +6,12 @@ import itertools
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from private_slurm import PrivateSlurm, wait_until
-from real_runs import Hptune, Started, rows, trials, wait_for
+from real_runs import Hptune, Started, rows, states, trials, wait_for
 
 WALLTIME = 'walltime = "00:10:00"\ninterface = "lo"\n'
 
@@ -238,3 +239,44 @@ def test_a_trial_that_needs_a_larger_job_gets_one(hptune: Hptune, slurm: Private
     assert sorted(gpus) == [1, 2]
     shown = slurm.run("squeue", "--noheader", "--states=all", "-o", "%j").split()
     assert {name.rpartition("-")[2] for name in shown} >= {"workers", "workers.1c2g0M"}
+
+
+@pytest.mark.slow  # forty seconds; leaving in good order is met in other tests too
+def test_a_launcher_starts_the_worker_and_a_preempted_job_loses_nothing(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=15, seconds=0.3)
+    launcher = hptune.file("in image", '#!/bin/sh\nexport IMAGE="$1"; shift\nexec "$@"\n')
+    launcher.chmod(0o755)
+    toml = f"{SLICES}launcher = \"'{launcher}' tf.sif\"\npython = '{sys.executable}'\n"
+    run = start(hptune, toml, "--trials", 1, "--gpus-per-trial", 1, "--max-jobs", 1)
+    wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
+    (job,) = job_ids(slurm)
+    assert any("tuner worker" in words and sys.executable in words
+               for words in hptune.processes().values())  # fmt: skip
+    # What Slurm sends a job whose nodes another one needs; its requeue or end comes later.
+    slurm.run("scancel", "--batch", "--signal=TERM", job)
+    finish(hptune, run, count=1, epochs=15)
+    held = rows(hptune.study(), "SELECT outcome, reason FROM attempts ORDER BY number")
+    assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]
+    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
+
+
+@pytest.mark.slow  # half a minute; what the thread does is tested without a Slurm
+def test_jobs_that_slurm_refuses_in_mid_study_end_it_safely(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=200, seconds=0.3)
+    run = start(hptune, SLICES, "--trials", 1, "--gpus-per-trial", 1, "--max-jobs", 1)
+    wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
+    (job,) = job_ids(slurm)
+    slurm.run("scontrol", "update", "PartitionName=gpu", "AllowAccounts=others")
+    try:
+        slurm.run("scancel", job)
+        ended = run.wait(seconds=90)
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=gpu", "AllowAccounts=ALL")
+    assert ended.code == 1, ended.err
+    assert "Slurm refuses the job: " in ended.err
+    assert "No job is left, so the study has stopped, and nothing is lost" in ended.err
+    assert states(hptune.study()).keys() <= {"WAITING", "RUNNING"}
