@@ -262,7 +262,8 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         return []
     told, others = [], complete - len(go_on)
     if go_on:
-        told.append(f"{len(go_on)} best trials train on from epoch {before}")
+        trials = "best trial trains" if len(go_on) == 1 else "best trials train"
+        told.append(f"{len(go_on)} {trials} on from epoch {before}")
     if before is not None and epochs is not None and epochs > before and engine.ended_early:
         told.append(
             f"{len(engine.ended_early)} that ended by themselves (by EarlyStopping, say) do not, "
