@@ -9,14 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from searches import LINE, searched
 
 from tuner.core.sampler import Sampler
 from tuner.core.space import ChoiceParameter, FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Trial, TrialState
 from tuner.testing.samplers import SamplerSuite, after, ended, tell_all, waiting
 from tuner.testing.spaces import ALL_TYPES, BRANIN, CONDITIONAL_CONTINUUM, SPACES
-
-LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 
 
 def xs(sampler: Sampler, count: int, name: str = "x") -> list[float]:
@@ -99,13 +98,13 @@ class LearningSuite(SamplerSuite):
 
     def test_equal_values_give_it_nothing_to_go_by_and_do_no_harm(self) -> None:
         sampler = self.told(LINE, lambda params: 1.0)
-        proposed = []
-        for number in range(40, 80):
-            (suggestion,) = sampler.ask([number])
-            sampler.tell(
-                Trial(number, suggestion.params, suggestion.origin, TrialState.COMPLETE, value=1.0)
-            )
-            proposed.append(float(str(suggestion.params["x"])))
+        proposed: list[float] = []
+
+        def value(params: Params) -> float:
+            proposed.append(float(str(params["x"])))
+            return 1.0
+
+        searched(sampler, value, range(40, 80))
         assert max(proposed) - min(proposed) > 0.5
 
     def test_a_child_is_learned_from_the_trials_in_which_it_was_active(self) -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
-from learning_suite import LINE, LearningSuite, xs
+from learning_suite import LearningSuite, xs
+from searches import LINE, searched
 
 from tuner.core.sampler import Sampler
 from tuner.core.space import FloatParameter, IntParameter, Scale, SearchSpace
-from tuner.core.trial import Direction, Trial, TrialState
+from tuner.core.trial import Direction, Params, Trial, TrialState
 from tuner.samplers.axes import Axes
 from tuner.samplers.bayesian import BayesianSampler
 from tuner.samplers.embedding import Embedding
@@ -29,25 +32,22 @@ class TestBayesianSampler(LearningSuite):
 
 def test_a_smooth_function_of_two_numbers_is_solved_in_thirty_trials() -> None:
     for seed in range(3):
-        sampler, best = BayesianSampler(BRANIN, seed, direction=Direction.MIN), np.inf
-        for number in range(30):
-            (suggestion,) = sampler.ask([number])
-            value = branin(suggestion.params)
-            best = min(best, value)
-            sampler.tell(Trial(number, suggestion.params, "test", TrialState.COMPLETE, value=value))
+        sampler = BayesianSampler(BRANIN, seed, direction=Direction.MIN)
+        best = min(searched(sampler, branin, range(30)))
         assert best < 0.41, f"seed {seed}: {best}, the least is 0.398"
 
 
 def test_whole_numbers_far_apart_on_a_log_scale_are_all_tried_and_none_twice() -> None:
     space = SearchSpace((IntParameter("n", 1, 1_000, scale=Scale.LOG), FloatParameter("x", 0, 1)))
     sampler = BayesianSampler(space, 0, direction=Direction.MIN)
-    for number in range(25):
-        (suggestion,) = sampler.ask([number])
-        n, x = suggestion.params["n"], suggestion.params["x"]
+
+    def value(params: Params) -> float:
+        n, x = params["n"], params["x"]
         assert isinstance(n, int)
         assert isinstance(x, float)
-        value = abs(np.log(n / 3.0)) + (x - 0.5) ** 2  # best at 3, whose neighbours are far away
-        sampler.tell(Trial(number, suggestion.params, "test", TrialState.COMPLETE, value=value))
+        return abs(math.log(n / 3.0)) + (x - 0.5) ** 2  # best at 3, whose neighbours are far away
+
+    searched(sampler, value, range(25))
     assert {sampler.ask([number])[0].params["n"] for number in range(25, 30)} <= {2, 3, 4}
 
 

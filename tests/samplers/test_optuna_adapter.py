@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from searches import searched
 
 from tuner.core.sampler import Sampler
 from tuner.core.space import FloatParameter, IntParameter, SearchSpace
@@ -100,11 +101,7 @@ def test_a_sampler_for_one_objective_says_which_take_several() -> None:
 def test_notes_in_the_study_are_not_lost() -> None:
     """CMA-ES without its notes would draw from where it began, for ever."""
     sampler = OptunaSampler(BRANIN, 0, direction=Direction.MIN, name="CmaEsSampler")
-    values = []
-    for number in range(120):
-        (suggestion,) = sampler.ask([number])
-        values.append(branin(suggestion.params))
-        sampler.tell(Trial(number, suggestion.params, "", TrialState.COMPLETE, value=values[-1]))
+    values = searched(sampler, branin, range(120))
     assert np.median(values[-20:]) < 2.0 < np.median(values[:20])
 
 

@@ -9,17 +9,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from searches import branin_regret
 
 from tuner.core.beliefs import Belief, believing
 from tuner.core.sampler import Sampler
 from tuner.core.space import SearchSpace
-from tuner.core.trial import Direction, Trial, TrialState
+from tuner.core.trial import Direction
 from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.axes import Axes
 from tuner.samplers.density import Density, Smoothing
 from tuner.samplers.tpe import TpeSampler
 from tuner.testing.samplers import SamplerSuite
-from tuner.testing.spaces import ALL_TYPES, BRANIN, BRANIN_LEAST, branin
+from tuner.testing.spaces import ALL_TYPES, BRANIN
 
 RIGHT = {"x": "normal(3.1, 1)", "y": "normal(2.3, 1)"}
 WRONG = {"x": "normal(-4, 1)", "y": "normal(1, 1)"}
@@ -47,20 +48,10 @@ def options(seed: int, priors: Mapping[str, Belief]) -> SamplerOptions:
     return SamplerOptions(space=BRANIN, seed=seed, direction=Direction.MIN, priors=priors)
 
 
-def regret(name: str, seed: int, trials: int, priors: Mapping[str, Belief]) -> float:
-    """How far from the optimum of Branin's function a search ends, in powers of ten."""
-    sampler = make_sampler(name, options(seed, priors))
-    best = math.inf
-    for number in range(trials):
-        (suggestion,) = sampler.ask([number])
-        value = branin(suggestion.params)
-        best = min(best, value)
-        sampler.tell(Trial(number, suggestion.params, "", TrialState.COMPLETE, value=value))
-    return math.log10(best - BRANIN_LEAST + 1e-6)
-
-
 def mean_regret(name: str, trials: int, priors: Mapping[str, Belief]) -> float:
-    return statistics.mean(regret(name, seed, trials, priors) for seed in range(8))
+    return statistics.mean(
+        branin_regret(make_sampler(name, options(seed, priors)), trials) for seed in range(8)
+    )
 
 
 @pytest.mark.parametrize("name", ["random", "tpe"])

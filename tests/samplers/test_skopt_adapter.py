@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from searches import LINE, searched
 
 from tuner.core.sampler import Sampler
 from tuner.core.space import (
@@ -31,7 +32,6 @@ MIXED = SearchSpace(
         BooleanParameter("flag"),
     )
 )
-LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 
 
 @pytest.mark.slow
@@ -67,13 +67,10 @@ def told(
 @pytest.mark.parametrize("surrogate", SURROGATES)
 def test_each_surrogate_searches_where_the_values_are_better(surrogate: str) -> None:
     sampler = told(surrogate)
-    values = []
-    for number in range(30, 38):
-        (answer,) = sampler.ask([number])
-        assert answer.origin == f"skopt {surrogate}"
-        assert MIXED.contains(answer.params)
-        values.append(value(answer.params))
-        sampler.tell(Trial(number, answer.params, "", TrialState.COMPLETE, value=values[-1]))
+    values = searched(sampler, value, range(30, 38))
+    (answer,) = sampler.ask([38])
+    assert answer.origin == f"skopt {surrogate}"
+    assert MIXED.contains(answer.params)
     assert np.median(values) < 0.7  # that of random draws is 1.8
 
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from searches import LINE, branin_regret
 
 from tuner.core.earlier import EarlierStudy, Measured
 from tuner.core.sampler import Sampler
@@ -17,9 +17,7 @@ from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.tpe import TpeSampler
 from tuner.samplers.warm_start import WarmStart
 from tuner.testing.samplers import SamplerSuite
-from tuner.testing.spaces import BRANIN, BRANIN_LEAST, branin
-
-LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+from tuner.testing.spaces import BRANIN, branin
 
 
 def earlier(
@@ -123,16 +121,10 @@ def options(seed: int, studies: Sequence[EarlierStudy] = ()) -> SamplerOptions:
     return SamplerOptions(space=BRANIN, seed=seed, direction=Direction.MIN, studies=studies)
 
 
-def regret(seed: int, trials: int, studies: Sequence[EarlierStudy], name: str = "tpe") -> float:
-    """How far from the optimum of Branin's function a search ends, in powers of ten."""
-    sampler = make_sampler(name, options(seed, studies))
-    best = math.inf
-    for number in range(trials):
-        (suggestion,) = sampler.ask([number])
-        value = branin(suggestion.params)
-        best = min(best, value)
-        sampler.tell(Trial(number, suggestion.params, "", TrialState.COMPLETE, value=value))
-    return math.log10(best - BRANIN_LEAST + 1e-6)
+def mean_regret(trials: int, studies: Sequence[EarlierStudy], name: str = "tpe") -> float:
+    return statistics.mean(
+        branin_regret(make_sampler(name, options(seed, studies)), trials) for seed in range(8)
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,9 +140,7 @@ def test_tpe_learns_from_an_earlier_study(
     objective: Callable[[Params], float], direction: Direction, is_same_metric: bool
 ) -> None:
     study = earlier(BRANIN, objective, 60, direction=direction, is_same_metric=is_same_metric)
-    cold = statistics.mean(regret(seed, 15, []) for seed in range(8))
-    warm = statistics.mean(regret(seed, 15, [study]) for seed in range(8))
-    assert warm < cold - 0.1
+    assert mean_regret(15, [study]) < mean_regret(15, []) - 0.1
 
 
 def test_a_study_that_misleads_is_overcome() -> None:
@@ -159,8 +149,7 @@ def test_a_study_that_misleads_is_overcome() -> None:
         return (x + 5) ** 2 + y**2  # best where Branin's function is worst
 
     study = earlier(BRANIN, wrong, 60)
-    misled = statistics.mean(regret(seed, 60, [study]) for seed in range(8))
-    assert misled < statistics.mean(regret(seed, 60, [], "random") for seed in range(8))
+    assert mean_regret(60, [study]) < mean_regret(60, [], "random")
 
 
 def test_the_best_of_the_earlier_study_is_tried_first() -> None:
