@@ -14,7 +14,8 @@ from searches import LINE, searched
 from tuner.core.sampler import Sampler
 from tuner.core.space import ChoiceParameter, FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.testing.samplers import SamplerSuite, after, ended, tell_all, waiting
+from tuner.testing.sampler_cases import ended
+from tuner.testing.samplers import SamplerSuite, after, tell_all, waiting
 from tuner.testing.spaces import ALL_TYPES, BRANIN, CONDITIONAL_CONTINUUM, SPACES
 
 

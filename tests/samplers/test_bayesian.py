@@ -15,7 +15,7 @@ from tuner.samplers.bayesian import BayesianSampler
 from tuner.samplers.embedding import Embedding
 from tuner.samplers.observations import History
 from tuner.samplers.surrogate import Learner, SurrogateSettings, comparable, standardised
-from tuner.testing.samplers import ended
+from tuner.testing.sampler_cases import ended
 from tuner.testing.spaces import ALL_TYPES, BRANIN, branin
 
 

@@ -17,7 +17,8 @@ from tuner.core.sampler import Sampler
 from tuner.core.space import FixedParameter, SearchSpace
 from tuner.core.trial import ParamValue, Suggestion, Trial, TrialState
 from tuner.samplers.random_search import RandomSampler
-from tuner.testing.samplers import Phase, SamplerSuite
+from tuner.testing.sampler_cases import Phase
+from tuner.testing.samplers import SamplerSuite
 
 
 class Sound(Sampler):

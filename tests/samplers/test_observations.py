@@ -11,7 +11,7 @@ from tuner.samplers.axes import Axes
 from tuner.samplers.observations import History, Observations, Tier
 from tuner.samplers.pareto import pareto_losses
 from tuner.samplers.tpe import TpeSampler
-from tuner.testing.samplers import ended
+from tuner.testing.sampler_cases import ended
 from tuner.testing.spaces import CONDITIONAL_CONTINUUM
 
 X = FloatParameter("x", 0.0, 1.0)

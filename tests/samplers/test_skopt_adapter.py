@@ -20,7 +20,8 @@ from tuner.core.trial import Direction, Params, Trial, TrialState
 from tuner.errors import UsageError
 from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.skopt_adapter import SURROGATES, SkoptSampler
-from tuner.testing.samplers import Case, Phase, SamplerSuite, after, tell_all, waiting
+from tuner.testing.sampler_cases import Case, Phase
+from tuner.testing.samplers import SamplerSuite, after, tell_all, waiting
 from tuner.testing.spaces import SPACES
 
 MIXED = SearchSpace(

@@ -15,7 +15,6 @@ has a model, or once little is left.
 from __future__ import annotations
 
 import abc
-import enum
 import importlib
 import itertools
 import json
@@ -25,9 +24,8 @@ import random
 import statistics
 import subprocess
 import sys
-import zlib
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,80 +33,8 @@ import pytest
 from ..core.sampler import Sampler
 from ..core.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial, TrialState
-from .spaces import BRANIN, BRANIN_LEAST, FINITE, INFINITE, SPACES, branin
-
-TOLD = 30
-LEFT_OVER = 3
-
-
-class Phase(enum.StrEnum):
-    """What the sampler knows before a test begins."""
-
-    FRESH = "fresh"
-    TOLD = "told"
-    NEARLY_EXHAUSTED = "nearly exhausted"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A space and a phase."""
-
-    space_name: str
-    phase: Phase
-
-    def __str__(self) -> str:
-        return f"{self.space_name}, {self.phase}"
-
-    @property
-    def space(self) -> SearchSpace:
-        """The space itself."""
-        return SPACES[self.space_name]
-
-    def history(self) -> list[Trial]:
-        """The trials that the sampler is told of first; they come from no sampler."""
-        every = self.space.configurations()
-        match self.phase:
-            case Phase.FRESH:
-                count = 0
-            case Phase.TOLD:
-                count = TOLD if every is None else min(TOLD, every.count // 2)
-            case Phase.NEARLY_EXHAUSTED:
-                count = max(0, every.count - LEFT_OVER) if every is not None else 0
-        rng = np.random.default_rng(7)
-        if every is None:
-            drawn = [self.space.sample(rng) for _ in range(count)]
-        else:
-            drawn = [every.at(int(k)) for k in rng.permutation(every.count)[:count]]
-        return [ended(self.space, number, params) for number, params in enumerate(drawn)]
-
-
-# A space of one configuration has one phase.
-FINITE_CASES = [
-    Case(name, phase)
-    for name, space in FINITE.items()
-    for phase in Phase
-    if phase is Phase.FRESH or space.size() != 1
-]
-INFINITE_CASES = [Case(name, phase) for name in INFINITE for phase in (Phase.FRESH, Phase.TOLD)]
-CASES = FINITE_CASES + INFINITE_CASES
-
-
-def ended(space: SearchSpace, number: int, params: Params) -> Trial:
-    """The trial with this number as it ends: most are COMPLETE, some FAILED, some PRUNED.
-
-    Values are made up, the same ones whenever the same configuration is tried.
-    """
-    noise = zlib.crc32(repr(space.key(params)).encode()) / 2**32
-    units = [p.to_unit(params[p.name]) for p in space.active(params)]
-    value = sum((u - 0.3) ** 2 for u in units) + 0.1 * noise
-    if number % 5 == 3:
-        return Trial(number, params, "test", TrialState.FAILED, reason="it broke")
-    if number % 7 == 5:
-        early = number % 2 == 0  # pruned before it reported anything
-        return Trial(
-            number, params, "test", TrialState.PRUNED, value=None if early else value + 1, step=1
-        )
-    return Trial(number, params, "test", TrialState.COMPLETE, value=value, step=5)
+from .sampler_cases import CASES, FINITE_CASES, Case, ended
+from .spaces import BRANIN, BRANIN_LEAST, SPACES, branin
 
 
 class SamplerSuite(abc.ABC):
