@@ -31,9 +31,11 @@ class Fading(Sampler):
         self._guided = guided
         self._plain = plain
         self._complete: set[int] = set()
+        self._latest: tuple[tuple[int, ...], list[Suggestion]] = ((), [])
 
     def tell(self, trial: Trial) -> None:
         """Tell both."""
+        self._latest = ((), [])
         if trial.state is TrialState.COMPLETE and trial.number >= 0:
             self._complete.add(trial.number)
         self._guided.tell(trial)
@@ -41,6 +43,13 @@ class Fading(Sampler):
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """For each number the answer of one of them; each knows what the other one answered."""
+        asked = tuple(numbers)
+        if asked != self._latest[0]:
+            # Asked again, the first would know what the second one answered.
+            self._latest = (asked, self._answered(asked))
+        return list(self._latest[1])
+
+    def _answered(self, numbers: Sequence[int]) -> list[Suggestion]:
         trust = _TRUSTED / (_TRUSTED + len(self._complete))
         # Multiples of the golden ratio are spread evenly, wherever one stops.
         guided_ones = [number for number in numbers if number * _GOLDEN % 1.0 < trust]
