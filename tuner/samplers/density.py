@@ -33,6 +33,9 @@ class Smoothing:
 
     Attributes:
         magnitude: The width of one trial's kernel where trials are spread evenly.
+        full_reach: In spaces of so many parameters or more. In those of fewer, kernels over
+            positions are narrower, by the root of the share: there trials soon lie close enough
+            for more to be seen between them.
         adaptation: How much the width follows the spread of the trials: 0 not at all, 1 in
             proportion (Scott's rule).
         listed_adaptation: The same for ordered values.
@@ -47,6 +50,7 @@ class Smoothing:
     """
 
     magnitude: float = 0.2
+    full_reach: int = 7
     adaptation: float = 0.75
     listed_adaptation: float = 0.5
     floor: float = 0.02
@@ -75,8 +79,8 @@ class Density:
         self._weights /= self._weights.sum()
         self._smoothing = smoothing
         self._count = len(rows) + smoothing.prior
-        moving = sum(axis.count != 1 for axis in axes.columns)
-        self._shrinkage = math.pow(self._count, -1.0 / (4 + moving))
+        self._moving = sum(axis.count != 1 for axis in axes.columns)
+        self._shrinkage = math.pow(self._count, -1.0 / (4 + self._moving))
         self._positions = np.flatnonzero([axis.values is None for axis in axes.columns])
         self._widths = np.array([self._width(int(i), axes.columns[i]) for i in self._positions])
         listed = [i for i, axis in enumerate(axes.columns) if axis.count > 1]
@@ -179,11 +183,13 @@ class Density:
         """The kernels' width: Scott's rule (n to the power of -1 / (d + 4)), with a floor."""
         smoothing = self._smoothing
         spread = math.sqrt(self._variance(column, axis) / _EVEN_VARIANCE)
+        reach = smoothing.magnitude * self._shrinkage
         if axis.values is None:
             floor, adaptation = smoothing.floor, smoothing.adaptation
+            reach *= math.sqrt(min(1.0, self._moving / smoothing.full_reach))
         else:
             floor, adaptation = smoothing.listed_floor, smoothing.listed_adaptation
-        width = smoothing.magnitude * self._shrinkage * math.pow(spread, adaptation)
+        width = reach * math.pow(spread, adaptation)
         return min(max(width, floor, smoothing.grain_floor * axis.grain), 1.0)
 
     def _variance(self, column: int, axis: Axis) -> float:
