@@ -254,6 +254,7 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[At
             heard[event.attempt] += 1
         found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
     engine.take_changes()
+    ledger.check(engine.trials)
     return Past(directory, ledger.facts, engine, found_later), heard
 
 

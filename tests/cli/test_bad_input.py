@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -178,6 +180,22 @@ def test_a_changed_space_is_shown_and_can_be_accepted(hptune: Hptune) -> None:
     assert all(2 <= trial["params"]["x"] <= 3 for trial in found[3:])
     # And from now on, this is the space.
     assert hptune("resume", hptune.study(), "--trials", "7").code == 0
+
+
+def test_events_that_mean_something_else_now_are_not_gone_on_with(hptune: Hptune) -> None:
+    """As after another version of hptune, which stopped trials by another rule."""
+    model = hptune.file("model.py", GOOD)
+    assert hptune("run", model, *LIGHT, "--study", hptune.study()).code == 0
+    with contextlib.closing(sqlite3.connect(hptune.study() / "study.db")) as ledger, ledger:
+        ledger.execute("UPDATE trials SET state = 'PRUNED' WHERE number = 1")
+    before = (hptune.study() / "study.db").read_bytes()
+    ended = hptune("resume", hptune.study(), "--trials", "6")
+    assert ended.code == 1
+    for word in ("1 of 3 trials differ", "trial 1", "PRUNED", "COMPLETE", "--warm-start"):
+        assert word in ended.err
+    assert "Traceback" not in ended.err
+    assert len(trials(hptune.study())) == 3
+    assert (hptune.study() / "study.db").read_bytes() == before
 
 
 def test_what_could_not_be_looked_at_is_not_taken_for_gone(hptune: Hptune) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -10,10 +11,12 @@ from typing import Any, Self
 
 from ..core.messages import Event, Reported
 from ..core.trial import Attempt, Trial
+from ..errors import StudyError
 from ..study_directory import StudyDirectory, storage_errors, study_exists, sync_directory
 from .codec import dumps, encode_event
 from .database import (
     SCHEMA_VERSION,
+    SELECT_TRIALS,
     attempt_row,
     bring_up_to_date,
     check_schema,
@@ -24,6 +27,7 @@ from .database import (
     remove_dead_dot_lock,
     sqlite_errors,
     text,
+    trial_of,
     trial_row,
 )
 
@@ -159,6 +163,36 @@ class Ledger:
         with sqlite_errors(self._directory):
             yield from read_events(self._connection)
 
+    def check(self, trials: Iterable[Trial]) -> None:
+        """See that replay has come to the same trials as are written down.
+
+        It has, unless another version of hptune decided otherwise than this one would: then the
+        events mean something else now, and to go on by them would lose or repeat trials.
+
+        Args:
+            trials: All trials, by number, as they are after replay.
+
+        Raises:
+            StudyError: They are others.
+        """
+        with sqlite_errors(self._directory):
+            rows = self._connection.execute(f"{SELECT_TRIALS} ORDER BY number").fetchall()
+        written, replayed = map(_standings, (map(trial_of, rows), trials))
+        if written == replayed:
+            return
+        numbers = written.keys() | replayed.keys()
+        differing = [each for each in sorted(numbers) if written.get(each) != replayed.get(each)]
+        first = differing[0]
+        raise StudyError(
+            f"This hptune reads the events of {self._directory} otherwise than the one that wrote "
+            f"them ({read_facts(self._connection).get('hptune_version', 'unknown')}): "
+            f"{len(differing)} of {len(written)} trials differ, the first being trial {first}, "
+            f"which {_words(written.get(first))} by what is written down and "
+            f"{_words(replayed.get(first))} now. Nothing was changed. Go on with that version of "
+            "hptune, or let a new study learn from this one: hptune run … --warm-start "
+            f"{self._directory}"
+        )
+
     @property
     def facts(self) -> dict[str, Any]:
         """What is known of the study as a whole."""
@@ -203,3 +237,27 @@ class Ledger:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+_Standing = tuple[str, int, float | None, int | None]
+
+
+def _standings(trials: Iterable[Trial]) -> dict[int, _Standing]:
+    """The state, the attempts, the value and the step of each trial; the tables know no NaN."""
+    return {
+        each.number: (
+            each.state,
+            each.attempts,
+            None if each.value is None or math.isnan(each.value) else each.value,
+            each.step,
+        )
+        for each in trials
+    }
+
+
+def _words(standing: _Standing | None) -> str:
+    if standing is None:
+        return "is not there"
+    state, attempts, value, _ = standing
+    told = "" if value is None else f" with {value:.6g}"
+    return f"is {state}{told} after {attempts} attempt{'s' * (attempts != 1)}"
