@@ -294,6 +294,28 @@ def test_ctrl_c_during_a_submission_leaves_no_job(queue: Queue, tmp_path: Path) 
     assert not queue.alive
 
 
+def test_who_leaves_at_once_cancels_all_kinds_and_waits_for_nothing(
+    queue: Queue, tmp_path: Path
+) -> None:
+    jobs = jobs_of(queue, tmp_path, "a", "b", max_jobs=2)
+    jobs.open(2)
+    cancelled: list[str] = []
+
+    def seen(names: Iterable[str]) -> None:
+        cancelled.extend(names)
+
+    queue.cancel_all = seen  # type: ignore[method-assign] # it is seen
+    jobs.abandon()
+    assert cancelled == ["a", "b"]
+
+    def silent(names: Iterable[str]) -> None:
+        raise SlurmUnavailableError("scancel has not answered for 5 s")
+
+    queue.cancel_all = silent  # type: ignore[method-assign] # it fails
+    jobs.abandon()
+    jobs.close()
+
+
 def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
     queue: Queue, tmp_path: Path
 ) -> None:
