@@ -94,14 +94,25 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
 
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
-    database = shlex.quote(str(directory.database))
+    study = [] if directory.database.exists() else _once_begun(directory)
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
         f"export {_MARK}=1",
+        *study,
+        f"python -m tuner {shlex.join(arguments)}",
+    ]
+
+
+def _once_begun(directory: StudyDirectory) -> list[str]:
+    """What a requeued job runs in place of `hptune run`, which begins a study only once.
+
+    `hptune resume` may be asked the same again and again.
+    """
+    database = shlex.quote(str(directory.database))
+    return [
         f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {database} ]; then',
         f"python -m tuner resume {directory}",
         "fi",
-        f"python -m tuner {shlex.join(arguments)}",
     ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from private_slurm import PrivateSlurm, wait_until
-from real_runs import Hptune, rows, states, wait_for
+from real_runs import Hptune, rows, states, trials, wait_for
 from test_runs import SLICES, model, reached
 
 TOML = SLICES + '[master]\npartition = "cpu"\nmemory = "500MB"\n'
@@ -74,6 +74,22 @@ def test_a_master_that_waits_can_be_looked_at_and_stopped(
     slurm.run("scancel", occupying)
     refused = hptune("stop", "study")
     assert (refused.code, "there is no study in" in refused.err) == (2, True)
+
+
+def test_a_master_that_is_requeued_before_it_began_is_asked_the_same_again(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=1, seconds=0.1)
+    assert hptune("run", "model.py", "--study", "study", "--trials", 1).code == 0
+    again = "scontrol requeue $SLURM_JOB_ID; sleep 60"
+    first = f'if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then {again}; fi'
+    hptune.file("slurm.toml", f"{TOML}prologue = ['{first}']\n")
+    points = ("--try", "x=0.25", "--slurm", "slurm.toml", "--max-jobs", 1)
+    ended = hptune("resume", "study", "--trials", 3, *points, "--gpus-per-trial", 1, "--detach")
+    assert (ended.code, ended.err) == (0, "")
+    wait_until(lambda: states(hptune.study()) == {"COMPLETE": 3}, "three trials", seconds=150)
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    assert 0.25 in [trial["params"]["x"] for trial in trials(hptune.study())]
 
 
 def test_what_slurm_would_refuse_is_said_before_anything_is_submitted(
