@@ -298,7 +298,8 @@ class EngineMachine(RuleBasedStateMachine):
         """Once every question and every start is answered, the study is over."""
         driver = self.driver
         if driver.finish is None:
-            driver.join_with("large", Capacity(tuple(range(9)), ("A", "B"), memory_bytes=99))
+            large = Capacity(tuple(range(9)), ("A", "B"), memory_bytes=99, gpu_memory_bytes=10)
+            driver.join_with("large", large)
         for _ in range(600):
             if driver.finish is not None:
                 break

@@ -229,6 +229,27 @@ def test_a_gpu_is_shared_by_the_memory_that_trials_hold_there() -> None:
     assert "of its memory each" in site.driver.engine.picture.packing
 
 
+@pytest.mark.parametrize("gpus", [("A",), ("A", "B")])
+def test_a_trial_that_may_need_more_than_a_gpu_has_one_for_itself(gpus: tuple[str, ...]) -> None:
+    capacity = Capacity(tuple(range(8)), gpus, 99 * GB, gpu_memory_bytes=80 * GB)
+    site = Site(capacity, gpu_memory=lambda params: 76 * GB, trials=9)
+    site.run()
+    assert site.most_running == len(gpus)
+    assert {len(each.placement.gpus) for each in site.driver.attempts} == {1}
+    assert {each.placement.gpu_share for each in site.driver.attempts} == {1.0}
+
+
+def test_after_a_lack_of_gpu_memory_trials_are_given_a_gpu_at_most() -> None:
+    gpu = Capacity(tuple(range(8)), ("A",), 99 * GB, gpu_memory_bytes=80 * GB)
+    site = Site(gpu, gpu_memory=lambda params: 60 * GB, trials=9)
+    for _ in range(3):
+        site.watch()
+        ran_out = Ending(Cause.DEVICE_OUT_OF_MEMORY, reason="CUDA out of memory")
+        site.end(next(iter(site.driver.running)), ran_out)
+    site.run()
+    assert {len(each.placement.gpus) for each in site.driver.attempts} == {1}
+
+
 def test_a_gpu_of_which_nobody_knows_the_memory_is_not_shared() -> None:
     gpu = Capacity(tuple(range(16)), ("A",), 99 * GB)
     site = Site(gpu, gpu_memory=lambda params: 1 * GB, busy=lambda params: 0.1, trials=20)

@@ -53,7 +53,8 @@ class WorkerPlaces:
             amount = 1 if len(self.gpus) else 0
         device_bytes = self.capacity.gpu_memory_bytes
         if amount == 1 and wanted.gpu_memory_bytes and device_bytes:
-            amount = max(1 / self.most_on_a_gpu, wanted.gpu_memory_bytes / device_bytes)
+            part = max(1 / self.most_on_a_gpu, wanted.gpu_memory_bytes / device_bytes)
+            amount = min(1, part)  # who may need more than there is has one for itself
         return amount if amount < 1 else int(amount)
 
     def rooms(self, wanted: Resources) -> int:
