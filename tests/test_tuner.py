@@ -86,6 +86,26 @@ def test_a_resumed_study_goes_on_with_the_function_as_it_is_now(hptune: Hptune) 
     assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 10]
 
 
+def test_start_points_that_came_later_are_tried_next_and_once(hptune: Hptune) -> None:
+    script = (
+        PLAIN
+        + """
+    Tuner(objective, trials=TRIALS, directory="study", resume=True, quiet=True,
+          start_points=POINTS).fit()
+    """
+    )
+
+    def run(count: int, *points: dict[str, float]) -> None:
+        text = script.replace("TRIALS", str(count)).replace("POINTS", str([*points]))
+        ended = hptune.script(text).wait()
+        assert ended.code == 0, ended.err
+
+    run(1, {"x": 0.5}, {"x": 0.25})
+    run(3, {"x": 0.5}, {"x": 0.25}, {"x": 0.75})
+    run(3, {"x": 0.5}, {"x": 0.25}, {"x": 0.75})
+    assert [trial["params"]["x"] for trial in trials(hptune.study())] == [0.5, 0.75, 0.25]
+
+
 def test_an_unknown_metric_leaves_nothing(hptune: Hptune) -> None:
     call = 'Tuner(wrapped, "auc", direction="max", directory="study").fit()'
     wrapped = 'wrapped = lambda hp, trial: {"loss": objective(hp, trial)}'
