@@ -195,8 +195,8 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--pack",
             type=click.Choice(PACKING),
-            help="Of cores, GPUs and memory, give trials what was not said of them by what others "
-            "were measured to use (auto), or do not (off).  [default: auto]",
+            help="How many trials share a core or a GPU where you do not say: as many as they were "
+            "measured to leave room for (auto), or one (off).  [default: auto]",
         ),
         click.option(
             "--checkpoint-every",
