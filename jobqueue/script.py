@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import sys
@@ -106,7 +107,7 @@ def _written(
     if shape.nodes > 1:
         skipped.append("-n 1")
     job: Any = _job_class()(
-        scheduler=command.address,
+        scheduler=shlex.quote(command.address),
         name=WORKER_NAME if shape.nodes == 1 else GANG_WORKER_NAME,
         job_name=job_name,
         queue=shape.partition,
@@ -180,7 +181,7 @@ def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Pat
     worker = WorkerShape(shape.cpus or 1, 0, shape.memory or 0, 0)
     directives = [
         "--nodes=1",
-        f"--output={log}",
+        f"--output={_file_name(log)}",
         "--open-mode=append",
         "--requeue",
         f"--signal=B:USR1@{shape.notice_seconds}",
@@ -209,7 +210,7 @@ def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
     lines = [
         f"--nodes={shape.nodes}",
         "--array=0",
-        f"--output={logs}/%x-%A_%a.log",
+        f"--output={_file_name(logs, '%x-%A_%a.log')}",
         # A requeued job goes on in the same file.
         "--open-mode=append",
         f"--signal={whom}TERM@{shape.notice_seconds}",
@@ -225,6 +226,17 @@ def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
     if shape.exclusive:
         lines.append("--exclusive")
     return [*lines, *shape.directives]
+
+
+def _file_name(path: Path, pattern: str = "") -> str:
+    """A path in a directive, and a name in it that Slurm fills in.
+
+    sbatch knows quotes and backslashes there as a shell does (but `#` begins a comment even
+    between quotes where it is old), and takes what begins with a `%` for its own.
+    """
+    whole = "/".join(filter(None, (str(path).replace("%", "%%"), pattern)))
+    plain = re.fullmatch(r"[^\s\"'#\\]*", whole)
+    return whole if plain else '"' + re.sub(r"([\"#\\])", r"\\\1", whole) + '"'
 
 
 def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:

@@ -217,7 +217,9 @@ class Hptune:
 
 def rows(study: Path, query: str) -> list[dict[str, Any]]:
     """Rows of the ledger; opened for writing, as a killed master's journal must be rolled back."""
-    with contextlib.closing(sqlite3.connect(f"file:{study / 'study.db'}?mode=rw", uri=True)) as db:
+    with contextlib.closing(
+        sqlite3.connect(f"{(study / 'study.db').as_uri()}?mode=rw", uri=True)
+    ) as db:
         db.row_factory = sqlite3.Row
         return [dict(row) for row in db.execute(query)]
 

@@ -51,6 +51,12 @@ def test_it_asks_for_little_and_for_as_long_as_it_may(monkeypatch: pytest.Monkey
     assert script == SCRIPT
 
 
+def test_its_log_may_lie_anywhere() -> None:
+    shape = master_shape(parse_config(TOP), PARTITIONS)
+    script = master_script(shape, [], job_name="a.master", log=Path('/my "10 %j" #1/master.log'))
+    assert '\n#SBATCH --output="/my \\"10 %%j\\" \\#1/master.log"\n' in script
+
+
 def test_what_is_said_of_it_counts() -> None:
     config = parse_config(f'{TOP}[master]\npartition = "gpu"\nqos = "long"\naccount = "other"')
     shape = master_shape(config, PARTITIONS)

@@ -92,6 +92,22 @@ def test_a_master_that_is_requeued_before_it_began_is_asked_the_same_again(
     assert 0.25 in [trial["params"]["x"] for trial in trials(hptune.study())]
 
 
+def test_a_study_may_lie_anywhere(hptune: Hptune, slurm: PrivateSlurm) -> None:
+    model(hptune, epochs=1, seconds=0.1)
+    hptune.file("slurm.toml", TOML)
+    study = hptune.study("it's 10 %j #1")
+    said = list(RUN)
+    said[said.index("study")] = study.name
+    ended = hptune(*said, "--trials", 2, "--detach")
+    assert (ended.code, ended.err) == (0, "")
+    wait_until((study / "study.db").exists, "its begin", seconds=60)
+    wait_until(lambda: states(study) == {"COMPLETE": 2}, "two trials", seconds=120)
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    logs = sorted(path.name for path in (study / "jobs").glob("*.log"))
+    assert (logs[-1], len(logs) > 1) == ("master.log", True)
+    assert "2 complete" in (study / "jobs" / "master.log").read_text()
+
+
 def test_what_slurm_would_refuse_is_said_before_anything_is_submitted(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
