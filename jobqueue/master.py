@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import os
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +15,16 @@ from .config import Shape, SlurmConfig, check_notice, clock
 from .errors import ConfigError, SlurmUnavailableError
 from .nodes import Partition
 from .queue import Job, JobState, Slurm
-from .script import master_script
+from .script import MASTER_NOTICE, master_script
 
 _DEFAULT_MEMORY_BYTES = 4 * 10**9
 _LONGEST_SECONDS = 7 * 86400
 """Where a partition has no limit. When the time is over the job begins again anyway."""
+
+_PATIENCE_SECONDS = 10.0
+"""How long one command may take when there is little time; then it is given again."""
+
+_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,19 +131,56 @@ def cancel_study(study: str) -> int:
     return len(ours)
 
 
-def goes_on(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the job that we run in begins again after its end; sees to it, if nobody ends it.
+class Fate(enum.Enum):
+    """What becomes of the job that we run in, after a signal has come."""
 
-    To be asked when a signal came. Slurm signals a job that is requeued, that was cancelled, or
+    BEGINS_AGAIN = enum.auto()
+    ENDS = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+def notice_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
+    """How long before its walltime the master's job is told of it; None if we run in none."""
+    said = environment.get(MASTER_NOTICE)
+    return None if said is None else float(said)
+
+
+class FateInquiry:
+    """Asks Slurm, in a thread of its own, what becomes of the job that we run in.
+
+    To be made when a signal came. Slurm signals a job that is requeued, that was cancelled, or
     whose time is over; if none of this is so, its end is only near, and it is requeued now.
+
+    Args:
+        seconds: How long to ask again and again, where Slurm is silent.
+        environment: The job's.
     """
-    slurm, job = Slurm(), environment.get("SLURM_JOB_ID", "")
-    before = environment.get("SLURM_RESTART_COUNT", "0")
-    try:
-        restarts, is_running = slurm.restarts_of(job)
+
+    def __init__(self, seconds: float, environment: Mapping[str, str] = os.environ) -> None:
+        self._job = environment.get("SLURM_JOB_ID", "")
+        self._restarts = int(environment.get("SLURM_RESTART_COUNT") or 0)
+        self._end = time.monotonic() + seconds
+        self._answer: Fate | None = None
+        threading.Thread(target=self._ask, name="fate of the job", daemon=True).start()
+
+    @property
+    def answer(self) -> Fate | None:
+        """What Slurm said; UNKNOWN if it said nothing in time; None as yet."""
+        return self._answer
+
+    def _ask(self) -> None:
+        while (left := self._end - time.monotonic()) > 0:
+            pause = min(left, _PAUSE_SECONDS)
+            with contextlib.suppress(SlurmUnavailableError):
+                self._answer = self._once(min(left, _PATIENCE_SECONDS))
+                return
+            time.sleep(pause)
+        self._answer = Fate.UNKNOWN
+
+    def _once(self, within: float) -> Fate:
+        slurm = Slurm()
+        restarts, is_running = slurm.restarts_of(self._job, within=within)
         if is_running:
-            slurm.requeue(job)
-            return True
-    except SlurmUnavailableError:
-        return False
-    return restarts > int(before or 0)
+            slurm.requeue(self._job, within=within)
+            return Fate.BEGINS_AGAIN
+        return Fate.BEGINS_AGAIN if restarts > self._restarts else Fate.ENDS

@@ -180,21 +180,22 @@ class Slurm:
             raise SubmissionError(f"Slurm refuses the job: {_words(done.stderr)}")
         return done.stdout.strip().partition(";")[0]
 
-    def requeue(self, job: str) -> None:
+    def requeue(self, job: str, *, within: float = ANSWER_SECONDS) -> None:
         """End a job and let it begin again later, as the same job.
 
         Raises:
             SlurmUnavailableError: Slurm does not, or does not answer.
         """
-        self._ask("scontrol", "requeue", job)
+        self._ask("scontrol", "requeue", job, within=within)
 
-    def restarts_of(self, job: str) -> tuple[int, bool]:
+    def restarts_of(self, job: str, *, within: float = ANSWER_SECONDS) -> tuple[int, bool]:
         """How often a job was requeued, and whether it runs now.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
         """
-        shown = self._ask("squeue", "--noheader", f"--jobs={job}", "-O", "RestartCnt:9,State:20")
+        columns = "RestartCnt:9,State:20"
+        shown = self._ask("squeue", "--noheader", f"--jobs={job}", "-O", columns, within=within)
         count, _, state = shown.strip().partition(" ")
         return int(count) if count.isdecimal() else 0, state.strip() == "RUNNING"
 

@@ -28,6 +28,9 @@ GANG_WORKER_NAME = f"{WORKER_NAME}.${{SLURM_PROCID}}"
 ENDS_AT = "HPTUNE_WORKER_ENDS_AT"
 """The variable that tells a worker when its job must end, in seconds since the epoch."""
 
+MASTER_NOTICE = "HPTUNE_MASTER_NOTICE"
+"""The variable that tells a master that it is a job, and how long before its end it hears of it."""
+
 GANG = "HPTUNE_WORKER_GANG"
 """The variable that tells a worker with which others it was granted: all that have the same."""
 
@@ -195,7 +198,10 @@ def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Pat
         nothing,
         job_name=job_name,
         directives=directives,
-        prologue=_prologue(shape, worker),
+        prologue=[
+            *_prologue(shape, worker),
+            f"export {MASTER_NOTICE}={shape.notice_seconds}",
+        ],
     )
     before = script.rpartition("\nexec ")[0]
     python = _python(shape, worker)

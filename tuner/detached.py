@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,25 @@ from jobqueue.config import read_config
 from jobqueue.errors import SlurmUnavailableError
 
 from .errors import StudyLockedError, UsageError
+from .interrupts import end_process
 from .settings import StudySettings
 from .slurm import as_ours, check_jobs, jobs_name
 from .study_directory import StudyDirectory, storage_errors, study_exists
 
-_MARK = "HPTUNE_DETACHED"
-"""Set in the master's job."""
+_MARGIN_SECONDS = 10.0
+"""How long before its end at the latest a master leaves that does not know what becomes of it."""
+
+_KILL_SECONDS = 20.0
+"""The same for one that is ended: Slurm's KillWait is 30 s, unless a site has another."""
+
+_LAST_WORDS = {
+    True: "this job ends; it begins again, and goes on where the study is then",
+    False: (
+        "this job ends, and Slurm does not say whether it begins again: the study and its jobs are "
+        "left as they are, for the next master"
+    ),
+}
+"""By whether it is known that it begins again."""
 
 
 def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
@@ -97,7 +110,6 @@ def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
     study = [] if directory.database.exists() else _once_begun(directory)
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
-        f"export {_MARK}=1",
         *study,
         f"python -m tuner {shlex.join(arguments)}",
     ]
@@ -149,13 +161,32 @@ def cancel_jobs(directory: StudyDirectory) -> bool:
         return cancel_study(jobs_name(directory.path)) > 0
 
 
-def is_detached() -> bool:
-    """Whether this process is a detached master."""
-    return _MARK in os.environ
+def handing_on(tell: Callable[[str], None]) -> Callable[[int], bool] | None:
+    """What a detached master does when a signal has come; None for a master that is no job.
 
+    What is returned takes the signal's number, and is called again and again. It says whether the
+    study is to let go. If the master's job begins again, or Slurm is silent until its end, it
+    ends the process instead, and leaves all that runs to the next master.
 
-def goes_on() -> bool:
-    """Whether a detached master that was signalled begins again, as the same job."""
-    from jobqueue import master
+    Args:
+        tell: Takes the last line for the user.
+    """
+    from jobqueue.master import Fate, FateInquiry, notice_seconds
 
-    return is_detached() and master.goes_on()
+    notice = notice_seconds()
+    if notice is None:
+        return None
+    inquiries: list[FateInquiry] = []
+
+    def hand_on(number: int) -> bool:
+        if not inquiries:
+            # Other signals than that of its time limit mean that it is killed in half a minute.
+            in_time = max(notice - _MARGIN_SECONDS, notice / 2)
+            inquiries.append(FateInquiry(in_time if number == signal.SIGUSR1 else _KILL_SECONDS))
+        fate = inquiries[0].answer
+        if fate is not None and fate is not Fate.ENDS:
+            tell(_LAST_WORDS[fate is Fate.BEGINS_AGAIN])
+            end_process()
+        return fate is Fate.ENDS
+
+    return hand_on

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
+from typing import NoReturn
 
 from .core.clock import Clock
 from .core.messages import Event, Finish, StopRequested, Verdict
@@ -35,7 +36,8 @@ class Requests:
         timeout_seconds: How long the study may work in all; None for ever.
         worked_seconds: How long it has worked before.
         overspent: How the study is to finish as its budget is spent at this time, if it is.
-        before_letting_go: Called when a signal asks for that; need not return.
+        may_let_go: Whether to let go now, as this signal asks for; called again and again until
+            it is so, and need not return. Until then further signals change nothing.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Requests:
         timeout_seconds: float | None,
         worked_seconds: float,
         overspent: Callable[[float], Finish | None] = lambda _: None,
-        before_letting_go: Callable[[], None] = lambda: None,
+        may_let_go: Callable[[int], bool] | None = None,
     ) -> None:
         self._directory = directory
         self._lock = lock
@@ -55,8 +57,8 @@ class Requests:
         self._overspent = overspent
         self._next_poll = 0.0
         self._told = False
-        self._interrupted = ""
-        self._before_letting_go = before_letting_go
+        self._signal: signal.Signals | None = None
+        self._may_let_go = may_let_go
         limit = timeout_seconds
         self._limit = "" if limit is None else f"the time limit of {duration(limit)} is reached"
         self._end = None if limit is None else clock.now() - worked_seconds + limit
@@ -68,17 +70,19 @@ class Requests:
         if self._told:
             return ()
         event = None
-        if self._interrupted:
-            self._before_letting_go()
-            event = StopRequested(now, Verdict.INTERRUPTED, self._interrupted)
+        if self._signal is not None:
+            if self._may_let_go is not None and not self._may_let_go(self._signal):
+                return ()
+            reason = f"interrupted by {_NAMES[self._signal]}"
+            event = StopRequested(now, Verdict.INTERRUPTED, reason)
         elif self._end is not None and now >= self._end:
             event = StopRequested(now, Verdict.TIME_UP, self._limit)
         elif (finish := self._overspent(now)) is not None:
             event = StopRequested(now, finish.verdict, finish.reason)
         elif now >= self._next_poll:
             self._next_poll = now + STOP_POLL_SECONDS
-            if reason := self._directory.stop_requested():
-                event = StopRequested(now, Verdict.INTERRUPTED, reason)
+            if asked := self._directory.stop_requested():
+                event = StopRequested(now, Verdict.INTERRUPTED, asked)
         if event is None:
             return ()
         self._told = True
@@ -103,11 +107,11 @@ class Requests:
             return
 
         def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python's
-            if self._interrupted:
+            if self._signal is None:
+                self._signal = signal.Signals(number)
+                wake()
+            elif self._may_let_go is None or self._told:
                 leave_at_once()
-                return
-            self._interrupted = f"interrupted by {_NAMES[signal.Signals(number)]}"
-            wake()
 
         before = {
             each: signal.signal(each, on_signal)
@@ -121,7 +125,7 @@ class Requests:
                 signal.signal(each, handler)
 
 
-def end_process() -> None:
+def end_process() -> NoReturn:
     """End the process now; workers and trials notice and end too."""
     os._exit(130)
 

@@ -16,7 +16,7 @@ from .core.picture import StudyPicture
 from .core.trial import Attempt, AttemptId, Suggestion, Trial
 from .errors import ModelFileError, ObjectiveFailedError, UnknownMetricError
 from .executors.base import Executor
-from .interrupts import Requests, end_process, raise_interrupt
+from .interrupts import Requests, raise_interrupt
 from .ledger import Ledger
 from .loop import StudyLoop
 from .master_lock import MasterLock
@@ -289,7 +289,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         timeout_seconds=settings.timeout_seconds,
         worked_seconds=engine.active_seconds,
         overspent=engine.overspent,
-        before_letting_go=lambda: _hand_on(watch),
+        may_let_go=_handing_on(watch),
     )
 
     news = News(workers_are_known=workers.is_local, memory_bytes=plan.shape.resources.memory_bytes)
@@ -355,14 +355,14 @@ def _sized(plan: Plan, workers: Workforce) -> tuple[Suggestion, ...]:
     return tuple(with_sizes(plan.added, lambda asked: workers.sizes(plan.space, asked)))
 
 
-def _hand_on(watch: Watch) -> None:
-    """Leave the study, with all that runs, to the next master, if one is certain to come."""
-    from .detached import goes_on
+def _handing_on(watch: Watch) -> Callable[[int], bool] | None:
+    from .detached import handing_on
 
-    if goes_on():
-        watch.progress.note("this job ends; it begins again, and goes on where the study is then")
+    def tell(line: str) -> None:
+        watch.progress.note(line)
         watch.progress.stop()
-        end_process()
+
+    return handing_on(tell)
 
 
 def _workforce(settings: StudySettings, directory: StudyDirectory, client: Any) -> Workforce:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from jobqueue.config import parse_config
 from jobqueue.errors import ConfigError
-from jobqueue.master import master_shape
+from jobqueue.master import Fate, FateInquiry, master_shape
 from jobqueue.nodes import parse_sinfo
 from jobqueue.script import master_script
 
@@ -35,6 +37,7 @@ SCRIPT = """\
 #SBATCH --signal=B:USR1@120
 module load python
 export CUDA_VISIBLE_DEVICES=
+export HPTUNE_MASTER_NOTICE=120
 cd /home/me || exit
 exec /opt/python -m tuner resume /study
 """
@@ -85,3 +88,59 @@ def test_only_what_makes_sense_for_it_can_be_said() -> None:
         parse_config(f"{TOP}[master]\ngpus = 1")
     with pytest.raises(ConfigError, match="begin it with"):
         parse_config(f"master = 1\n{TOP}")
+
+
+JOB = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
+SILENT = "sleep 0.1; echo 'squeue: error: Unable to contact slurm controller' >&2; exit 1"
+
+
+@pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A script whose lines are the answers to the first question, the second, and so on."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("jobqueue.master._PAUSE_SECONDS", 0.01)
+    answers = tmp_path / "answers"
+    for name, script in (
+        ("squeue", f'line=$(head -n 1 {answers}); sed -i 1d {answers}; eval "$line"'),
+        ("scontrol", f'echo "$@" >> {tmp_path}/requeued'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    return answers
+
+
+def fate(seconds: float = 30.0) -> Fate:
+    inquiry = FateInquiry(seconds, JOB)
+    at_once = inquiry.answer
+    assert at_once is None, "the loop goes on meanwhile"
+    deadline = time.monotonic() + 30
+    while inquiry.answer is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert inquiry.answer is not None
+    return inquiry.answer
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("2 COMPLETING", Fate.BEGINS_AGAIN), ("1 COMPLETING", Fate.ENDS)],
+)
+def test_a_slurm_that_is_silent_for_a_while_is_asked_again(
+    squeue: Path, said: str, expected: Fate
+) -> None:
+    squeue.write_text(f"{SILENT}\n{SILENT}\necho '{said}'\n")
+    assert fate() is expected
+    assert not (squeue.parent / "requeued").exists()
+
+
+def test_a_job_whose_end_is_only_near_is_requeued(squeue: Path) -> None:
+    squeue.write_text("echo '1 RUNNING'\n")
+    assert fate() is Fate.BEGINS_AGAIN
+    assert (squeue.parent / "requeued").read_text() == "requeue 7\n"
+
+
+@pytest.mark.parametrize("silence", [SILENT, "exec sleep 60"])
+def test_nobody_knows_what_becomes_of_a_job_while_slurm_is_silent(
+    squeue: Path, silence: str
+) -> None:
+    squeue.write_text(f"{silence}\n" * 100)
+    assert fate(seconds=0.5) is Fate.UNKNOWN
