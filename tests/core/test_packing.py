@@ -229,6 +229,33 @@ def test_a_gpu_is_shared_by_the_memory_that_trials_hold_there() -> None:
     assert "of its memory each" in site.driver.engine.picture.packing
 
 
+def test_the_trials_of_a_study_taken_up_again_spread_over_all_gpus() -> None:
+    gpus = Capacity(tuple(range(8)), tuple("ABCDEFGH"), 99 * GB, gpu_memory_bytes=80 * GB)
+    site = Site(gpus, gpu_memory=lambda params: 5 * GB, busy=lambda params: 0.1, trials=60)
+    while len(site.driver.over) < 44:
+        site.watch()
+        site.end(next(iter(site.driver.running)))
+    site.driver.open(52, measured=ALL)
+    site.driver.join_with("again", gpus)
+    held = [site.driver.attempt(name).placement for name in site.driver.running]
+    assert all(each.gpu_share <= 0.5 for each in held)
+    on = [each.gpus for each in held]
+    counts = [on.count((gpu,)) for gpu in gpus.gpus]
+    assert max(counts) - min(counts) <= 1, counts
+
+
+def test_cores_that_are_shared_are_shared_evenly() -> None:
+    site = Site(cores(4), busy=lambda params: 0.1, trials=6)
+    site.watch()
+    site.driver.open(6, measured=ALL)
+    site.driver.join_with("a", cores(2))
+    assert len(site.driver.running) == 6
+    held = [site.driver.attempt(name).placement for name in site.driver.running]
+    assert all(each.cpu_share < 1 for each in held)
+    on = [each.cpus for each in held]
+    assert on.count((0,)) == on.count((1,)) == 3
+
+
 @pytest.mark.parametrize("gpus", [("A",), ("A", "B")])
 def test_a_trial_that_may_need_more_than_a_gpu_has_one_for_itself(gpus: tuple[str, ...]) -> None:
     capacity = Capacity(tuple(range(8)), gpus, 99 * GB, gpu_memory_bytes=80 * GB)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.core.first_fit import FirstFit
 from tuner.core.placement import Places
-from tuner.core.resources import Capacity, Placement, Resources
+from tuner.core.resources import Amount, Capacity, Placement, Resources
 from tuner.core.waiting import Waiting
 
 ONE = Resources()
@@ -29,8 +29,8 @@ CAPACITIES = st.builds(
 )
 
 
-def places(*capacities: Capacity) -> Places:
-    made = Places()
+def places(*capacities: Capacity, spread: tuple[Amount, ...] = ()) -> Places:
+    made = Places(spread=spread)
     for number, capacity in enumerate(capacities):
         made.add(f"w{number}", f"n{number}", capacity)
     return made
@@ -78,6 +78,30 @@ def test_parts_share_a_device_so_that_whole_ones_stay_whole() -> None:
     assert (half.gpus, half.gpu_share) == (("A",), 0.5)
     assert take(made, Resources(gpus=1)).gpus == ("B",)
     assert take(made, Resources(gpus=0.5)).gpus == ("A",)
+
+
+def test_where_parts_are_spread_no_device_idles_beside_a_shared_one() -> None:
+    made = Places(spread=(Amount.CPUS, Amount.GPUS))
+    for number in range(2):
+        capacity = Capacity((0, 1, 2, 3), ("A", "B"), gpu_memory_bytes=100)
+        made.add(f"w{number}", "n", capacity)
+    wanted = Resources(cpus=0.25, gpu_memory_bytes=20)
+    taken = [take(made, wanted) for _ in range(8)]
+    devices = [("w0", "A"), ("w0", "B"), ("w1", "A"), ("w1", "B")]
+    assert [(each.worker, *each.gpus) for each in taken] == [*devices, *devices]
+    assert [each.cpus for each in taken] == [(0,), (1,), (0,), (1,), (2,), (3,), (2,), (3,)]
+    made.give_back(taken[2])
+    made.give_back(taken[6])
+    assert (take(made, wanted).worker, take(made, wanted).worker) == ("w1", "w1")
+
+
+def test_a_worker_without_a_gpu_is_spread_over_by_its_cores() -> None:
+    made = Places(spread=(Amount.CPUS, Amount.GPUS))
+    for number in range(2):
+        made.add(f"w{number}", "n", Capacity((0, 1)))
+    taken = [take(made, Resources(cpus=0.5, gpu_memory_bytes=20)) for _ in range(8)]
+    places_of = [("w0", (0,)), ("w0", (1,)), ("w1", (0,)), ("w1", (1,))]
+    assert [(each.worker, each.cpus) for each in taken] == [*places_of, *places_of]
 
 
 def test_who_asks_for_memory_of_a_gpu_gets_the_part_that_holds_it() -> None:
@@ -250,7 +274,7 @@ def test_a_trial_goes_where_it_can_end_else_where_it_gets_any_further() -> None:
 @settings(deadline=None)
 @given(st.data(), st.lists(CAPACITIES, min_size=1, max_size=6))
 def test_the_books_balance_whatever_comes(data: st.DataObject, capacities: list[Capacity]) -> None:
-    made = places(*capacities)
+    made = places(*capacities, spread=data.draw(st.sampled_from([(), tuple(Amount)])))
     there = {f"w{number}" for number in range(len(capacities))}
     held: list[Placement] = []
     for _ in range(data.draw(st.integers(0, 25))):

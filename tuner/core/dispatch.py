@@ -55,7 +55,10 @@ class Dispatch:
         self.spending.allow(opened.budget)
         self._packing.allow(opened.resources, opened.measured)
         self._uncounted.clear()
-        self.places = Places(kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0)
+        self.places = Places(
+            kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0,
+            spread=opened.measured,
+        )
         self._share_gpus()
         self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
         self._waiting.add(self._records.all_waiting())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from .first_fit import FirstFit
+from .first_fit import Amounts, FirstFit
 from .pools import Pool
-from .resources import Capacity, Placement, Resources
-from .worker_places import MOST_ON_A_GPU, WIDTH, WorkerPlaces, asked_for
+from .resources import Amount, Capacity, Placement, Resources
+from .worker_places import MOST_ON_A_GPU, WIDTH, WorkerPlaces, asked_for, rather
 
 _FOR_EVER = math.inf
 
@@ -16,8 +16,9 @@ _FOR_EVER = math.inf
 class Places:
     """The workers and what is free on them.
 
-    Attempts go to the worker that joined first and has room, so that workers which came for a
-    peak are the ones that fall idle after it.
+    Attempts go to the worker that joined first and has room (where parts are spread, to the first
+    whose devices are the emptiest), so that workers which came for a peak are the ones that fall
+    idle after it.
 
     Worked example: two workers, of three cores and of two, and attempts of two cores::
 
@@ -43,10 +44,14 @@ class Places:
     Args:
         kept_back: What share of a worker's memory is not given away, beside what others held there
             when it joined; 0, and all of it is.
+        spread: Parts of what are taken where most of it is free, so that no device idles while
+            others are shared; of all else they are taken where least is, so that whole devices
+            stay whole.
     """
 
-    def __init__(self, *, kept_back: float = 0.0) -> None:
+    def __init__(self, *, kept_back: float = 0.0, spread: Collection[Amount] = ()) -> None:
         self._kept_back = kept_back
+        self._spread = frozenset(spread)
         self._most_on_a_gpu = MOST_ON_A_GPU
         self._workers: dict[str, WorkerPlaces] = {}
         self._rows: list[WorkerPlaces | None] = []
@@ -172,7 +177,10 @@ class Places:
         return any(self._that_could_hold(wanted, until))
 
     def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerPlaces]:
-        for row in self._free.having(asked_for(wanted, until)):
+        return self._having(asked_for(wanted, until), wanted)
+
+    def _having(self, least: Amounts, wanted: Resources) -> Iterator[WorkerPlaces]:
+        for row in self._free.having(least):
             record = self._rows[row]
             if record is not None and record.rooms(wanted):
                 yield record
@@ -196,6 +204,8 @@ class Places:
             may_use_reserved: Whether this is the attempt that a worker is reserved for.
         """
         record = next(self._with_room(wanted, until), None)
+        if record is not None and self._spread:
+            record = self._emptiest(wanted, until)
         if may_use_reserved and self._reserved is not None:
             reserved = self._workers[self._reserved[1]]
             if record is None and reserved.rooms(wanted) and reserved.ends_at >= until:
@@ -204,10 +214,15 @@ class Places:
                 self.release()
         if record is None:
             return None
-        placement = record.take(wanted)
+        placement = record.take(wanted, self._spread)
         self._count_held(placement, 1)
         self._update(record)
         return placement
+
+    def _emptiest(self, wanted: Resources, until: float) -> WorkerPlaces | None:
+        """The first worker of those with the emptiest devices; None if none has room."""
+        levels = rather(wanted, until, self._spread)
+        return next((each for level in levels for each in self._having(level, wanted)), None)
 
     def resize(self, placement: Placement, wanted: Resources) -> Placement:
         """What an attempt holds that is found to need other amounts than it was given.

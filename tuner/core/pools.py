@@ -70,10 +70,13 @@ class Pool(Generic[Device]):
         parts = parts_of(amount)
         return sum(free // parts for free in self._free.values())
 
-    def take(self, amount: float) -> tuple[Device, ...] | None:
-        """Hold so much; None if there is not as much. For an amount above 0.
+    def take(self, amount: float, *, spread: bool = False) -> tuple[Device, ...] | None:
+        """Hold so much; None if there is not as much.
 
-        A part comes from the fullest device that has room, so that whole ones stay whole.
+        Args:
+            amount: Above 0.
+            spread: Whether a part comes from the emptiest device, so that all are of use; else
+                from the fullest that has room, so that whole ones stay whole.
         """
         if amount >= 1:
             return self._take_whole(int(amount))
@@ -81,7 +84,7 @@ class Pool(Generic[Device]):
         fitting = [each for each, free in self._free.items() if free >= parts]
         if not fitting:
             return None
-        chosen = min(fitting, key=self._free.__getitem__)
+        chosen = (max if spread else min)(fitting, key=self._free.__getitem__)
         self._put(chosen, -parts)
         return (chosen,)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from .first_fit import Amounts
 from .pools import WHOLE, Pool, parts_of
-from .resources import Capacity, Placement, Resources
+from .resources import Amount, Capacity, Placement, Resources
 
 MOST_ON_A_GPU = 8
 """So many attempts share a GPU at most, however little memory they need."""
@@ -69,11 +70,16 @@ class WorkerPlaces:
             rooms = min(rooms, max(0, self.memory_bytes) // wanted.memory_bytes)
         return rooms
 
-    def take(self, wanted: Resources) -> Placement:
-        """Hold room for one attempt; there must be some."""
+    def take(self, wanted: Resources, spread: Collection[Amount] = ()) -> Placement:
+        """Hold room for one attempt; there must be some.
+
+        Args:
+            wanted: How much.
+            spread: Of what a part comes from the emptiest device.
+        """
         amount = self.gpus_for(wanted)
-        cpus = self.cpus.take(wanted.cpus)
-        gpus = self.gpus.take(amount) if amount else ()
+        cpus = self.cpus.take(wanted.cpus, spread=Amount.CPUS in spread)
+        gpus = self.gpus.take(amount, spread=Amount.GPUS in spread) if amount else ()
         if cpus is None or gpus is None:
             raise AssertionError(f"{self.name} has no room for {wanted}")
         memory_bytes = wanted.memory_bytes if self.capacity.memory_bytes else 0
@@ -128,6 +134,32 @@ class WorkerPlaces:
             self.memory_bytes if self.capacity.memory_bytes else math.inf,
             self.ends_at,
         )
+
+
+def rather(wanted: Resources, until: float, spread: Collection[Amount]) -> Iterator[Amounts]:
+    """What a worker had better have free, the best first, so that devices fill evenly.
+
+    Where a part of a device is wanted, that is a whole one that is free, or else as much of one as
+    can be. The last that is asked for is `asked_for`.
+
+    Args:
+        wanted: How much is wanted.
+        until: The worker must not end before this, in seconds since the epoch.
+        spread: Of what parts are to be spread.
+    """
+    cpus, gpus, if_any, memory, ends_at = least = asked_for(wanted, until)
+    for eighths in range(8, 0, -1):
+        level = eighths / 8
+        better = (
+            max(cpus, level) if Amount.CPUS in spread and cpus < 1 else cpus,
+            max(gpus, level) if Amount.GPUS in spread and 0 < gpus < 1 else gpus,
+            max(if_any, level) if Amount.GPUS in spread and 0 < if_any < 1 else if_any,
+            memory,
+            ends_at,
+        )
+        if better != least:
+            yield better
+    yield least
 
 
 def asked_for(wanted: Resources, until: float) -> Amounts:
