@@ -13,6 +13,7 @@ from .core.clock import SystemClock
 from .core.engine import Engine
 from .core.messages import Event, Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
 from .core.picture import StudyPicture
+from .core.resources import Amount
 from .core.trial import Attempt, AttemptId, Suggestion, Trial
 from .errors import ModelFileError, ObjectiveFailedError, UnknownMetricError
 from .executors.base import Executor
@@ -409,6 +410,7 @@ def _brief(plan: Plan, home: _Home, workers: Workforce) -> StudyBrief:
         deterministic=settings.seed is not None,
         checkpoint_every=settings.checkpoint_every,
         stop_at=settings.stop_at,
+        packs_gpus=Amount.GPUS in plan.shape.measured,
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
         stage_bytes=settings.stage_bytes,
         master=home.lock.owner.token,

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -280,6 +280,47 @@ case "$1" in
 --query-compute-apps=*) printf 'GPU-a, 11, 1000\\nGPU-a, 12, 1500\\nGPU-b, 13, [N/A]\\n' ;;
 esac
 """
+
+
+class Gpu(GpuUsage):
+    """A GPU: what its processes hold, and those that the driver tells of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = dict[int, int]()
+        self.tells = True
+
+    def memory_bytes(self, gpus: Sequence[str], pids: Collection[int] | None) -> int | None:
+        del gpus
+        if pids is None:
+            return sum(self.held.values())
+        return (
+            sum(self.held[pid] for pid in pids if pid in self.held) or None if self.tells else None
+        )
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_others_hold_on_its_gpu_is_not_an_attempts(is_alone: bool) -> None:
+    gpu, other = Gpu(), 1
+    meter = usage.Meter(os.getpid(), ("0",), is_alone=is_alone, gpu_usage=gpu)
+    gpu.held = {other: 9 * MB}
+    meter.take()  # it has not come to its GPU yet
+    gpu.held = {other: 70 * MB, os.getpid(): 5 * MB}
+    meter.take()
+    assert meter.usage is not None
+    assert meter.usage.peak_gpu_memory_bytes == 5 * MB
+
+
+@pytest.mark.parametrize(("is_alone", "told"), [(True, 5 * MB), (False, None)])
+def test_where_the_driver_names_no_process_only_who_is_alone_holds_all(
+    is_alone: bool, told: int | None
+) -> None:
+    gpu = Gpu()
+    gpu.tells, gpu.held = False, {os.getpid(): 5 * MB}
+    meter = usage.Meter(os.getpid(), ("0",), is_alone=is_alone, gpu_usage=gpu)
+    meter.take()
+    assert meter.usage is not None
+    assert meter.usage.peak_gpu_memory_bytes == told
 
 
 def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ class StudyBrief:
         master_grace_seconds: How long attempts go on when the master is lost; 0 where they end
             with it.
         stop_at: When a Keras training that is told to stop does so.
+        packs_gpus: Whether others may be given an attempt's GPU while it runs, by what it uses.
     """
 
     name: str
@@ -52,6 +53,7 @@ class StudyBrief:
     master: str = ""
     master_grace_seconds: float = 0.0
     stop_at: StopAt = StopAt.BATCH
+    packs_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,14 +311,14 @@ class AttemptRunner:
     # --- the thread that measures -----------------------------------------------------------
 
     def _watch_of(self, run: RunningAttempt, pid: int) -> Watch:
-        placement = run.order.placement
+        placement, brief = run.order.placement, run.order.brief
         meter = Meter(
             pid,
             placement.gpus,
-            is_shared=placement.gpu_share < 1,
+            is_alone=placement.gpu_share == 1 and not brief.packs_gpus,
             gpu_usage=self._gpu_usage,
         )
-        return Watch(meter, placement, run.order.brief.hang_timeout_seconds, self._gpu_usage)
+        return Watch(meter, placement, brief.hang_timeout_seconds, self._gpu_usage)
 
     def _look(self) -> None:
         while not self._closing:

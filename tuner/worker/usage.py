@@ -72,7 +72,8 @@ class Meter:
     Args:
         pid: Its process.
         gpus: Its GPUs, by name.
-        is_shared: Whether others use them too.
+        is_alone: Whether nobody else is given these GPUs for as long as it runs. Then it is taken
+            to hold all that is held there, where the driver does not say who holds what.
         gpu_usage: Looks at GPUs; None where there are none.
     """
 
@@ -81,18 +82,19 @@ class Meter:
         pid: int,
         gpus: tuple[str, ...] = (),
         *,
-        is_shared: bool = False,
+        is_alone: bool = False,
         gpu_usage: GpuUsage | None = None,
     ) -> None:
         self.pid = pid
         self._gpus = gpus
-        self._is_shared = is_shared
+        self._is_alone = is_alone
         self._gpu_usage = gpu_usage
         self._began = time.monotonic()
         self._first_report: tuple[int, float] | None = None
         self._seconds_per_step: float | None = None
         self._peak = 0
         self._gpu_peak: int | None = None
+        self._device_peak: int | None = None
         self._told: tuple[int, int] | None = None
         self._pace_is_told = False
         self.memory_bytes = 0
@@ -107,10 +109,12 @@ class Meter:
         self._peak = max(self._peak, found.peak_memory_bytes)
         self.cpu_seconds = max(self.cpu_seconds, found.cpu_seconds)
         if self._gpu_usage is not None and self._gpus:
-            pids = None if not self._is_shared else found.pids
-            held = self._gpu_usage.memory_bytes(self._gpus, pids)
+            held = self._gpu_usage.memory_bytes(self._gpus, found.pids)
             if held is not None:
                 self._gpu_peak = max(self._gpu_peak or 0, held)
+            elif self._is_alone and self._gpu_peak is None:
+                held = self._gpu_usage.memory_bytes(self._gpus, None)
+                self._device_peak = max(self._device_peak or 0, held or 0) or None
 
     def add(self, usage: Usage) -> None:
         """Take in what the attempt measured of itself."""
@@ -133,7 +137,7 @@ class Meter:
             return None
         return Usage(
             peak_memory_bytes=self._peak,
-            peak_gpu_memory_bytes=self._gpu_peak,
+            peak_gpu_memory_bytes=(self._device_peak if self._gpu_peak is None else self._gpu_peak),
             cpu_seconds=self.cpu_seconds,
             seconds=time.monotonic() - self._began,
             seconds_per_step=self._seconds_per_step,
