@@ -55,6 +55,22 @@ def test_attempts_of_one_study_never_wait_for_each_other() -> None:
     assert queue.called == ["half of the GPU", "the other half"]
 
 
+def test_a_study_packs_onto_what_it_was_given_whole_while_another_waits() -> None:
+    queue = Queue()
+    first = queue.enter("a", 0, gpus=("0",), name="a1")
+    queue.enter("b", 1, gpus=("0",), name="b1")
+    packed = [
+        queue.enter("a", core, gpus=("0",), gpu_share=0.25, name=f"a{core}") for core in (2, 3)
+    ]
+    assert queue.called == ["a1", "a2", "a3"]
+    queue.line.leave(first)
+    assert queue.called == ["a1", "a2", "a3"], "b1 wants all of it"
+    queue.enter("a", 4, gpus=("0",), gpu_share=0.25, name="a4")
+    queue.line.leave(packed[0])
+    queue.line.leave(packed[1])
+    assert queue.called == ["a1", "a2", "a3", "b1"], "others have their turn after the first"
+
+
 def test_parts_of_a_gpu_add_up_to_one_whosever_they_are() -> None:
     queue = Queue()
     third = 1 / 3

@@ -35,13 +35,18 @@ class Line:
     Each study's engine gives its attempts the cores and GPUs of a worker as if it had the worker
     for itself, and never gives one twice (or shares a GPU on purpose). Where several studies use
     a worker, this line keeps them apart, by one rule: an attempt's turn has come when, on each of
-    its devices, it finds room beside all who came before it, running or waiting, or they are all
-    of its own study.
+    its devices, it finds room beside all who run or came before it, or they are all of its own
+    study, or it wants a part and its own study holds the whole device already.
+
+    The last is so where a study packs its trials by what they use: its first attempt began with a
+    whole device and uses a part of it now, which the engine knows and this line does not. What the
+    study was given whole it may divide among its attempts as long as that first one runs; after it
+    they count by their parts, and others' turns come.
 
     So whole cores and GPUs go from study to study in turn, and parts of one GPU add up to one at
     most, whosever they are. An attempt that wants several gets them all at once or waits, and
     those who come later cannot overtake it for ever. Nobody waits in a circle, since all wait for
-    earlier ones only.
+    those that run, and for earlier ones.
 
     All methods may be called from any thread.
     """
@@ -76,22 +81,29 @@ class Line:
 
     def _call_up(self) -> None:
         for place, turn in enumerate(self._turns):
-            if not turn.has_come and self._is_free(turn, self._turns[:place]):
-                turn.has_come = True
-                turn.come()
+            if not turn.has_come:
+                later = (each for each in self._turns[place + 1 :] if each.has_come)
+                if self._is_free(turn, [*self._turns[:place], *later]):
+                    turn.has_come = True
+                    turn.come()
 
     @staticmethod
-    def _is_free(turn: Turn, before: list[Turn]) -> bool:
+    def _is_free(turn: Turn, others: list[Turn]) -> bool:
         wanted = _held(turn.placement)
-        taken = dict.fromkeys(wanted, 0)
+        taken, own = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
         with_others = set()
-        for other in before:
+        for other in others:
+            is_own = other.study == turn.study
             for device, parts in _held(other.placement).items():
                 if device in wanted:
                     taken[device] += parts
-                    if other.study != turn.study:
+                    own[device] += parts if is_own and other.has_come else 0
+                    if not is_own:
                         with_others.add(device)
-        return all(taken[device] + wanted[device] <= WHOLE for device in with_others)
+        return all(
+            own[device] >= WHOLE > wanted[device] or taken[device] + wanted[device] <= WHOLE
+            for device in with_others
+        )
 
 
 def _held(placement: Placement) -> dict[int | str, int]:
