@@ -159,6 +159,25 @@ def test_what_was_said_is_kept(measured: tuple[Amount, ...]) -> None:
     assert said.most_running == 2
 
 
+def test_the_memory_that_was_said_of_one_trial_is_kept_too() -> None:
+    driver = EngineDriver()
+    driver.open(4, measured=(Amount.MEMORY,))
+    driver.join_with("w", cores(4))
+    while driver.ask is not None:
+        driver.suggest(
+            resources=lambda number: None if number % 2 else Resources(memory_bytes=10 * GB)
+        )
+    for seconds in (10.0, 20.0, 30.0):
+        for name in [*driver.running]:
+            usage = Usage(
+                peak_memory_bytes=GB, cpu_seconds=seconds, seconds=seconds, seconds_per_step=1.0
+            )
+            driver.measure(name, usage)
+    held = {name.trial: driver.attempt(name).placement.memory_bytes for name in driver.running}
+    assert held[0] == held[2] == 10 * GB
+    assert max(held[1], held[3]) < 2 * GB
+
+
 def test_where_memory_is_too_small_for_one_on_each_core_fewer_are_placed() -> None:
     site = Site(cores(8, 40 * GB), memory=lambda params: 8 * GB)
     first = [*site.driver.running]

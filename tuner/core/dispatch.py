@@ -118,7 +118,9 @@ class Dispatch:
         for name in names:
             run = self._records.running[name]
             before = run.attempt.placement
-            wanted = self._packing.held(name, before.memory_bytes, self._wanted(name.trial))
+            wanted = self._packing.held(
+                name, before.memory_bytes, self._wanted(name.trial), said=self._said(name.trial)
+            )
             after = self.places.resize(before, wanted)
             if after != before:
                 self._records.put_attempt(run, replace(run.attempt, placement=after))
@@ -209,9 +211,13 @@ class Dispatch:
 
     def _wanted(self, number: int) -> Resources:
         record, most = self._records[number], self.places.most_memory_bytes
-        asked = record.resources or self._course.opened.resources
-        sized = self._packing.sized(record.trial.params, asked, most_memory_bytes=most)
+        said = self._said(number)
+        sized = self._packing.sized(record.trial.params, said, most_memory_bytes=most)
         return record.wants(sized, most_memory_bytes=most)
+
+    def _said(self, number: int) -> Resources:
+        """What the user asked for, for this trial or else for all."""
+        return self._records[number].resources or self._course.opened.resources
 
     def _seconds(self, number: int) -> tuple[float, float]:
         epochs = self._course.opened.pruner.epochs

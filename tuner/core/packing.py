@@ -166,7 +166,7 @@ class Packing:
         sized = replace(said, memory_bytes=memory)
         if said.cpus == 1 and Amount.CPUS in self._measured:
             sized = replace(sized, cpus=_part(self._per_core(params)))
-        if said.gpus is None and Amount.GPUS in self._measured and len(self._gpu_memory) >= WATCHED:
+        if self._is_gpu_measured(said):
             held = _ON_A_GPU * self._gpu_caution.factor * self._gpu_memory.upper(params)
             sized = replace(sized, gpu_memory_bytes=rounded_up(held))
         return sized
@@ -184,32 +184,39 @@ class Packing:
             said = replace(said, memory_bytes=min(memory, most_memory_bytes or memory))
         if said.cpus == 1 and Amount.CPUS in self._measured and self._busy:
             said = replace(said, cpus=_part(self._usual_per_core))
-        if said.gpus is None and Amount.GPUS in self._measured and len(self._gpu_memory) >= WATCHED:
+        if self._is_gpu_measured(said):
             held = _ON_A_GPU * self._gpu_caution.factor * self._gpu_memory.middle
             said = replace(said, gpu_memory_bytes=rounded_up(held))
         return said
 
-    def held(self, name: AttemptId, granted_bytes: int, wanted: Resources) -> Resources:
+    def held(
+        self, name: AttemptId, granted_bytes: int, wanted: Resources, *, said: Resources
+    ) -> Resources:
         """What a running attempt is reckoned to hold, now that more is known of it.
 
         Args:
             name: Of the attempt.
             granted_bytes: Host memory that it was given.
             wanted: What it would be given now.
+            said: What was asked for.
         """
         watched = self._watched.get(name)
         used = None if watched is None else watched.latest
-        if Amount.MEMORY not in self._measured or self._said.memory_bytes:
+        if Amount.MEMORY not in self._measured or said.memory_bytes:
             wanted = replace(wanted, memory_bytes=granted_bytes)
         elif used is not None:
             memory = rounded_up(_SLACK * used.peak_memory_bytes)
             if watched is None or not watched.is_judged:  # it may be about to need more
                 memory = max(granted_bytes, memory)
             wanted = replace(wanted, memory_bytes=memory)
-        if used is not None and wanted.gpu_memory_bytes:
+        if used is not None and wanted.gpu_memory_bytes and self._is_gpu_measured(said):
             own = rounded_up(_SLACK * max(1, used.peak_gpu_memory_bytes or 0))
             wanted = replace(wanted, gpu_memory_bytes=max(wanted.gpu_memory_bytes, own))
         return wanted
+
+    def _is_gpu_measured(self, said: Resources) -> bool:
+        is_unsaid = said.gpus is None and not said.gpu_memory_bytes
+        return is_unsaid and Amount.GPUS in self._measured and len(self._gpu_memory) >= WATCHED
 
     @property
     def _most_on_a_core(self) -> int:
