@@ -5,8 +5,10 @@ The features are chosen one by one, each being the one that explains most of wha
 observation from all others better (PRESS; Allen 1974). The same errors tell how far a prediction
 may be out.
 
-All is plain Python: a study that is replayed on another machine must come to the same numbers to
-the last bit, and libraries of linear algebra choose their order of summation by the processor.
+All is plain Python, with exact sums: a study that is replayed elsewhere should come to the same
+numbers, and libraries of linear algebra choose their order of summation by the processor, as
+Python's own `sum` does by its version. What is left is the C library's logarithm, which may differ
+in the last bit.
 """
 
 from __future__ import annotations
@@ -74,10 +76,10 @@ class Regression:
         expected = self.mean
         for each in self.directions:
             rest = each.feature(params) - each.mean
-            rest -= sum(a * b for a, b in zip(each.on_others, along, strict=True))
+            rest -= _dot(each.on_others, along)
             along.append(rest / each.length)
             expected += each.effect * along[-1]
-        return expected, 1.0 / self.count + sum(a * a for a in along)
+        return expected, 1.0 / self.count + _dot(along, along)
 
     def is_strange(self, params: Params) -> bool:
         """Whether a choice or a hyperparameter was never seen."""
