@@ -10,6 +10,8 @@ import pytest
 from engine_driver import EngineDriver, returned
 from hypothesis import given, settings
 
+from tuner.core.device_hours import Device, DeviceBudget, hours_of
+from tuner.core.messages import Verdict
 from tuner.core.resources import Amount, Capacity, Resources
 from tuner.core.trial import AttemptId, Cause, Ending, Params, TrialState, Usage
 
@@ -113,6 +115,37 @@ def test_those_that_share_a_core_may_run_on_any_of_their_workers() -> None:
     for each in site.driver.attempts:
         was_shared = site.driver.starts[each.id.trial].placement.cpu_share < 1
         assert each.placement.floats_on == ((0, 1, 2) if was_shared else ())
+
+
+def test_a_budget_counts_what_was_held_as_the_books_do() -> None:
+    driver, seconds = EngineDriver(), dict[AttemptId, float]()
+    driver.open(measured=ALL, budget=DeviceBudget(Device.CORE, 0.2))
+    driver.join_with("w", cores(4))
+    while driver.finish is None:
+        while driver.ask is not None and driver.finish is None:
+            driver.suggest()
+        for name in [*driver.running]:
+            if name in driver.told_to_stop:
+                driver.end(name, Ending(driver.told_to_stop[name].cause))
+                continue
+            if name not in seconds:
+                driver.started(name)
+            seconds[name] = seconds.get(name, 0.0) + 5.0
+            usage = Usage(
+                peak_memory_bytes=GB,
+                cpu_seconds=0.2 * seconds[name],
+                seconds=seconds[name],
+                seconds_per_step=1.0,
+            )
+            if seconds[name] > 60.0:
+                driver.end(name, returned(0.5))
+            else:
+                driver.measure(name, usage)
+    assert driver.finish.verdict is Verdict.BUDGET_SPENT
+    assert any(each.before is not None for each in driver.attempts)
+    late = 3600.0 * (hours_of(driver.attempts, Device.CORE, now=driver.at) - 0.2)
+    assert 0.0 <= late < 100.0, "but for the time in which they were told to stop"
+    driver.check_replay()
 
 
 def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:

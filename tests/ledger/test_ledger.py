@@ -16,6 +16,7 @@ from tuner.core.resources import Placement
 from tuner.core.trial import (
     Attempt,
     AttemptId,
+    HeldBefore,
     Outcome,
     Params,
     Trial,
@@ -73,7 +74,8 @@ def test_trials_and_attempts_are_as_they_were_last(
         running, started_at=11.0, ended_at=12.5, outcome=Outcome.LOST, usage=usage
     )
     shared = Placement("w2", (3,), ("0",), gpu_share=0.25, gpu_memory_bytes=7)
-    other = Attempt(AttemptId(1, 0), shared, "n2", 11.0, reason="why not")
+    before = HeldBefore(11.5, 0.5, 0.25)
+    other = Attempt(AttemptId(1, 0), shared, "n2", 11.0, reason="why not", before=before)
     ledger.append([], trials=[waiting, complete(1, 0.5)], attempts=[running, other])
     ledger.append([], trials=[ended], attempts=[lost])
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_study import AIMS, attempt, trial
 
+from tuner.core.device_hours import resized
 from tuner.core.trial import Outcome, TrialState, Usage
 from tuner.reporting.books import Books, books
 from tuner.reporting.summary import status_json
@@ -32,6 +33,18 @@ def test_devices_count_while_processes_run() -> None:
     assert books([ENDED, HALF]) == Books(4.0, 1.5, 120.0, idle_core_hours=0.5)
     early = replace(HALF, usage=replace(USAGE, seconds=2 * HOUR))
     assert books([early]).idle_core_hours == 0.5
+
+
+def test_what_was_held_before_it_was_packed_counts() -> None:
+    began = replace(ENDED, ended_at=None, usage=USAGE)
+    packed = resized(began, replace(HALF.placement, cpu_share=0.25), at=1060.0 + HOUR / 4)
+    assert books([packed], now=1060.0 + HOUR / 4) == books([began], now=1060.0 + HOUR / 4)
+    again = resized(packed, replace(packed.placement, gpu_share=0.25), at=1060.0 + HOUR / 2)
+    ended = replace(again, ended_at=1060.0 + HOUR)
+    found = books([ended])
+    assert found.core_hours == pytest.approx(2.0 / 4 + 0.5 * 3 / 4)
+    assert found.gpu_hours == pytest.approx(1 / 4 + 0.5 / 4 + 0.25 / 2)
+    assert found.idle_core_hours == 0.0
 
 
 def test_who_never_ran_has_only_waited() -> None:

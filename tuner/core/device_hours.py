@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .resources import Placement
-from .trial import Attempt, AttemptId
+from .trial import Attempt, AttemptId, HeldBefore
 
 _HOUR = 3600.0
 
@@ -86,6 +86,12 @@ class DeviceHours:
             for device in Device:
                 self._held[device] += device.of(placement)
 
+    def resized(self, name: AttemptId, placement: Placement) -> None:
+        """An attempt holds something else from now on; nothing changes if it does not run."""
+        if name in self._placements:
+            self.ended(name)
+            self.started(name, placement)
+
     def ended(self, name: AttemptId) -> None:
         """An attempt is over; nothing changes if its process never ran."""
         placement = self._placements.pop(name, None)
@@ -115,6 +121,25 @@ class DeviceHours:
         return budget.hours * _HOUR - spent
 
 
+def resized(attempt: Attempt, placement: Placement, *, at: float) -> Attempt:
+    """An attempt whose placement is another one from now on; what it held so far is kept."""
+    if attempt.started_at is None:
+        return replace(attempt, placement=placement)
+    cores, gpus = (held_seconds(attempt, device, now=at) for device in (Device.CORE, Device.GPU))
+    until = max(at, attempt.started_at)
+    return replace(attempt, placement=placement, before=HeldBefore(until, cores, gpus))
+
+
+def held_seconds(attempt: Attempt, device: Device, *, now: float) -> float:
+    """How long an attempt has held such a device until now; parts of one count as parts."""
+    before = attempt.before
+    if before is None:
+        return (attempt.seconds(now) or 0.0) * device.of(attempt.placement)
+    until = now if attempt.ended_at is None else attempt.ended_at
+    so_far = before.core_seconds if device is Device.CORE else before.gpu_seconds
+    return so_far + max(0.0, until - before.until) * device.of(attempt.placement)
+
+
 def hours_of(attempts: Iterable[Attempt], device: Device, *, now: float) -> float:
     """How long these attempts held such devices until now."""
-    return sum((a.seconds(now) or 0.0) * device.of(a.placement) for a in attempts) / _HOUR
+    return sum(held_seconds(each, device, now=now) for each in attempts) / _HOUR

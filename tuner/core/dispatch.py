@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from .course import Course
+from .device_hours import resized
 from .messages import Command, Measured, Start, StudyOpened, WorkerJoined
 from .notice import notice
 from .pace import Pace
@@ -94,11 +94,11 @@ class Dispatch:
         if self._packing.most != before:
             # What they hold beyond their part is free for others at once.
             self._share_gpus()
-            self._hold_anew(list(self._records.running))
+            self._hold_anew(list(self._records.running), event.at)
         else:
-            self._hold_anew([name])
+            self._hold_anew([name], event.at)
         if self._packing.is_counting:
-            self._hold_anew(self._uncounted)
+            self._hold_anew(self._uncounted, event.at)
             self._uncounted.clear()
         if changed:
             self._waiting.sort_anew()
@@ -113,7 +113,7 @@ class Dispatch:
             name, granted_bytes=placement.memory_bytes, out_of=_RAN_OUT_OF.get(cause)
         )
 
-    def _hold_anew(self, names: Iterable[AttemptId]) -> None:
+    def _hold_anew(self, names: Iterable[AttemptId], at: float) -> None:
         """Correct what running attempts hold by the books, by what is known of them now."""
         for name in names:
             run = self._records.running[name]
@@ -123,7 +123,8 @@ class Dispatch:
             )
             after = self.places.resize(before, wanted)
             if after != before:
-                self._records.put_attempt(run, replace(run.attempt, placement=after))
+                self._records.put_attempt(run, resized(run.attempt, after, at=at))
+                self.spending.hours.resized(name, after)
 
     def _share_gpus(self) -> None:
         if Amount.GPUS in self._course.opened.measured:

@@ -340,6 +340,21 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldBefore:
+    """What an attempt had held until its placement was last made smaller.
+
+    Attributes:
+        until: When that was, in seconds since the epoch.
+        core_seconds: For how long it had held a core by then; parts of one count as parts.
+        gpu_seconds: The same of GPUs.
+    """
+
+    until: float
+    core_seconds: float
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """An attempt as others see it: a frozen picture, made by the engine.
 
@@ -356,6 +371,8 @@ class Attempt:
             hptune wrote it down.
         usage: What it used, as last measured; None before that.
         why: Why it was given so much, where that was decided by what others used.
+        before: What it had held until it was found to need less of a device; None if it holds
+            what it began with.
     """
 
     id: AttemptId
@@ -376,3 +393,4 @@ class Attempt:
     usage: Usage | None = None
     cause: Cause | None = None
     why: str = ""
+    before: HeldBefore | None = None

@@ -11,12 +11,13 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..core.messages import Event
 from ..core.resources import Placement
-from ..core.trial import Attempt, AttemptId, Cause, Outcome, Trial, TrialState, Usage
+from ..core.trial import Attempt, AttemptId, Cause, HeldBefore, Outcome, Trial, TrialState, Usage
 from ..errors import StudyError
 from ..study_directory import StudyDirectory, storage_full
 from .codec import decode_event, dumps, loads
@@ -280,6 +281,7 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
         "gpu_memory_bytes": placement.gpu_memory_bytes,
         "cpu_share": placement.cpu_share,
         **({"why": text(attempt.why)} if attempt.why else {}),
+        **({"before": asdict(attempt.before)} if attempt.before else {}),
     }
     return (
         attempt.id.trial,
@@ -322,6 +324,7 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         usage=_usage_of(used),
         cause=None if cause is None else Cause(cause),
         why=held.get("why", ""),
+        before=HeldBefore(**held["before"]) if "before" in held else None,
     )
 
 

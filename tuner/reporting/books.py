@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from ..core.device_hours import Device, hours_of
+from ..core.device_hours import Device, held_seconds, hours_of
 from ..core.trial import Attempt
 
 _HOUR = 3600.0
@@ -61,9 +61,9 @@ def _waited(attempt: Attempt, now: float) -> float:
 
 
 def _idle_seconds(attempt: Attempt, now: float) -> float:
-    used, held_seconds = attempt.usage, attempt.seconds(now)
-    if used is None or held_seconds is None:
+    used, seconds = attempt.usage, attempt.seconds(now)
+    if used is None or not seconds:
         return 0.0
-    # What was measured begins before the process does.
-    seconds = min(used.seconds, held_seconds)
-    return max(0.0, seconds * Device.CORE.of(attempt.placement) - used.cpu_seconds)
+    # What was measured begins before the process does, and ends when it was last told.
+    measured = min(used.seconds, seconds) / seconds
+    return max(0.0, measured * held_seconds(attempt, Device.CORE, now=now) - used.cpu_seconds)
