@@ -81,6 +81,21 @@ def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) ->
     assert (told.trial.state, told.trial.reason) == (TrialState.FAILED, "once more")
 
 
+@pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
+def test_what_dies_with_its_master_is_not_charged(driver: EngineDriver, cause: Cause) -> None:
+    """As where all processes of a command are told to end."""
+    driver.go(1)
+    for number in range(MAX_LOSSES[cause] + 1):
+        driver.stop()
+        driver.end(AttemptId(0, number), Ending(cause))
+        assert states(driver) == [TrialState.WAITING]
+        driver.open(1)
+        (start,) = driver.join(f"w{number}")
+        assert isinstance(start, Start)
+    driver.end(AttemptId(0, MAX_LOSSES[cause] + 1), Ending(cause))
+    assert states(driver) == [TrialState.RUNNING]
+
+
 def test_each_kind_of_loss_has_its_own_count(driver: EngineDriver) -> None:
     driver.go(1)
     causes = [Cause.KILLED] * 2 + [Cause.WORKER_LOST] * 4

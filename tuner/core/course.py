@@ -28,6 +28,9 @@ from .trial import (
     TrialState,
 )
 
+_WITH_THE_MASTER = (Cause.KILLED, Cause.WORKER_LOST)
+"""So attempts end when all processes of a command are ended, and not its master alone."""
+
 
 class Course:
     """Moves trials on: from waiting, through rests and retries, to their ends.
@@ -203,10 +206,13 @@ class Course:
         """An attempt is over; returns how the study is to finish, if it is to."""
         record = self.records[name.trial]
         ending = judged(ending, self._aims)
-        losses = record.losses.get(ending.cause, 0)
-        record.losses[ending.cause] = losses + 1
         answer = answer_to(ending.cause, self.opened.answers)
-        outcome = outcome_of(ending.cause, losses, answer)
+        if self.records.running[name].told is Halt.LET_GO and ending.cause in _WITH_THE_MASTER:
+            outcome = Outcome.LOST  # by whatever ends the study; the trial had no part in it
+        else:
+            losses = record.losses.get(ending.cause, 0)
+            record.losses[ending.cause] = losses + 1
+            outcome = outcome_of(ending.cause, losses, answer)
         if self._is_fruitless(record, ending.cause):
             outcome = Outcome.ERRORED
             reason = (

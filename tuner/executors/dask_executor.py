@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import os
 import pickle
 import shlex
 import signal
@@ -17,7 +18,7 @@ from multiprocessing import resource_tracker
 from typing import Any, ClassVar
 
 import dask
-from distributed import Client, Future, LocalCluster, Nanny, Status
+from distributed import Client, Future, LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
 from ..core.clock import Clock
 from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft, WorkerRefused
@@ -48,6 +49,9 @@ _ANNOUNCE_SECONDS = 15.0
 
 _STEP_SECONDS = 30.0
 """So long the study waits for what all workers must answer; one may hang."""
+
+_STAY_SECONDS = 120.0
+"""A worker that was told to end by a signal waits so long for its master, which lets go first."""
 
 _TRIES = 5
 
@@ -130,6 +134,23 @@ class _Nanny(Nanny):
             _Nanny._starting -= 1
             if not _Nanny._starting:
                 main.update({k: v for k, v in _Nanny._script.items() if v or k == "__spec__"})
+
+
+class _Stays(WorkerPlugin):
+    """SIGTERM to all of a command's processes, as `timeout` sends it, is the master's business.
+
+    It tells the trials to write checkpoints, and only then its workers to leave.
+    """
+
+    name = "hptune-stays"
+
+    def setup(self, worker: Worker) -> None:
+        """Leave only if nobody has said so for long after the signal."""
+        del worker
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(
+            signal.SIGTERM, lambda: loop.call_later(_STAY_SECONDS, os._exit, 128 + signal.SIGTERM)
+        )
 
 
 @contextlib.contextmanager
@@ -273,6 +294,7 @@ class DaskExecutor(Executor):
             # Trials are processes of their own, which Dask's limit does not see.
             memory_limit=0,
             silence_logs=logging.ERROR,
+            plugins=(_Stays(),),
             # Studies beside this one may have others.
             env={"CUDA_VISIBLE_DEVICES": ",".join(self._gpus)} if self._gpus else {},
         )
