@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,12 @@ def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Se
 
 
 def detach_again(
-    changes: dict[str, Any], directory: StudyDirectory, arguments: Sequence[str]
+    changes: Mapping[str, Any],
+    directory: StudyDirectory,
+    arguments: Sequence[str],
+    *,
+    accept_space: bool = False,
+    tries: Sequence[Mapping[str, object]] = (),
 ) -> str:
     """The same for a study that is taken up again.
 
@@ -65,6 +70,8 @@ def detach_again(
         changes: Fields of `StudySettings` to change.
         directory: Where the study is.
         arguments: As above.
+        accept_space: Whether the study may go on in another search space.
+        tries: Configurations, given in part, to try next.
 
     Raises:
         NoStudyError: There is no study.
@@ -72,14 +79,24 @@ def detach_again(
         UsageError: As above.
     """
     from .ledger import LedgerReader
+    from .plan import Standing, check_resume
 
-    facts = LedgerReader(directory.open()).facts()
-    settings = StudySettings.from_json(facts["settings"]).found_in(directory.path).changed(changes)
+    reader = LedgerReader(directory.open())
+    standing = Standing(directory, reader.facts(), reader.trials())
+    stored = StudySettings.from_json(standing.facts["settings"]).found_in(directory.path)
+    settings = stored.changed(changes)
     if owner := directory.owner():
         raise StudyLockedError(
             f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
             f"with `hptune stop {directory}`"
         )
+    check_resume(
+        settings,
+        standing,
+        epochs=changes.get("epochs"),
+        accept_space=accept_space,
+        tries=[point for point in tries if point not in stored.start_points],
+    )
     return _submit(settings, directory, arguments)
 
 

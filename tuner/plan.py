@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from .core.engine import Engine
 from .core.pruner import PrunerSettings
 from .core.resources import Amount
 from .core.space import SearchSpace
-from .core.trial import ADDED, Direction, Goal, Params, Suggestion, TrialState
+from .core.trial import ADDED, Direction, Goal, Params, Suggestion, Trial, TrialState
 from .earlier_studies import read_earlier, words
-from .errors import SpaceChangedError, SpaceError, UsageError
-from .model_file import Found
+from .errors import ModelFileError, SpaceChangedError, SpaceError, UsageError
+from .model_file import Found, SourceKind
 from .objectives import aims_of, resolve_aims
 from .pruners import make_pruner
 from .samplers import AUTO
@@ -135,15 +135,64 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Pla
     )
 
 
-def check_changes(settings: StudySettings, past: Past) -> None:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a study has come, for whom that is enough to know.
+
+    Attributes:
+        directory: Where the study is.
+        facts: What is known of it as a whole.
+        trials: All its trials.
+    """
+
+    directory: StudyDirectory
+    facts: Mapping[str, Any]
+    trials: Collection[Trial]
+
+
+def check_changes(settings: StudySettings, standing: Standing) -> None:
     """Find what a study that has come so far cannot be given any more.
 
     Raises:
-        UsageError: It was.
+        UsageError: It was, or its model file is gone.
     """
-    _check_budget(settings, past.engine, past.directory)
-    before = StudySettings.from_json(past.facts["settings"]).repeats
-    _check_repeats(settings, past.engine, before)
+    source, directory = settings.source, standing.directory
+    if source.kind is SourceKind.FILE and not Path(source.path).exists():
+        raise ModelFileError(
+            f"The model file {source.path} is gone. If it was moved, say where it is: "
+            f"`hptune resume {directory} --model-file FILE`"
+        )
+    _check_budget(settings, standing)
+    _check_repeats(settings, standing)
+
+
+def check_resume(
+    settings: StudySettings,
+    standing: Standing,
+    *,
+    epochs: int | None,
+    accept_space: bool,
+    tries: Sequence[Mapping[str, object]],
+) -> None:
+    """Find what can be seen to be wrong before a study goes on elsewhere.
+
+    Args:
+        settings: As for `plan_resume`, and so are the others.
+        standing: How far the study has come.
+        epochs: As there.
+        accept_space: As there; what space that will be is not seen here.
+        tries: As there.
+
+    Raises:
+        UsageError: Something is.
+    """
+    facts, trials = standing.facts, standing.trials
+    check_changes(settings, standing)
+    _checked_pruner(settings, epochs or facts["epochs"], aims_of(facts))
+    if not accept_space:
+        space = SearchSpace.from_json(facts["space"])
+        added, _ = _added(_completed(tries, space), space, trials)
+        _check_room(settings, len(added), standing)
 
 
 def plan_resume(
@@ -173,8 +222,9 @@ def plan_resume(
     """
     facts, engine = past.facts, past.engine
     declared, space = _spaces(settings, past, found, accept_space=accept_space)
-    added, known = _added(_completed(tries, space), space, engine)
-    _check_room(settings, len(added), past)
+    trials = tuple(engine.trials)
+    added, known = _added(_completed(tries, space), space, trials)
+    _check_room(settings, len(added), Standing(past.directory, facts, trials))
     aims = aims_of(facts)
     epochs = epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, aims), epochs)
@@ -336,10 +386,10 @@ def _completed(points: Sequence[Mapping[str, object]], space: SearchSpace) -> li
 
 
 def _added(
-    tries: Sequence[Params], space: SearchSpace, engine: Engine
+    tries: Sequence[Params], space: SearchSpace, trials: Collection[Trial]
 ) -> tuple[tuple[Suggestion, ...], list[str]]:
     """What of these is new to the study, and a line on each that is not."""
-    known = {space.key(trial.params): trial.number for trial in reversed(list(engine.trials))}
+    known = {space.key(trial.params): trial.number for trial in reversed(list(trials))}
     found: dict[Hashable, Suggestion] = {}
     notes = []
     for number, params in enumerate(tries, start=1):
@@ -351,29 +401,34 @@ def _added(
     return tuple(found.values()), notes
 
 
-def _check_room(settings: StudySettings, added: int, past: Past) -> None:
-    have = sum(trial.confirms is None for trial in past.engine.trials)
+def _check_room(settings: StudySettings, added: int, standing: Standing) -> None:
+    have = _suggested(standing)
     total = settings.budget_trials
     if added and total is not None and have + added > total:
         raise UsageError(
-            f"{past.directory} has {have} trials of {total}, and {added} more are to be tried; "
+            f"{standing.directory} has {have} trials of {total}, and {added} more are to be tried; "
             f"say --trials {have + added} or more"
         )
 
 
-def _check_budget(settings: StudySettings, engine: Engine, directory: StudyDirectory) -> None:
-    have = sum(trial.confirms is None for trial in engine.trials)
+def _suggested(standing: Standing) -> int:
+    return sum(trial.confirms is None for trial in standing.trials)
+
+
+def _check_budget(settings: StudySettings, standing: Standing) -> None:
+    have = _suggested(standing)
     if settings.trials is not None and settings.trials < have:
         raise UsageError(
-            f"{directory} has {have} trials already, and --trials is the total: allowed are "
-            f"{have} and more, {settings.trials} was given"
+            f"{standing.directory} has {have} trials already, and --trials is the total: allowed "
+            f"are {have} and more, {settings.trials} was given"
         )
 
 
-def _check_repeats(settings: StudySettings, engine: Engine, before: int) -> None:
+def _check_repeats(settings: StudySettings, standing: Standing) -> None:
+    before = StudySettings.from_json(standing.facts["settings"]).repeats
     if settings.repeats == before:
         return
-    if any(trial.confirms is not None for trial in engine.trials):
+    if any(trial.confirms is not None for trial in standing.trials):
         raise UsageError(
             f"configurations of this study were confirmed with {before} repeats each, and means of "
             f"more or fewer cannot be compared with theirs; allowed is --confirm-repeats {before}"

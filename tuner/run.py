@@ -15,7 +15,7 @@ from .core.messages import Event, Finish, GrowSpace, Reported, StudyClosed, Stud
 from .core.picture import StudyPicture
 from .core.resources import Amount
 from .core.trial import Attempt, AttemptId, Suggestion, Trial
-from .errors import ModelFileError, ObjectiveFailedError, UnknownMetricError
+from .errors import ObjectiveFailedError, UnknownMetricError
 from .executors.base import Executor
 from .interrupts import Requests, raise_interrupt
 from .ledger import Ledger
@@ -23,7 +23,7 @@ from .loop import StudyLoop
 from .master_lock import MasterLock
 from .model_file import SourceKind
 from .objectives import aims_to_json
-from .plan import Past, Plan, check_changes, check_request, plan_resume, plan_start
+from .plan import Past, Plan, Standing, check_changes, check_request, plan_resume, plan_start
 from .pruners import make_pruner
 from .reporting.news import News
 from .reporting.progress import Progress, RunHeader
@@ -208,16 +208,11 @@ def resume(
         facts = ledger.facts
         stored = StudySettings.from_json(facts["settings"]).found_in(directory.path)
         settings = stored.changed(changes)
-        if settings.source.kind is SourceKind.FILE and not Path(settings.source.path).exists():
-            raise ModelFileError(
-                f"The model file {settings.source.path} is gone. If it was moved, say where it is: "
-                f"`hptune resume {directory} --model-file FILE`"
-            )
         # A request from now on is meant for this master.
         directory.clear_stop_request()
         past, heard = _replay(directory, ledger)
         # Before what still runs for a master that is gone is asked to leave.
-        check_changes(settings, past)
+        check_changes(settings, Standing(directory, facts, tuple(past.engine.trials)))
         _collect(ledger, past, heard)
         with _workforce(settings, directory, client) as workers:
             _tell_reading(settings, watch)

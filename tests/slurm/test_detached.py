@@ -92,6 +92,30 @@ def test_a_master_that_is_requeued_before_it_began_is_asked_the_same_again(
     assert 0.25 in [trial["params"]["x"] for trial in trials(hptune.study())]
 
 
+def test_what_a_study_cannot_be_given_any_more_is_said_before_anything_is_submitted(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=1, seconds=0.1)
+    hptune.file("slurm.toml", TOML)
+    assert hptune("run", "model.py", "--study", "study", "--trials", 3).code == 0
+    again = ("resume", "study", "--slurm", "slurm.toml", "--detach")
+    for options, said in (
+        (("--trials", 2), "has 3 trials already, and --trials is the total"),
+        (("--trials", 9, "--try", "y=1"), "start point 1 (y=1)"),
+        (("--trials", 9, "--try", "x=2"), "start point 1 (x=2)"),
+        (("--trials", 9, "--try", "x"), "--try"),
+        (("--trials", 3, "--try", "x=0.25"), "say --trials 4 or more"),
+        (("--trials", 9, "--model-file", "gone.py"), "gone.py"),
+    ):
+        ended = hptune(*again, *options)
+        assert (ended.code, said in ended.err) == (2, True), ended.err
+    (hptune.directory / "model.py").unlink()
+    ended = hptune(*again, "--trials", 9)
+    assert (ended.code, "say where it is" in ended.err) == (2, True), ended.err
+    assert slurm.jobs() == []
+    assert not (hptune.study() / "jobs").exists()
+
+
 def test_a_study_may_lie_anywhere(hptune: Hptune, slurm: PrivateSlurm) -> None:
     model(hptune, epochs=1, seconds=0.1)
     hptune.file("slurm.toml", TOML)

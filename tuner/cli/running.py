@@ -226,10 +226,11 @@ def resume(
     if model_file is not None:
         changes["source"] = check_path(model_file)
     where = StudyDirectory(directory)
+    tries = [point for each in start_points for point in read_points(each)]
     if detach:
         from ..detached import detach_again
 
-        echo(detach_again(changes, where, _arguments()))
+        echo(detach_again(changes, where, _arguments(), accept_space=accept_space, tries=tries))
         return
     _run_and_close(
         where,
@@ -238,7 +239,7 @@ def resume(
             changes,
             watch=Watch(progress, _leaving(where), is_quiet=quiet),
             accept_space=accept_space,
-            tries=[point for each in start_points for point in read_points(each)],
+            tries=tries,
         ),
         quiet=quiet,
     )
