@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobqueue.config import read_config
 from jobqueue.errors import SlurmUnavailableError
+from jobqueue.queue import Job
 
 from .errors import StudyLockedError, UsageError
 from .interrupts import end_process
@@ -145,23 +147,50 @@ def _once_begun(directory: StudyDirectory) -> list[str]:
     ]
 
 
-def words_of_master(directory: StudyDirectory) -> str:
-    """How the job of a detached master stands; empty if there was none, or nobody knows."""
+@dataclass(frozen=True, slots=True)
+class MasterJob:
+    """A detached master, as Slurm shows it.
+
+    Attributes:
+        job: Its job; None if that is gone.
+        log: What it writes into.
+    """
+
+    job: Job | None
+    log: Path
+
+    def to_text(self) -> str:
+        """A sentence."""
+        where = f"it writes into {shlex.quote(str(self.log))}"
+        if self.job is None:
+            return f"The master was a Slurm job, and is gone; {where}."
+        why = f", {self.job.reason}" if self.job.reason else ""
+        on = f" on {self.job.node}" if self.job.node else ""
+        return f"The master is Slurm job {self.job.id} ({self.job.word.lower()}{on}{why}); {where}."
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values; `id`, `state` and what follows are None where there is no job."""
+        job = self.job
+        return {
+            "id": job and job.id,
+            "state": job and job.word,
+            "reason": job and (job.reason or None),
+            "node": job and (job.node or None),
+            "log": str(self.log),
+        }
+
+
+def master_job(directory: StudyDirectory) -> MasterJob | None:
+    """How the job of a detached master stands; None if there was none, or nobody knows."""
     from jobqueue.master import find_master
 
     folder = directory.path / "jobs"
     if not (folder / "master.sbatch").exists():
-        return ""
+        return None
     try:
-        job = find_master(jobs_name(directory.path))
+        return MasterJob(find_master(jobs_name(directory.path)), folder / "master.log")
     except SlurmUnavailableError:
-        return ""
-    where = f"it writes into {shlex.quote(str(folder / 'master.log'))}"
-    if job is None:
-        return f"The master was a Slurm job, and is gone; {where}."
-    why = f", {job.reason}" if job.reason else ""
-    on = f" on {job.node}" if job.node else ""
-    return f"The master is Slurm job {job.id} ({job.word.lower()}{on}{why}); {where}."
+        return None
 
 
 def cancel_jobs(directory: StudyDirectory) -> bool:

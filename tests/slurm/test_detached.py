@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,9 @@ def test_a_master_that_waits_can_be_looked_at_and_stopped(
     again = hptune(*RUN, "--trials", 2, "--detach")
     assert (again.code, f"is there already: Slurm job {master}" in again.err) == (2, True)
     assert f"The master is Slurm job {master} (pending" in hptune("status", "study").out
+    plain = json.loads(hptune("status", "study", "--json").out)
+    assert plain["study"] == str(hptune.study())
+    assert (plain["master_job"]["id"], plain["master_job"]["state"]) == (master, "PENDING")
     said = hptune("stop", "study")
     assert (said.code, "The study's Slurm jobs are cancelled" in said.out) == (0, True)
     wait_until(lambda: len(slurm.jobs()) == 1, "its end", seconds=10)

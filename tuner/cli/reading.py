@@ -17,16 +17,20 @@ from .output import a_reader_that_may_leave, echo
 @as_json
 def status(directory: Path, as_json: bool) -> None:
     """Show where the study in DIR stands; it may be running."""
-    from ..detached import words_of_master
+    from ..detached import master_job
     from ..study import Study
     from ..study_directory import StudyDirectory
 
-    words = "" if as_json else words_of_master(StudyDirectory(directory))
-    if words and not StudyDirectory(directory).database.exists():
-        echo(words)
+    where = StudyDirectory(directory)
+    job = master_job(where)
+    told = {} if job is None else {"master_job": job.to_json()}
+    words = [] if job is None else [job.to_text()]
+    if job is not None and not where.database.exists():
+        # The study begins with the job.
+        echo({"study": str(where.path), **told} if as_json else job.to_text())
         return
     study = Study(directory)
-    echo(study.status_json() if as_json else "\n".join(filter(None, (study.status_text(), words))))
+    echo({**study.status_json(), **told} if as_json else "\n".join([study.status_text(), *words]))
 
 
 @click.command(short_help="Show the best trial, and where its model is.")
