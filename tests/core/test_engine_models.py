@@ -137,6 +137,22 @@ def test_what_ended_by_itself_does_not_train_on(driver: EngineDriver) -> None:
     assert discarded == [Discard(0, keep_checkpoint=True), Discard(0), Discard(2, True)]
 
 
+@pytest.mark.parametrize(
+    ("last", "said", "able"),
+    [(3, None, (0,)), (2, None, ()), (2, False, (0,)), (3, True, ())],
+)
+def test_what_an_attempt_says_of_its_end_counts_before_its_last_report(
+    driver: EngineDriver, last: int, said: bool | None, able: tuple[int, ...]
+) -> None:
+    driver.open(2, keep_checkpoints=1, pruner=PrunerSettings(epochs=3))
+    driver.join()
+    driver.suggest()
+    driver.report(AttemptId(0, 0), last, score=0.5)
+    driver.end(AttemptId(0, 0), replace(returned(0.5), ended_early=said))
+    assert driver.engine.able_to_go_on == able
+    assert driver.engine.ended_early == (frozenset() if able else {0})
+
+
 def seen_by_a_reader(driver: EngineDriver) -> list[tuple[int, float | None]]:
     ranking = Ranking.of(driver.engine.picture.aims, driver.engine.trials, driver.attempts)
     return [(best.number, best.value) for best in ranking.best]

@@ -44,6 +44,38 @@ def test_what_was_reported_belongs_to_the_result(
     assert ending.step == step
 
 
+@pytest.mark.parametrize(
+    ("steps", "resumed_from", "ended_early"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], None, False),
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], None, False),
+        ([3, 6, 9], None, False),
+        ([0, 4, 8], None, False),
+        ([10], None, False),
+        ([9], 6, False),
+        ([1, 2, 3, 4, 5, 6], None, True),
+        ([3, 6], None, True),
+        ([0, 4], None, True),
+        ([], None, None),
+    ],
+)
+def test_a_result_tells_whether_a_further_report_would_have_been_due(
+    attempts: Attempts, steps: list[int], resumed_from: int | None, ended_early: bool | None
+) -> None:
+    text = f"""
+OBJECTIVE, DIRECTION = "score", "max"
+
+def objective(hp, trial):
+    for step in {steps}:
+        trial.report(step, score=0.5)
+    return 0.5
+"""
+    number = int(resumed_from is not None)
+    ending = attempts.run(text, epochs=10, number=number, resume_from=resumed_from).ending
+    assert ending.cause is Cause.RETURNED, ending
+    assert ending.ended_early is ended_early
+
+
 def test_without_reports_the_result_is_what_is_returned(attempts: Attempts) -> None:
     text = textwrap.dedent(OBJECTIVE).replace("trial.report", "dict").replace("step, score=", "a=")
     ending = attempts.run(text.replace("{returned}", "score")).ending

@@ -181,6 +181,7 @@ def test_only_a_training_of_all_its_epochs_keeps_the_last_one(
     result = put.attempt(keep_last=True)
     assert result.ending.cause is Cause.RETURNED, result.log
     assert (result.steps[-1] < EPOCHS) == stops_early
+    assert result.ending.ended_early is stops_early
     kept = [] if stops_early else [EPOCHS - 1, EPOCHS]
     resume = result.directory / "resume"
     assert sorted(int(path.stem) for path in resume.glob("*.ckpt")) == kept

@@ -276,7 +276,7 @@ class Course:
                 return
             record.before = None
         self.records.put(record, measured)
-        self._is_over(record, TrialState.COMPLETE, commands)
+        self._is_over(record, TrialState.COMPLETE, commands, ended_early=ending.ended_early)
 
     def _fail(self, record: TrialRecord, ending: Ending, commands: list[Command]) -> Finish | None:
         if record.before is not None:
@@ -302,11 +302,20 @@ class Course:
         commands.append(Tell(record.trial))
         commands.extend(self.keeping.no_better(record.trial))
 
-    def _is_over(self, record: TrialRecord, state: TrialState, commands: list[Command]) -> None:
+    def _is_over(
+        self,
+        record: TrialRecord,
+        state: TrialState,
+        commands: list[Command],
+        *,
+        ended_early: bool | None = None,
+    ) -> None:
         self._move(record, state)
         commands.append(Tell(record.trial))
-        epochs = self.opened.pruner.epochs
-        ended_early = epochs is not None and record.last_step < epochs
+        if ended_early is None:
+            # Nobody said so: neither a simulation does, nor did trials of long ago.
+            epochs = self.opened.pruner.epochs
+            ended_early = epochs is not None and record.last_step < epochs
         commands.extend(self.keeping.over(record.trial, ended_early=ended_early))
 
     def _move(self, record: TrialRecord, state: TrialState) -> None:

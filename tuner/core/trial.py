@@ -193,6 +193,8 @@ class Ending:
         step: The step that the metrics were taken at (the best epoch), if there is one.
         reason: One line for people.
         detail: The traceback, trimmed to the user's own files, if there is one.
+        ended_early: Whether the training ended by itself before it had all its epochs; None where
+            nobody can say.
     """
 
     cause: Cause
@@ -200,6 +202,7 @@ class Ending:
     step: int | None = None
     reason: str = ""
     detail: str = ""
+    ended_early: bool | None = None
 
     @property
     def fingerprint(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -117,6 +118,19 @@ class TrialContext:
         if self.epochs is None:
             return False
         return any(report.step >= self.epochs for report in self._reports)
+
+    @property
+    def ended_early(self) -> bool | None:
+        """Whether a training that is over has left out epochs; None if nobody can say.
+
+        It has if one more report would have been due: reports may come every few epochs only, and
+        may count from 0.
+        """
+        if self.epochs is None or not self._reports:
+            return None
+        steps = sorted({self.resumed_from or 0, *(report.step for report in self._reports)})
+        pause = max(later - step for step, later in pairwise(steps)) if len(steps) > 1 else 1
+        return steps[-1] + pause < self.epochs
 
     @property
     def reported(self) -> set[str]:

@@ -37,7 +37,12 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     if report is None:
         # An earlier attempt has reported all that there was to report.
         return Ending(Cause.RETURNED, returned, trial.resumed_from)
-    return Ending(Cause.RETURNED, {**report.metrics, **returned}, report.step)
+    return Ending(
+        Cause.RETURNED,
+        {**report.metrics, **returned},
+        report.step,
+        ended_early=trial.ended_early,
+    )
 
 
 def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:

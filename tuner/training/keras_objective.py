@@ -76,7 +76,14 @@ def run(
     if trial.aims.joins(trial.aims.score(metrics), incumbents):
         save_model(model, trial.directory)
     recorder.resumption.forget_if_ended_early()
-    return Ending(Cause.RETURNED, metrics, step)
+    return Ending(Cause.RETURNED, metrics, step, ended_early=_ended_early(recorder, trial.epochs))
+
+
+def _ended_early(recorder: Any, epochs: int | None) -> bool | None:
+    """Whether the training had fewer epochs than it might have, as by EarlyStopping."""
+    if not recorder.step:
+        return None  # a training of the user's own that tells nothing
+    return recorder.resumption.ended_early or (epochs is not None and recorder.step < epochs)
 
 
 def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any:

@@ -80,8 +80,9 @@ class Resumption:
         self._epochs = 0
         self._unwritten: TrainingState | None = None
         self.is_complete = False
-        self._ended_early = False
         """Whether the latest `fit` has trained all that it was to."""
+        self.ended_early = False
+        """Whether it did so before its last epoch."""
         if trial.is_first_attempt:
             checkpoints.remove()  # another study's, which was in the same place
         elif (found := checkpoints.newest()) is not None:
@@ -150,7 +151,7 @@ class Resumption:
         if self.is_complete:
             # A training that ends by itself, such as by EarlyStopping, has no use for more epochs.
             self._unwritten = None
-            self._ended_early = epoch + 1 < self._epochs
+            self.ended_early = epoch + 1 < self._epochs
             if self._possible and self._trial.keeps_last and epoch + 1 >= self._epochs:
                 self._unwritten = self._state(model, epoch + 1)
             return
@@ -174,7 +175,7 @@ class Resumption:
 
     def forget_if_ended_early(self) -> None:
         """The result is there, and a training that ended by itself will not go on from it."""
-        if self._ended_early:
+        if self.ended_early:
             self._checkpoints.remove()
 
     def leave(self) -> None:
