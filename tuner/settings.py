@@ -80,7 +80,8 @@ class StudySettings:
         grid_resolution: How many values the grid takes of a continuous parameter.
         surrogate: The model of `skopt`.
         pruner: The name of the pruner, which stops or pauses poor trials early.
-        reduction_factor: For asha and hyperband: one trial in so many goes on at each rung.
+        reduction_factor: For asha and hyperband: at each rung, no more than about one trial in
+            so many goes on.
         min_epochs: No trial is judged before this epoch.
         brackets: For hyperband: how many brackets at most.
         pruner_mode: For asha and hyperband: whether the trials that do not go on at a rung stop for

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: at each rung, one trial in so many goes on.
+"""Asynchronous successive halving: at each rung, about one trial in so many goes on.
 
 ASHA is one bracket of it, Hyperband several, each of which begins to judge a rung later.
 """
@@ -95,8 +95,8 @@ class _Rung:
         Args:
             loss: What it had here.
             trial: Its number.
-            factor: One in so many goes on,
-            least: but of all that came, so many at least.
+            factor: One in so many goes on, rounded down, of all that came and of the youngest,
+            least: but of all that came, so many may at least.
         """
         came = len(self.losses)
         if self._rank(loss, trial) >= max(least, came // factor):
@@ -145,7 +145,9 @@ class HalvingPruner(Pruner):
       the best third of the youngest quarter of them. A search that learns proposes better and
       better ones, of which nearly all are among the best third of all; without the second
       condition most of them are trained in full, and half as many are tried. (Hyperband and BOHB
-      compare the trials of one round only, which comes to the same.)
+      compare the trials of one round only, to the same end.) Both thirds are rounded down, and so
+      fewer than a third go on, in practice: of trials in no order, about a quarter of the first
+      hundred, and three in ten later.
     - Where it promotes, a trial that is among the best when it comes to a rung goes on at once,
       without a pause. When nothing is left to compare with, the best one of every rung is promoted.
       So a study that ends by itself has trained its best trial in full.
@@ -153,7 +155,7 @@ class HalvingPruner(Pruner):
     Args:
         direction: Which values are better.
         rungs: The steps at which trials are compared, ascending.
-        reduction_factor: One in so many goes on.
+        reduction_factor: One in so many goes on at most, or nearly so.
         mode: What becomes of the others.
         brackets: How many brackets; bracket s leaves out the first s rungs. From 1 to one more
             than there are rungs.
