@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from real_runs import Hptune, Started, wait_for
 from tuner.core.resources import Capacity
 from tuner.errors import UsageError
 from tuner.model_file import ObjectiveSource, SourceKind
-from tuner.worker import claims, devices
+from tuner.worker import claims, devices, gpu_usage
 from tuner.worker.agent import Agent
 from tuner.worker.joining import offered
 
@@ -59,6 +60,26 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
         other.kill()
     assert claims.gpus(GPUS, 2) == ("GPU-a", "GPU-c")
     assert claims.gpus(GPUS, 3) == GPUS
+
+
+def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{i}, {name}, 0, 0, 80000\\n" for i, name in enumerate(GPUS))
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(gpu_usage, "_nvml", lambda: None)
+    with of_another_process(2) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "GPU-a,GPU-b"
+        assert claims.gpus(("0", "1", "2"), 3) == ("2",)
+        assert claims.gpus(("2",), 1) == ("2",)
+        other.kill()
+    assert claims.gpus(("0", "1", "7"), 3) == ("0", "1", "7"), "nobody knows of the last one"
+    claims.give_back(("0", "1"), ())
+    assert claims.gpus(GPUS, 3) == ("GPU-a", "GPU-b")
 
 
 def test_the_agents_of_one_worker_offer_the_same() -> None:

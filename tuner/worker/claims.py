@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from . import devices
+from .gpu_usage import GpuUsage
 
 _held: dict[str, socket.socket] = {}
-"""By the GPU; kept open until the process ends, however it ends."""
+"""By the GPU or the cores; kept open until the process ends, however it ends."""
 
 _lock = threading.Lock()
 
@@ -30,11 +31,14 @@ def gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
     """
     names = list(names)
     with _lock:
+        # The number of a GPU and its UUID are one GPU.
+        has_numbers = any(name.isdecimal() and name not in _held for name in names)
+        usage = GpuUsage() if has_numbers else None
         # What is held already comes first.
         for name in sorted(names, key=lambda each: each not in _held):
             if sum(each in _held for each in names) >= most:
                 break
-            _claim(name)
+            _claim(name, usage.uuid(name) if usage is not None and name.isdecimal() else name)
         return tuple(name for name in names if name in _held)[:most]
 
 
@@ -45,7 +49,7 @@ def cores(numbers: Iterable[int]) -> bool:
     """
     with _lock:
         name = _cores(numbers)
-        _claim(name)
+        _claim(name, name)
         return name in _held
 
 
@@ -61,29 +65,30 @@ def _cores(numbers: Iterable[int]) -> str:
     return f"cores {sorted(numbers)}"
 
 
-def _claim(gpu: str) -> None:
-    if gpu in _held:
+def _claim(name: str, device: str) -> None:
+    """Hold what goes by this name here, unless another process holds the same device."""
+    if name in _held:
         return
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         # An abstract name: it is no file, and gone with the process.
-        claim.bind(f"\0hptune-gpu-{_digest(gpu)}")
+        claim.bind(f"\0hptune-claim-{_digest(device)}")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             claim.close()
             return
         # There are no such names here: nobody can be asked.
-    _held[gpu] = claim
+    _held[name] = claim
 
 
-def _digest(gpu: str) -> str:
-    """Names a GPU on this machine.
+def _digest(device: str) -> str:
+    """Names a device, or some cores, on this machine.
 
     In a container or a batch job that sees only its own ones, GPUs may be numbered from 0 again:
     so the name has a meaning there only.
     """
     seen_by = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
-    seen_by += [os.environ.get("SLURM_PROCID", ""), devices.node(), str(os.getuid()), gpu]
+    seen_by += [os.environ.get("SLURM_PROCID", ""), devices.node(), str(os.getuid()), device]
     with contextlib.suppress(OSError):
         seen_by.append(str(Path("/proc/self/ns/mnt").readlink()))
     return hashlib.sha256("|".join(seen_by).encode()).hexdigest()[:32]

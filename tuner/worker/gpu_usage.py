@@ -42,6 +42,16 @@ class GpuUsage:
         """The memory of the smallest of these GPUs; 0 where one of them does not tell."""
         return min((self._total(name) for name in gpus), default=0)
 
+    def uuid(self, gpu: str) -> str:
+        """What a GPU is called by everybody, whatever its number; its name where nobody tells."""
+        if self._nvml is not None:
+            try:
+                told = self._nvml.nvmlDeviceGetUUID(_handle(self._nvml, gpu))
+            except self._nvml.NVMLError:
+                return gpu
+            return told.decode() if isinstance(told, bytes) else str(told)
+        return next((row[1] for row in self._gpu_rows() if gpu in row[:2]), gpu)
+
     def is_busy(self, gpus: Sequence[str]) -> bool:
         """Whether one of the GPUs computes, as far as can be seen."""
         return any(self._is_busy(name) for name in gpus)
