@@ -207,8 +207,10 @@ class EngineDriver:
             self._furthest[name.trial] = max(step, self._furthest.get(name.trial, 0))
         return self.feed(Reported(self.at, name, Report(step, metrics)))
 
-    def measure(self, name: AttemptId, usage: Usage) -> list[Command]:
-        return self.feed(Measured(self.at, name, usage))
+    def measure(
+        self, name: AttemptId, usage: Usage, *, free_share: float | None = None
+    ) -> list[Command]:
+        return self.feed(Measured(self.at, name, usage, free_share))
 
     def end(self, name: AttemptId, ending: Ending) -> list[Command]:
         if self.running.pop(name, None) is not None:

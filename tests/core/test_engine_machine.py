@@ -40,15 +40,17 @@ RESOURCES = st.builds(
 )
 OWN_RESOURCES = st.lists(st.none() | RESOURCES, min_size=1, max_size=4)
 CAPACITIES = st.builds(
-    lambda cores, gpus, memory: Capacity(
+    lambda cores, gpus, memory, taken: Capacity(
         tuple(range(10, 10 + cores)),
         tuple("ABCD"[:gpus]),
         memory_bytes=memory,
         gpu_memory_bytes=10 * (memory > 3),
+        memory_taken_bytes=taken,
     ),
     cores=st.integers(0, 6),
     gpus=st.integers(0, 3),
     memory=st.sampled_from([0, 3, 9]),
+    taken=st.sampled_from([0, 0, 2]),
 )
 PRUNERS = st.just(PrunerSettings()) | st.builds(
     PrunerSettings,
@@ -170,14 +172,17 @@ class EngineMachine(RuleBasedStateMachine):
         gpu_memory=st.sampled_from([None, 2, 20]),
         busy=st.sampled_from([0.05, 0.3, 1.0]),
         step_seconds=st.sampled_from([None, 1.0, 9.0]),
+        free_share=st.sampled_from([None, 0.0, 0.4, 1.0]),
     )
     def attempt_is_measured(
         self,
+        *,
         data: st.DataObject,
         memory: int,
         gpu_memory: int | None,
         busy: float,
         step_seconds: float | None,
+        free_share: float | None,
     ) -> None:
         self.clock += 10.0
         usage = Usage(
@@ -187,7 +192,8 @@ class EngineMachine(RuleBasedStateMachine):
             seconds=self.clock,
             seconds_per_step=step_seconds,
         )
-        self.driver.measure(self.some_attempt(data, late=False), usage)
+        name = self.some_attempt(data, late=False)
+        self.driver.measure(name, usage, free_share=free_share)
 
     @precondition(lambda self: self.driver.workers and self.has_lived)
     @rule(data=st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -49,6 +50,7 @@ class Site:
         self.steps = dict[AttemptId, float]()
         self.most_held = 0.0
         self.most_running = 0
+        self.free_share: float | None = None
         self.driver.open(trials, measured=measured, resources=resources)
         self.driver.join_with("w", capacity)
         self.answer()
@@ -70,7 +72,7 @@ class Site:
             seconds=self.seconds[name],
             seconds_per_step=self.seconds[name] / self.steps[name],
         )
-        self.driver.measure(name, usage)
+        self.driver.measure(name, usage, free_share=self.free_share)
         self.answer()
         held = sum(self.memory(self.driver.trial(n.trial).params) for n in self.driver.running)
         self.most_held = max(self.most_held, held)
@@ -221,6 +223,32 @@ def test_where_memory_is_too_small_for_one_on_each_core_fewer_are_placed() -> No
         site.end(name)
     assert len(site.driver.running) == 4
     site.run()
+
+
+def test_what_others_hold_counts_as_long_as_they_hold_it() -> None:
+    site = Site(cores(8, 40 * GB), memory=lambda params: 3 * GB, trials=60)
+    site.watch()
+    site.driver.open(60, measured=ALL)
+    site.driver.join_with("w", replace(site.capacity, memory_taken_bytes=33 * GB))
+    assert len(site.driver.running) == 1, "there may be room for one"
+    site.free_share = 4 / 40
+    site.watch()
+    assert len(site.driver.running) == 1
+    site.end(next(iter(site.driver.running)))
+    assert len(site.driver.running) == 1
+    site.free_share = 37 / 40
+    site.watch()
+    assert len(site.driver.running) == 8, "the neighbour is gone"
+    site.free_share = 1.0
+    site.run()
+
+
+def test_a_trial_does_not_wait_for_ever_for_what_others_held_once() -> None:
+    driver = EngineDriver()
+    driver.open(2, measured=ALL, resources=Resources(memory_bytes=9 * GB))
+    driver.join_with("w", replace(cores(2, 20 * GB), memory_taken_bytes=19 * GB))
+    driver.suggest()
+    assert len(driver.running) == 1
 
 
 def test_memory_is_reckoned_for_each_by_its_hyperparameters() -> None:

@@ -100,6 +100,8 @@ class Dispatch:
         if self._packing.is_counting:
             self._hold_anew(self._uncounted, event.at)
             self._uncounted.clear()
+            if event.free_share is not None:
+                self.places.tell_free(placement.worker, event.free_share)
         if changed:
             self._waiting.sort_anew()
 

@@ -174,11 +174,16 @@ class Measured:
 
     Comes after the attempt's first report, once more some seconds later (when its pace is known),
     when a peak has grown by more than a tenth, and right before `AttemptEnded`.
+
+    Attributes:
+        free_share: What share of the memory there was free then, whoever holds the rest; None
+            where nobody knows.
     """
 
     at: float
     attempt: AttemptId
     usage: Usage
+    free_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

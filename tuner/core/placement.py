@@ -42,8 +42,8 @@ class Places:
     for it: it fills no more until the large one fits.
 
     Args:
-        kept_back: What share of a worker's memory is not given away, beside what others held there
-            when it joined; 0, and all of it is.
+        kept_back: What share of a worker's memory is not given away, nor what others hold there,
+            as it was last told; 0, and all of it is.
         spread: Parts of what are taken where most of it is free, so that no device idles while
             others are shared; of all else they are taken where least is, so that whole devices
             stay whole.
@@ -87,8 +87,7 @@ class Places:
         """A worker joined; all that it has is free, until its end if it says one."""
         total_bytes = capacity.memory_bytes
         if self._kept_back:
-            free = (1.0 - self._kept_back) * total_bytes - capacity.memory_taken_bytes
-            total_bytes = int(max(free, self._kept_back * total_bytes))
+            total_bytes = int((1.0 - self._kept_back) * total_bytes)
         record = WorkerPlaces(
             name=worker,
             node=node,
@@ -99,6 +98,7 @@ class Places:
             memory_bytes=total_bytes,
             total_bytes=total_bytes,
             most_on_a_gpu=self._most_on_a_gpu,
+            taken_bytes=capacity.memory_taken_bytes if self._kept_back else 0,
         )
         self._workers[worker] = record
         self._most_memory_bytes = max(self._most_memory_bytes, total_bytes)
@@ -121,9 +121,10 @@ class Places:
             empty = Pool(record.capacity.cpus), Pool(record.capacity.gpus)
             held, record.cpus, record.gpus = (record.cpus, record.gpus), *empty
             memory_bytes, record.memory_bytes = record.memory_bytes, record.total_bytes
+            attempts, record.attempts = record.attempts, 0
             self._number(record)
             record.cpus, record.gpus = held
-            record.memory_bytes = memory_bytes
+            record.memory_bytes, record.attempts = memory_bytes, attempts
             self._update(record)
             if record.is_retired:
                 self._totals.drop(record.row)
@@ -240,6 +241,15 @@ class Places:
         self._count_held(after, 1)
         self._update(record)
         return after
+
+    def tell_free(self, worker: str, share: float) -> None:
+        """So much of a worker's memory is free now, whoever holds the rest."""
+        record = self._workers.get(worker)
+        if record is None or not self._kept_back:
+            return
+        free = int(max(0.0, share - self._kept_back) * record.capacity.memory_bytes)
+        record.taken_bytes = max(0, record.memory_bytes - free)
+        self._update(record)
 
     def share_gpus(self, most: int) -> None:
         """From now on, so many attempts share a GPU at most."""

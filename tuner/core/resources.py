@@ -71,7 +71,8 @@ class Capacity:
         memory_bytes: Host memory; 0 means unknown, and is then not counted.
         gpu_memory_bytes: Memory of each of its GPUs; 0 means unknown.
         near: Which of the cores are near each other (of one NUMA node); empty if unknown.
-        memory_taken_bytes: How much of the host memory others held when the worker joined.
+        memory_taken_bytes: How much of the host memory others held when the worker joined; later
+            `Measured.free_share` tells.
     """
 
     cpus: tuple[int, ...]

@@ -30,6 +30,9 @@ class WorkerPlaces:
         gpus: Its GPUs.
         memory_bytes: What of its memory is free; below 0 where more is used than was given.
         total_bytes: What of its memory can be given; 0 if nobody knows.
+        taken_bytes: How much of that others held when it was last told. It counts only while
+            attempts run there, for only then it is told again.
+        attempts: How many run there.
         most_on_a_gpu: So many share a GPU at most where they ask for memory on it.
         row: Where it stands among the others.
         is_retired: Whether it takes no more.
@@ -44,6 +47,8 @@ class WorkerPlaces:
     memory_bytes: int
     total_bytes: int
     most_on_a_gpu: int
+    taken_bytes: int = 0
+    attempts: int = 0
     row: int = -1
     is_retired: bool = False
 
@@ -67,8 +72,15 @@ class WorkerPlaces:
         if gpus and rooms:
             rooms = min(rooms, self.gpus.rooms(gpus))
         if wanted.memory_bytes and self.capacity.memory_bytes:
-            rooms = min(rooms, max(0, self.memory_bytes) // wanted.memory_bytes)
+            rooms = min(rooms, max(0, self.free_bytes) // wanted.memory_bytes)
+        if self.attempts == 0 and self.taken_bytes and wanted.memory_bytes:
+            rooms = min(rooms, 1)  # for more there may be no room beside what others hold
         return rooms
+
+    @property
+    def free_bytes(self) -> int:
+        """What of its memory can be given now."""
+        return self.memory_bytes - (self.taken_bytes if self.attempts else 0)
 
     def take(self, wanted: Resources, spread: Collection[Amount] = ()) -> Placement:
         """Hold room for one attempt; there must be some.
@@ -84,6 +96,7 @@ class WorkerPlaces:
             raise AssertionError(f"{self.name} has no room for {wanted}")
         memory_bytes = wanted.memory_bytes if self.capacity.memory_bytes else 0
         self.memory_bytes -= memory_bytes
+        self.attempts += 1
         is_part = 0 < amount < 1
         return Placement(
             self.name,
@@ -112,6 +125,7 @@ class WorkerPlaces:
             gpu_memory_bytes=gpu_bytes,
         )
         self.give_back(before)
+        self.attempts += 1
         self.cpus.hold(after.cpus, after.cpu_share)
         self.gpus.hold(after.gpus, after.gpu_share)
         self.memory_bytes -= after.memory_bytes
@@ -122,6 +136,7 @@ class WorkerPlaces:
         self.cpus.give_back(placement.cpus, placement.cpu_share)
         self.gpus.give_back(placement.gpus, placement.gpu_share)
         self.memory_bytes += placement.memory_bytes
+        self.attempts -= 1
 
     @property
     def amounts(self) -> Amounts:
@@ -131,7 +146,7 @@ class WorkerPlaces:
             self.cpus.most,
             gpus,
             gpus if self.capacity.gpus else 1.0,
-            self.memory_bytes if self.capacity.memory_bytes else math.inf,
+            self.free_bytes if self.capacity.memory_bytes else math.inf,
             self.ends_at,
         )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
-from ..core.trial import AttemptId, Cause, Ending, Halt
+from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
 from ..master_lock import STALE_SECONDS
 from ..model_file import ObjectiveSource
@@ -305,7 +305,7 @@ class AttemptRunner:
 
     def _tell_end(self, run: RunningAttempt) -> None:
         if run.watch is not None and (usage := run.watch.meter.usage) is not None:
-            self._tell(run, Measured(0.0, run.order.attempt, usage))
+            self._tell(run, self._measured(run, usage))
         self._tell(run, AttemptEnded(0.0, run.order.attempt, run.how_it_ended(self._memory)))
 
     # --- the thread that measures -----------------------------------------------------------
@@ -387,10 +387,13 @@ class AttemptRunner:
             if run.order.attempt not in self._runs:
                 return
             if (usage := run.watch.meter.news()) is not None:
-                self._tell(run, Measured(0.0, run.order.attempt, usage))
+                self._tell(run, self._measured(run, usage))
         ending = run.watch.judgement(self._memory)
         if ending is not None:
             self._end_early(run, ending, ending_grace(ending))
+
+    def _measured(self, run: RunningAttempt, usage: Usage) -> Measured:
+        return Measured(0.0, run.order.attempt, usage, self._memory.free_share)
 
     def _tell(self, run: RunningAttempt, event: Event) -> None:
         if run.spool is not None:

@@ -46,6 +46,12 @@ class MemoryWatch:
         free, total = self._free[1]
         return free < SHORT_SHARE * total
 
+    @property
+    def free_share(self) -> float | None:
+        """What share of the memory is free, whoever holds the rest; None if nobody knows."""
+        free, total = self._free[1]
+        return round(free / total, 3) if total else None
+
     def evidence(self, held_bytes: int) -> str:
         """Why a process that was killed just now may have been killed for lack of memory.
 
