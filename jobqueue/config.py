@@ -325,7 +325,12 @@ def _yes_or_no(key: str, value: object) -> bool:
 
 
 def _walltime(key: str, value: object) -> str:
-    text = _text(key, value) if isinstance(value, str) else str(value)
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{key} is {value}, a bare number, which says neither hours nor days; allowed are "
+            'Slurm\'s forms, in quotes: "04:00:00" (four hours), "4-00:00:00" (four days)'
+        )
+    text = _text(key, value)
     duration_seconds(text)
     return text
 

@@ -48,6 +48,7 @@ ROOMS = (
     "allocation",
     "doctor",
     "plan",
+    "verdicts",
     "detached",
     "run",
     "replay",

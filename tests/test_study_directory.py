@@ -136,6 +136,11 @@ def test_where_no_directory_can_be_had(tmp_path: Path, monkeypatch: pytest.Monke
         StudyDirectory.free("model")
 
 
+def test_a_place_where_no_directory_can_be_made() -> None:
+    with pytest.raises(UsageError, match=r"/proc/x: no directory can be made there .*--study"):
+        StudyDirectory("/proc/x").create()
+
+
 def test_what_else_lies_there_stays_when_a_study_is_removed(directory: StudyDirectory) -> None:
     directory.database.touch()
     (directory.trial(3) / "checkpoint").mkdir(parents=True)

@@ -11,11 +11,11 @@ from typing import Any
 from .collecting import collect, forget
 from .core.clock import SystemClock
 from .core.engine import Engine
-from .core.messages import Event, Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
+from .core.messages import Event, Finish, GrowSpace, Reported, StudyClosed, StudyOpened
 from .core.picture import StudyPicture
 from .core.resources import Amount
 from .core.trial import Attempt, AttemptId, Suggestion, Trial
-from .errors import ObjectiveFailedError, UnknownMetricError
+from .errors import UnknownMetricError
 from .executors.base import Executor
 from .interrupts import Requests, raise_interrupt
 from .ledger import Ledger
@@ -29,9 +29,10 @@ from .reporting.news import News
 from .reporting.progress import Progress, RunHeader
 from .reporting.text import duration
 from .settings import StudySettings
-from .study_directory import StudyDirectory, storage_errors, storage_full, study_exists
+from .study_directory import StudyDirectory, storage_errors, study_exists
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker, sized, with_sizes
+from .verdicts import raise_verdict
 from .worker import devices
 from .worker.orders import StudyBrief
 from .worker.sight import Sight, prepare
@@ -137,10 +138,12 @@ def start(
         raise study_exists(directory)
     try:
         return _start(settings, directory, watch, client)
-    except UnknownMetricError:
+    except UnknownMetricError as error:
         # Nothing in it can be used, and it would stand in the way of the mended command.
         directory.remove()
-        raise
+        raise UnknownMetricError(
+            f"{error.message} The study in {directory} was taken away again.", error.detail
+        ) from None
     finally:
         directory.give_up()  # if nothing came of it
 
@@ -340,7 +343,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         watch.progress.stop()
     home.ledger.set_facts({"ended": {"verdict": str(finish.verdict), "reason": finish.reason}})
     forget(directory)
-    _raise_verdict(finish, directory)
+    raise_verdict(finish, directory, engine, settings.budget_trials)
     return RunResult(finish, engine.active_seconds)
 
 
@@ -446,22 +449,6 @@ def _again(settings: StudySettings) -> str:
         return ""
     times = "once" if settings.repeats == 1 else f"{settings.repeats} times"
     return f", then the best {settings.confirm} {times} again"
-
-
-def _raise_verdict(finish: Finish, directory: StudyDirectory) -> None:
-    if finish.verdict is Verdict.UNKNOWN_METRIC:
-        raise UnknownMetricError(
-            f"{finish.reason}. Name one of these as the objective (--objective, OBJECTIVE in the "
-            "model file, or Tuner(objective=…)) and in constraints (--constraint, CONSTRAINTS)."
-        )
-    if finish.verdict is Verdict.NO_ROOM:
-        raise storage_full(directory.path, finish.reason)
-    if finish.verdict in (Verdict.SAME_FAILURE, Verdict.TOO_MANY_FAILURES):
-        raise ObjectiveFailedError(
-            f"The study was stopped: {finish.reason}. Its trials' logs are in "
-            f"{directory.trials}. Mend the cause and go on with `hptune resume {directory}`.",
-            finish.detail,
-        )
 
 
 def _over(engine: Engine) -> set[int]:

@@ -103,7 +103,7 @@ class StudyDirectory:
 
         Raises:
             StudyExistsError: There is a study here already.
-            UsageError: The path, or one above it, is no directory.
+            UsageError: The path, or one above it, is no directory and cannot be made one.
             StorageFullError: There is no room, or writing is forbidden.
         """
         with storage_errors(self._path):
@@ -117,6 +117,13 @@ class StudyDirectory:
                 raise UsageError(
                     f"the study cannot be put into {self}: {found} is in the way, which is not "
                     "a directory. Name another directory with --study"
+                ) from err
+            except OSError as err:
+                if err.errno in _STORAGE_ERRORS:
+                    raise
+                raise UsageError(
+                    f"the study cannot be put into {self}: no directory can be made there "
+                    f"({os.strerror(err.errno or 0)}). Name another directory with --study"
                 ) from err
             (self._path / "lock").touch()
             self._stop_file.touch()

@@ -72,6 +72,7 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + 'exclusive = "yes"', "allowed are true and false"),
         (THREE_LINES + 'container = "a.sif"\npython = "python3"', "which it is short for"),
         (THREE_LINES + 'name = "a b"', "name is 'a b'"),
+        ('partition = "gpu"\nwalltime = 4', '"04:00:00" (four hours), "4-00:00:00" (four days)'),
         (THREE_LINES + "shape = []", "`shape` is empty"),
         (THREE_LINES + "shape = [3]", "begin each with [[shape]]"),
         (THREE_LINES + '[[shape]]\nname="a"\n[[shape]]\nname="a"', "two shapes are called 'a'"),

@@ -259,7 +259,9 @@ def _leaving(directory: Any) -> Callable[[], None]:
 
 def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
     from ..core.messages import Verdict
+    from ..core.trial import TrialState
     from ..reporting.display import make_progress
+    from ..reporting.text import counts
     from ..study import Study
 
     # Until the study runs, which knows better, a SIGTERM is a Ctrl-C: it leaves nothing behind.
@@ -270,6 +272,12 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     progress = make_progress(sys.stderr, quiet=quiet)
     try:
         result = go(progress)
+    except KeyboardInterrupt:
+        progress.stop()
+        there = directory.database.exists()
+        what = f"go on with: hptune resume {directory}" if there else "no study was made yet"
+        last_words(f"interrupted; {what}", sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
     finally:
         # Before anything else is printed, what was told so far.
         progress.stop()
@@ -277,10 +285,15 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     last_words(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
     if result.finish.verdict is Verdict.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
-    if study.view().best is None:
-        raise StudyError(
-            f"No trial is complete. `hptune status {directory}` says what became of each."
-        )
+    view = study.view()
+    if view.best is None:
+        words = f"No trial is complete: {counts(view.counts) if view.trials else 'none began'}."
+        if view.counts.get(TrialState.FAILED):
+            words += f" `hptune status {directory}` says why they failed."
+        if result.finish.verdict is Verdict.DONE and view.budget_trials is not None:
+            more = 2 * view.budget_trials
+            words += f" `hptune resume {directory} --trials {more}` tries others."
+        raise StudyError(words)
 
 
 @click.command(short_help="Let a running study go; nothing is lost.")
