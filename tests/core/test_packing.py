@@ -364,6 +364,23 @@ def test_a_gpu_of_which_nobody_knows_the_memory_is_not_shared() -> None:
     assert site.most_running == 1
 
 
+def test_how_many_share_a_core_says_nothing_of_gpus() -> None:
+    site = Site(cores(2), busy=lambda params: 0.1, trials=90)
+    site.watch()
+    assert len(site.driver.running) == 8
+    site.driver.join_with("gpu", Capacity((0, 1), ("A",), 64 * GB, gpu_memory_bytes=80 * GB))
+    site.answer()
+    for _ in range(3):
+        for name in [*site.driver.running]:
+            placement = site.driver.attempt(name).placement
+            site.gpu_memory = (lambda params: GB) if placement.gpus else None
+            site.measure(name)
+        on_gpu = [n for n in site.driver.running if site.driver.attempt(n).placement.gpus]
+        site.end(on_gpu[0])
+    on_gpu = [n for n in site.driver.running if site.driver.attempt(n).placement.gpus]
+    assert len(on_gpu) <= 2
+
+
 @given(
     needs=st.lists(st.sampled_from([1, 2, 5, 9, 14]), min_size=1, max_size=6),
     busy=st.lists(st.sampled_from([0.02, 0.3, 0.55, 1.0]), min_size=1, max_size=4),

@@ -72,6 +72,7 @@ class _Watched:
     first: Usage | None = None
     latest: Usage | None = None
     is_judged: bool = False
+    has_gpus: bool = False
 
     @property
     def crowd(self) -> float:
@@ -110,7 +111,8 @@ class Packing:
     It follows from what it is told, and from nothing else; questions change nothing.
 
     Attributes:
-        most: So many trials share a device at most, at present.
+        most: So many trials share a device at most, at present: a GPU, once any trial holds one
+            (cores are shared by how busy they are then), else a core.
         words: What was decided last, and why; empty while all is as it was asked for.
     """
 
@@ -252,7 +254,13 @@ class Packing:
         most = self.most
         watched.residents.append(residents)
         watched.latest = usage
-        self._holds_gpus = has_gpus
+        watched.has_gpus = has_gpus
+        if has_gpus and not self._holds_gpus:
+            # How many share a core (of workers without a GPU) says nothing of GPUs.
+            self._holds_gpus = True
+            self._pace = Forecast()
+            self._tried = self.most = 1
+            self._settled = 0
         self._known_usual = None
         changed = self._memory.learn(name.trial, watched.params, usage.peak_memory_bytes)
         if usage.peak_gpu_memory_bytes:
@@ -306,12 +314,13 @@ class Packing:
             return False
         params = {**watched.params, _RESIDENTS: watched.crowd}
         changed = self._cores.learn(name.trial, params, min(1.0, max(0.01, busy / seconds)))
-        if usage.seconds_per_step:
+        is_of_level = watched.has_gpus is self._holds_gpus
+        if usage.seconds_per_step and is_of_level:
             changed |= self._pace.learn(name.trial, params, usage.seconds_per_step)
         if not watched.is_judged:
             watched.is_judged = True
             self._busy.append(self._cores.typical({**watched.params, _RESIDENTS: 1.0}))
-            self._settled += watched.level == self.most
+            self._settled += is_of_level and watched.level == self.most
         return changed
 
     def _review(self) -> None:
