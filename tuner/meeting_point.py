@@ -33,7 +33,7 @@ class _Doorkeeper(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """A worker joined; called by Dask."""
         state = scheduler.workers[worker]
-        self._workers[worker] = f"{state.host}, {_count(state.nthreads, 'core')}"
+        self._workers[worker] = f"{worker}, {_count(state.nthreads, 'core')}"
         self._tell(f"a worker joined ({self._workers[worker]})")
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:

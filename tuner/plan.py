@@ -406,8 +406,8 @@ def _check_room(settings: StudySettings, added: int, standing: Standing) -> None
     total = settings.budget_trials
     if added and total is not None and have + added > total:
         raise UsageError(
-            f"{standing.directory} has {have} trials of {total}, and {added} more are to be tried; "
-            f"say --trials {have + added} or more"
+            f"{standing.directory} has {have} trials of {total}, and {added} more "
+            f"{'is' if added == 1 else 'are'} to be tried; say --trials {have + added} or more"
         )
 
 

@@ -74,9 +74,10 @@ class _Onlookers:
     def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing."""
         self.progress.update(picture, ended, now)
-        if picture.packing and picture.packing not in self.told:
-            self.told.add(picture.packing)
-            self.progress.note(picture.packing)
+        packing = "" if picture.stopping or not picture.may_begin_more else picture.packing
+        if packing and packing not in self.told:
+            self.told.add(packing)
+            self.progress.note(packing)
         for line in (*self.news.lines(now), *self.workers.follow(picture)):
             self.progress.note(line)
 
@@ -461,7 +462,7 @@ def _tell_reading(settings: StudySettings, watch: Watch) -> None:
         return
     source = settings.source
     name = Path(source.path).name if source.kind is SourceKind.FILE else "the model function"
-    watch.progress.note(f"reading {name} and its data …")
+    watch.progress.note(f"importing KerasTuner, then reading {name} and its data …")
 
 
 def _version() -> str:

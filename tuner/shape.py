@@ -9,6 +9,7 @@ from typing import Any
 from .core.device_hours import Device
 from .core.resources import Amount, Capacity, Resources
 from .errors import UsageError
+from .reporting.text import size
 from .settings import StudySettings
 
 
@@ -128,8 +129,8 @@ def trial_resources(
         )
     if is_certain and machine.memory_bytes and memory > machine.memory_bytes:
         raise UsageError(
-            f"a trial asks for {memory / 1e9:.3g} GB of memory, but this machine has "
-            f"{machine.memory_bytes / 1e9:.3g} GB; ask for less"
+            f"a trial asks for {size(memory)} of memory, but this machine has "
+            f"{size(machine.memory_bytes)}; ask for less"
         )
     return Resources(cpus, gpus, memory, file.get("gpu_memory_bytes") or 0)
 

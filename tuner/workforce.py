@@ -398,8 +398,10 @@ class Workforce:
         shared = f", sharing the {there} cores there are" if count * wanted.cpus > there else ""
         if wanted.gpus is None and self._machine.gpus:
             wanted = replace(wanted, gpus=1)
+        begins = " to begin with" if shape.measured else ""
         return (
-            f"{trials} at once on this machine, {wanted} each{shared} ({self._settings.executor})"
+            f"{trials} at once on this machine{begins}, {wanted} each{shared} "
+            f"({self._settings.executor})"
         )
 
     def _connected(self, cluster: Cluster, stack: contextlib.ExitStack) -> Any:

@@ -162,6 +162,19 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
     assert site.driver.attempts[-1].why == told
 
 
+def test_nothing_is_said_of_packing_once_it_is_left_out() -> None:
+    site = Site(cores(2), busy=lambda params: 0.3, trials=20)
+    site.watch()
+    picture = site.driver.engine.picture
+    assert picture.packing
+    assert picture.may_begin_more
+    site.driver.open(20, measured=())
+    site.driver.join_with("w2", cores(2))
+    site.answer()
+    assert site.driver.engine.picture.packing == ""
+    assert site.driver.attempts[-1].why == ""
+
+
 def test_so_many_that_less_is_done_in_all_are_not_packed_again() -> None:
     # One disk serves them all: the steps of eight take eight times as long, and some more.
     site = Site(cores(2), busy=lambda p: 0.1, slowdown=lambda n: max(1.0, n / 2) ** 1.6, trials=99)

@@ -94,6 +94,10 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "idle_core_hours": "0.0",
             "peak_memory_bytes": "2000000",
             "peak_gpu_memory_bytes": "",
+            "cpu_share": "1.0",
+            "gpu_share": "1.0",
+            "memory_bytes": "0",
+            "why": "",
             "worker": "worker-0",
             "node": "node01.cluster.example",
             "cause": "returned",
@@ -118,6 +122,10 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "idle_core_hours": "0.0",
             "peak_memory_bytes": "",
             "peak_gpu_memory_bytes": "",
+            "cpu_share": "1.0",
+            "gpu_share": "1.0",
+            "memory_bytes": "0",
+            "why": "",
             "worker": "worker-0",
             "node": "node01.cluster.example",
             "cause": "",
@@ -139,7 +147,8 @@ def test_an_empty_study_has_a_heading() -> None:
     assert stream.getvalue().strip() == (
         "number,state,value,step,attempts,seconds,"
         "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
-        "peak_memory_bytes,peak_gpu_memory_bytes,worker,node,cause,reason"
+        "peak_memory_bytes,peak_gpu_memory_bytes,"
+        "cpu_share,gpu_share,memory_bytes,why,worker,node,cause,reason"
     )
     assert as_json([], [], [])["trials"] == []
 

@@ -53,6 +53,13 @@ def test_a_worker_is_told_of_when_it_joins_when_it_leaves_and_when_it_is_lost() 
     ]
 
 
+def test_a_lost_worker_has_its_name_where_others_share_its_node() -> None:
+    news = News()
+    told(news, joined(1, node="vm"), joined(2, node="vm"), at=0.0)
+    assert told(news, left(2), at=100.0) == ["the worker on vm at w2 was lost; 1 worker now"]
+    assert told(news, left(1), at=200.0) == ["the worker on vm was lost; 0 workers now"]
+
+
 def test_thousands_of_workers_are_told_of_in_a_few_lines() -> None:
     news = News()
     lines = []

@@ -138,15 +138,16 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             callback=lambda _context, _parameter, said: said or None,
             metavar="CAUSE=ANSWER",
-            help="Answer to a cause by retry:N, fail, prune or stop (the study); causes are "
-            f"{', '.join(CAUSES)}. May be repeated.",
+            help="Answer to a cause by retry:N (retry: once), fail, prune or stop (the study); "
+            f"causes are {', '.join(CAUSES)}. May be repeated.",
         ),
         click.option(
             "--workers",
             type=int,
             metavar="N",
             help="Workers on this machine, sharing its cores; each then runs one trial at a time "
-            "unless --cpus-per-trial is given.  [default: one, with a trial on each core]",
+            "unless --cpus-per-trial is given.  [default: one, with a trial on each core to begin "
+            "with]",
         ),
         click.option(
             "--connect",

@@ -49,6 +49,11 @@ class Answer:
     action: Action
     times: int = 0
 
+    def __str__(self) -> str:
+        name = next(name for name, cause in CAUSES.items() if cause is self.cause)
+        times = f":{self.times}" if self.action is Action.RETRY else ""
+        return f"{name}={self.action}{times}"
+
 
 def read_answer(text: str) -> Answer:
     """The answer that a user gave.

@@ -228,7 +228,7 @@ class Course:
             case Outcome.ERRORED:
                 finish = self._fail(record, ending, commands)
                 if answer is not None and answer.action is Action.STOP:
-                    reason = f"{ending.reason or ending.cause} (after which the study was to stop)"
+                    reason = f"{ending.reason or ending.cause} (--on-failure {answer})"
                     return Finish(Verdict.TOO_MANY_FAILURES, reason, ending.detail)
                 return finish
             case Outcome.PRUNED:

@@ -150,7 +150,7 @@ class Dispatch:
             if found is None:
                 return
             number, placement = found
-            node, why = self.places.node(placement.worker), self._packing.words
+            node, why = self.places.node(placement.worker), self.packing
             start = self._course.start(number, placement, node=node, at=at, why=why)
             self._watch(start)
             commands.append(start)
@@ -180,8 +180,11 @@ class Dispatch:
 
     @property
     def packing(self) -> str:
-        """What was decided last of how many trials share a device; empty if nothing was."""
-        return self._packing.words
+        """What was decided last of how many trials share a device.
+
+        Empty if nothing was, and where this master leaves nothing to measurement.
+        """
+        return self._packing.words if self._course.opened.measured else ""
 
     def notice(self, *, at: float, refused: str) -> str:
         """Why nothing happens, in words; empty if there is nothing to be said."""

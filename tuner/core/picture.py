@@ -78,6 +78,12 @@ class StudyPicture:
         return self.front[0] if self.front else None
 
     @property
+    def may_begin_more(self) -> bool:
+        """Whether a trial may begin or go on that does not run now."""
+        budget = self.budget_trials
+        return budget is None or self.ended + len(self.running) < budget
+
+    @property
     def ended(self) -> int:
         """How many trials are over, whichever way."""
         return sum(count for state, count in self.counts.items() if state.is_final)

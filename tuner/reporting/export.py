@@ -51,7 +51,9 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
     The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
     trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`), what the trial
     cost (see `books.Books`; attempts that still run do not count), then of its last attempt
-    peak_memory_bytes, peak_gpu_memory_bytes, worker, node and cause (how it ended), and reason.
+    peak_memory_bytes, peak_gpu_memory_bytes, what it held (cpu_share and gpu_share of each of its
+    cores and GPUs, memory_bytes) and why (if that was measured), worker, node and cause (how it
+    ended), and reason.
     What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
     is None reads `None`. Before reason come, where the study has such things: front (whether the
     trial is on the Pareto front), violation (of the constraints), confirms (the trial that it
@@ -98,7 +100,10 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
         )
 
 
-_OF_LAST = ("peak_memory_bytes", "peak_gpu_memory_bytes", "worker", "node", "cause")
+_OF_LAST = (
+    *("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_share", "gpu_share", "memory_bytes"),
+    *("why", "worker", "node", "cause"),
+)
 
 
 def _of_last(attempts: Sequence[Attempt]) -> list[object]:
@@ -172,7 +177,10 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "worker": attempt.placement.worker,
         "cpus": list(attempt.placement.cpus),
         "gpus": list(attempt.placement.gpus),
+        "cpu_share": attempt.placement.cpu_share,
+        "gpu_share": attempt.placement.gpu_share,
         "memory_bytes": attempt.placement.memory_bytes,
+        "why": attempt.why,
         "placed_at": attempt.placed_at,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,

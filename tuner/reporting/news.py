@@ -44,7 +44,7 @@ class News:
         self._leaving: dict[str, str] = {}
         self._joined: list[WorkerJoined] = []
         self._left: list[tuple[str, str]] = []
-        self._died: list[str] = []
+        self._died: dict[str, str] = {}
         self._interrupted = 0
         self._refused: dict[tuple[str, str], None] = {}
         self._said: set[str] = set()
@@ -70,7 +70,7 @@ class News:
                         self._left.append((node, reason))
                     else:
                         died.add(event.worker)
-                        self._died.append(node)
+                        self._died[event.worker] = node
                 case WorkerRefused():
                     self._refused[event.node, event.reason] = None
                 case AttemptWaits():
@@ -116,11 +116,15 @@ class News:
             if self._interrupted:
                 go = "trial goes" if self._interrupted == 1 else "trials go"
                 goes_on = f", {self._interrupted} {go} on from the last checkpoint"
-            were = "was" if len(self._died) == 1 else "were"
-            told.append(f"{_workers(self._died)} {were} lost{goes_on}{self._now_there()}")
+            nodes = list(self._died.values())
+            were = "was" if len(nodes) == 1 else "were"
+            who = _workers(nodes)
+            if len(nodes) == 1 and nodes[0] in self._nodes.values():
+                who += f" at {next(iter(self._died))}"  # there are others
+            told.append(f"{who} {were} lost{goes_on}{self._now_there()}")
         for node, reason in self._refused:
             told.append(f"the worker on {node} was refused: {reason}")
-        self._joined, self._left, self._died, self._refused = [], [], [], {}
+        self._joined, self._left, self._died, self._refused = [], [], {}, {}
         self._interrupted = 0
         return told
 

@@ -91,7 +91,8 @@ def _held(view: StudyView, now: float) -> list[str]:
     if cost.gpu_hours:
         words.append(f"{cost.gpu_hours:.3g} GPU hours")
     if words and cost.wait_seconds >= 1.0:
-        words.append(f"after {text.duration(cost.wait_seconds)} of waiting at workers")
+        waited = text.duration(cost.wait_seconds)
+        words.append(f"after {waited} of waiting at workers, in sum over the trials")
     return [", ".join(words)] if words else []
 
 

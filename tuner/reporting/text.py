@@ -105,10 +105,11 @@ def assignments(params: Params) -> list[str]:
 def size(size_bytes: float) -> str:
     """An amount of memory.
 
-    >>> size(5.2e9), size(66_600_000)
-    ('5.2 GB', '66.6 MB')
+    >>> size(5.2e9), size(66_600_000), size(4e12)
+    ('5.2 GB', '66.6 MB', '4 TB')
     """
-    unit, name = (1e9, "GB") if size_bytes >= 1e9 else (1e6, "MB")
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
+    unit, name = next((each for each in units if size_bytes >= each[0]), units[-1])
     return f"{size_bytes / unit:.3g} {name}"
 
 
@@ -173,13 +174,22 @@ def where(node: str, placement: Placement) -> str:
     'gpu01 GPU 0,1'
     >>> where("10.0.0.7", Placement("w", cpus=(0, 1)))
     '10.0.0.7 2 cores'
+    >>> where("n1", Placement("w", cpus=(0,), cpu_share=1 / 7))
+    'n1 0.14 core'
+    >>> where("n1", Placement("w", cpus=(0,), gpus=("0",), gpu_share=0.5))
+    'n1 0.5 GPU 0'
     """
     address = node.replace(".", "").isdigit() or ":" in node
     machine = clean(node if address else node.partition(".")[0])
     if not placement.gpus:
+        if placement.cpu_share < 1:
+            return f"{machine} {placement.cpu_share:.2g} core"
         return f"{machine} {plural(len(placement.cpus), 'core')}"
+    part = f"{placement.gpu_share:.2g} " if placement.gpu_share < 1 else ""
     if all(gpu.isdigit() for gpu in placement.gpus):
-        return f"{machine} GPU {','.join(placement.gpus)}"
+        return f"{machine} {part}GPU {','.join(placement.gpus)}"
+    if part:
+        return f"{machine} {part}GPU"
     return f"{machine} {plural(len(placement.gpus), 'GPU')}"
 
 

@@ -356,9 +356,14 @@ def granted_by(worker: Any) -> Capacity:
 
 
 def _held(placement: Placement) -> str:
-    cores = len(placement.cpus)
+    cores, is_part = len(placement.cpus), placement.cpu_share < 1
     told = "1 core" if cores == 1 else f"{cores} cores"
-    return told + (f" and GPU {','.join(placement.gpus)}" if placement.gpus else "")
+    if is_part:
+        told = f"{placement.cpu_share:.2g} of a core"
+    if not placement.gpus:
+        return told
+    part = f"{placement.gpu_share:.2g} of " if placement.gpu_share < 1 else ""
+    return f"{told} and {part}GPU {','.join(placement.gpus)}"
 
 
 def _is_cut_off(worker: Any) -> bool:
