@@ -61,6 +61,8 @@ class Site:
 
     def measure(self, name: AttemptId, seconds: float = 10.0) -> None:
         params = self.driver.trial(name.trial).params
+        if name not in self.seconds:
+            self.driver.report(name, 1, score=0.5)
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         slowdown = self.slowdown(len(self.driver.running) / len(self.capacity.cpus))
         self.steps[name] = self.steps.get(name, 0.0) + seconds / slowdown
@@ -109,6 +111,54 @@ def test_trials_that_keep_a_core_busy_have_one_each() -> None:
     assert site.most_running == 2
     assert site.driver.engine.picture.packing == ""
     assert all(each.placement.cpu_share == 1.0 for each in site.driver.attempts)
+
+
+def crashed(driver: EngineDriver, name: AttemptId, gpu_memory_bytes: int | None = None) -> None:
+    usage = Usage(
+        peak_memory_bytes=GB // 100,
+        peak_gpu_memory_bytes=gpu_memory_bytes,
+        cpu_seconds=0.05,
+        seconds=0.5,
+    )
+    driver.measure(name, usage)
+    driver.end(name, Ending(Cause.EXCEPTION, reason="NameError: ...", detail=str(name)))
+
+
+def test_of_attempts_that_fail_at_once_nothing_is_learned() -> None:
+    site = Site(cores(2), busy=lambda params: 0.97)
+    for _ in range(6):
+        crashed(site.driver, next(iter(site.driver.running)))
+        site.answer()
+    assert len(site.driver.running) == 2
+    assert site.driver.engine.picture.packing == ""
+    assert {each.placement.memory_bytes for each in site.driver.starts.values()} == {0}
+    site.run()
+    assert site.most_running == 2
+
+
+def test_one_that_reports_nothing_counts_when_it_has_ended_well() -> None:
+    driver = EngineDriver()
+    driver.open(40, measured=ALL)
+    driver.join_with("w", cores(2))
+    waiting = Usage(peak_memory_bytes=GB, cpu_seconds=1.0, seconds=10.0)
+    for count in (2, 2, 8):
+        while driver.ask is not None:
+            driver.suggest([{"units": 16 + n} for n in driver.ask.numbers])
+        assert len(driver.running) == count
+        name = next(iter(driver.running))
+        driver.measure(name, waiting)
+        driver.end(name, returned(0.5))
+    driver.check_replay()
+
+
+@pytest.mark.parametrize("seen", [None, 0])
+def test_a_gpu_is_not_shared_where_nobody_sees_what_trials_hold_there(seen: int | None) -> None:
+    gpu = Capacity(tuple(range(16)), ("A",), 99 * GB, gpu_memory_bytes=80 * GB)
+    need = None if seen is None else (lambda params: seen)
+    site = Site(gpu, gpu_memory=need, busy=lambda params: 0.1, trials=20)
+    site.run()
+    assert site.most_running == 1
+    assert "GPU" not in site.driver.engine.picture.packing
 
 
 def test_those_that_share_a_core_may_run_on_any_of_their_workers() -> None:

@@ -86,34 +86,49 @@ class Dispatch:
         run = self._records.running[name]
         if not self._course.opened.measured:
             return
-        before, placement = self._packing.most, run.attempt.placement
+        before, placement = self._shares, run.attempt.placement
         residents = self.places.crowd(placement, self._records.count_on(placement.worker))
         changed = self._packing.measured(
-            name, usage, residents=residents, has_gpus=bool(placement.gpus)
+            name,
+            usage,
+            residents=residents,
+            has_gpus=bool(placement.gpus),
+            has_reported=run.latest is not None,
         )
-        if self._packing.most != before:
+        if self._shares == before:
+            self._hold_anew([name], event.at)
+        self._learned(self._records.running, before, at=event.at, changed=changed)
+        if self._packing.is_counting and event.free_share is not None:
+            self.places.tell_free(placement.worker, event.free_share)
+
+    def _learned(
+        self, running: Iterable[AttemptId], before: tuple[int, int], *, at: float, changed: bool
+    ) -> None:
+        if self._shares != before:
             # What they hold beyond their part is free for others at once.
             self._share_gpus()
-            self._hold_anew(list(self._records.running), event.at)
-        else:
-            self._hold_anew([name], event.at)
+            self._hold_anew(list(running), at)
         if self._packing.is_counting:
-            self._hold_anew(self._uncounted, event.at)
+            self._hold_anew(self._uncounted, at)
             self._uncounted.clear()
-            if event.free_share is not None:
-                self.places.tell_free(placement.worker, event.free_share)
         if changed:
             self._waiting.sort_anew()
 
-    def ended(self, name: AttemptId, cause: Cause) -> None:
+    def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
         """An attempt is over, by what happened; what it held is free."""
         self.spending.hours.ended(name)
         placement = self._records.running[name].attempt.placement
         self.places.give_back(placement)
         self._uncounted.pop(name, None)
-        self._packing.ended(
-            name, granted_bytes=placement.memory_bytes, out_of=_RAN_OUT_OF.get(cause)
+        before = self._shares
+        changed = self._packing.ended(
+            name,
+            granted_bytes=placement.memory_bytes,
+            out_of=_RAN_OUT_OF.get(cause),
+            is_well=cause is Cause.RETURNED,
         )
+        running = (each for each in self._records.running if each != name)
+        self._learned(running, before, at=at, changed=changed)
 
     def _hold_anew(self, names: Iterable[AttemptId], at: float) -> None:
         """Correct what running attempts hold by the books, by what is known of them now."""
@@ -128,9 +143,13 @@ class Dispatch:
                 self._records.put_attempt(run, resized(run.attempt, after, at=at))
                 self.spending.hours.resized(name, after)
 
+    @property
+    def _shares(self) -> tuple[int, int]:
+        return self._packing.most, self._packing.most_on_a_gpu
+
     def _share_gpus(self) -> None:
         if Amount.GPUS in self._course.opened.measured:
-            self.places.share_gpus(self._packing.most)
+            self.places.share_gpus(self._packing.most_on_a_gpu)
 
     def take_in(self) -> None:
         """Let those join the queues that wait since the last call."""

@@ -210,7 +210,7 @@ class Engine:
     def _end_attempt(
         self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
     ) -> None:
-        self._dispatch.ended(name, ending.cause)
+        self._dispatch.ended(name, ending.cause, at=at)
         finish = self._course.end(at, name, ending, commands)
         if finish is not None:
             self._let_go(finish, commands)

@@ -221,6 +221,15 @@ class Packing:
         return is_unsaid and Amount.GPUS in self._measured and len(self._gpu_memory) >= WATCHED
 
     @property
+    def most_on_a_gpu(self) -> int:
+        """So many trials share a GPU at most: none where nobody sees what they hold there."""
+        return self.most if self._knows_gpus else 1
+
+    @property
+    def _knows_gpus(self) -> bool:
+        return len(self._gpu_memory) >= WATCHED
+
+    @property
     def _most_on_a_core(self) -> int:
         # Where trials hold GPUs, it is these that they are kept from crowding.
         return _MOST_ON_A_CORE if self._holds_gpus else self.most
@@ -239,7 +248,15 @@ class Packing:
         """An attempt has its place, on a device that carries so many with it."""
         self._watched[name] = _Watched(params, self.most, [residents])
 
-    def measured(self, name: AttemptId, usage: Usage, *, residents: float, has_gpus: bool) -> bool:
+    def measured(
+        self,
+        name: AttemptId,
+        usage: Usage,
+        *,
+        residents: float,
+        has_gpus: bool,
+        has_reported: bool,
+    ) -> bool:
         """Take note of what a running attempt has used; returns whether decisions change.
 
         Args:
@@ -247,6 +264,8 @@ class Packing:
             usage: What it has used.
             residents: How many share its device at present.
             has_gpus: Whether it holds any.
+            has_reported: Whether it has reported a step. One that has not counts when it has
+                ended well: of one that failed at once, there is nothing to be learned.
         """
         watched = self._watched.get(name)
         if watched is None or not self._measured:
@@ -262,10 +281,9 @@ class Packing:
             self._tried = self.most = 1
             self._settled = 0
         self._known_usual = None
-        changed = self._memory.learn(name.trial, watched.params, usage.peak_memory_bytes)
-        if usage.peak_gpu_memory_bytes:
-            held = usage.peak_gpu_memory_bytes
-            changed |= self._gpu_memory.learn(name.trial, watched.params, held)
+        if not has_reported:
+            return False
+        changed = self._learn_memory(name, watched, usage)
         if watched.first is None:
             watched.first = usage
         else:
@@ -276,34 +294,48 @@ class Packing:
         self._review()
         return changed or self.most != most
 
-    def ended(self, name: AttemptId, *, granted_bytes: int, out_of: Amount | None) -> None:
-        """An attempt is over.
+    def ended(
+        self, name: AttemptId, *, granted_bytes: int, out_of: Amount | None, is_well: bool
+    ) -> bool:
+        """An attempt is over; returns whether decisions change.
 
         Args:
             name: Of the attempt.
             granted_bytes: Host memory that it was granted.
             out_of: Of what it ran out: MEMORY of the host, that of the GPUS, or of nothing.
+            is_well: Whether it came to its end.
         """
         watched = self._watched.pop(name, None)
         if watched is None or not self._measured:
-            return
+            return False
         self._known_usual = None
-        used = watched.latest
+        used, most = watched.latest, self.most
+        changed = False
         if out_of is Amount.MEMORY:
             self._caution.ran_out()
             self._tell_caution("", self._caution)
             least = max(granted_bytes, 0 if used is None else used.peak_memory_bytes)
             if least:
-                self._memory.learn(name.trial, watched.params, least, is_least=True)
+                changed = self._memory.learn(name.trial, watched.params, least, is_least=True)
         elif out_of is Amount.GPUS:
             self._gpu_caution.ran_out()
             self._tell_caution("GPU ", self._gpu_caution)
-        elif used is not None:
+        elif used is not None and (is_well or watched.first is not None):
             self._caution.went_well()
             self._gpu_caution.went_well()
+            if watched.first is None:
+                changed = self._learn_memory(name, watched, used)
             if not watched.is_judged:
-                self._learn_pace(name, watched, used, None)
+                changed |= self._learn_pace(name, watched, used, None)
                 self._review()
+        return changed or self.most != most
+
+    def _learn_memory(self, name: AttemptId, watched: _Watched, usage: Usage) -> bool:
+        changed = self._memory.learn(name.trial, watched.params, usage.peak_memory_bytes)
+        # Nothing at all is what a driver says that does not know an attempt's processes.
+        if held := usage.peak_gpu_memory_bytes:
+            changed |= self._gpu_memory.learn(name.trial, watched.params, held)
+        return changed
 
     def _learn_pace(
         self, name: AttemptId, watched: _Watched, usage: Usage, since: Usage | None
@@ -327,6 +359,8 @@ class Packing:
         """Let more trials share a device, or fewer."""
         device = Amount.GPUS if self._holds_gpus else Amount.CPUS
         if device not in self._measured or self._settled < WATCHED:
+            return
+        if device is Amount.GPUS and not self._knows_gpus:
             return
         carries = MOST_ON_A_GPU
         if device is Amount.CPUS:
