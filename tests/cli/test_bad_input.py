@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from real_runs import Ended, Hptune, trials
+from real_runs import Ended, Hptune, trials, wait_for
 
 GOOD = """\
 def objective(hp, trial):
@@ -145,6 +145,34 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
     refused(hptune(*command[:-1], *constraint), hptune, "'params'", "it has: auc, loss")
     # The mended command finds nothing in its way.
     assert hptune(*command, "auc").code == 0
+
+
+def test_where_all_trials_failed_more_are_needed_to_go_on(hptune: Hptune) -> None:
+    text = "def objective(hp, trial):\n    raise ValueError(hp.Float('x', 0, 1))\n"
+    model = hptune.file("model.py", text)
+    ended = hptune("run", model, *LIGHT, "--objective", "loss:min", "--study", hptune.study())
+    assert ended.code == 1
+    assert f"`hptune resume {hptune.study()} --trials 6`" in ended.err
+
+
+def test_what_is_interrupted_before_there_is_a_study_says_so(hptune: Hptune) -> None:
+    reached = hptune.directory / "reached"
+    model = hptune.file(
+        "model.py",
+        f"""
+        import pathlib, time
+
+        pathlib.Path({str(reached)!r}).touch()
+        time.sleep(60)
+        """,
+    )
+    started = hptune.start("run", model, *LIGHT, "--study", hptune.study())
+    wait_for(reached.exists, "its code to be read")
+    started.interrupt()
+    ended = started.wait(seconds=30)
+    assert ended.code == 130
+    assert "interrupted; no study was made yet" in ended.err
+    assert not hptune.study().exists()
 
 
 def test_a_study_is_not_overwritten(hptune: Hptune) -> None:
