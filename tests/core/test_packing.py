@@ -27,6 +27,7 @@ class Site:
     Args:
         memory: What a trial holds at its peak.
         busy: What share of the time it keeps a core busy while it is alone there.
+        starved: For what share of the time it waits for a core.
         slowdown: By what factor its steps take longer with so many beside it on a core.
     """
 
@@ -36,6 +37,7 @@ class Site:
         *,
         memory: Need = lambda params: GB,
         busy: Need = lambda params: 1.0,
+        starved: float = 0.0,
         slowdown: Callable[[float], float] = lambda residents: 1.0,
         gpu_memory: Need | None = None,
         trials: int = 40,
@@ -46,6 +48,7 @@ class Site:
         self.capacity = capacity
         self.memory, self.busy, self.slowdown = memory, busy, slowdown
         self.gpu_memory = gpu_memory
+        self.starved = starved
         self.seconds = dict[AttemptId, float]()
         self.steps = dict[AttemptId, float]()
         self.most_held = 0.0
@@ -73,6 +76,7 @@ class Site:
             cpu_seconds=self.seconds[name] * self.busy(params) / slowdown,
             seconds=self.seconds[name],
             seconds_per_step=self.seconds[name] / self.steps[name],
+            starved_seconds=self.starved * self.seconds[name],
         )
         self.driver.measure(name, usage, free_share=self.free_share)
         self.answer()
@@ -198,6 +202,13 @@ def test_a_budget_counts_what_was_held_as_the_books_do() -> None:
     late = 3600.0 * (hours_of(driver.attempts, Device.CORE, now=driver.at) - 0.2)
     assert 0.0 <= late < 100.0, "but for the time in which they were told to stop"
     driver.check_replay()
+
+
+def test_trials_that_wait_for_a_core_which_others_take_have_one_each() -> None:
+    site = Site(cores(2), busy=lambda params: 0.27, starved=0.73)
+    site.run()
+    assert site.most_running == 2
+    assert site.driver.engine.picture.packing == ""
 
 
 def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:

@@ -39,7 +39,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
         assert list(ledger.events()) == [first, second]
         assert ledger.facts == {
             "hptune_version": "0.1",
-            "schema_version": 3,
+            "schema_version": 4,
             "settings": {"seed": 1, "trials": 9},
         }
     reader = LedgerReader(directory)
@@ -69,7 +69,13 @@ def test_trials_and_attempts_are_as_they_were_last(
         detail="Traceback …",
     )
     running = Attempt(AttemptId(0, 1), Placement("w1", (0, 1), ("GPU-a",), 4), "n1", 10.0)
-    usage = Usage(peak_memory_bytes=10**10, cpu_seconds=1.5, seconds=2.0, seconds_per_step=0.5)
+    usage = Usage(
+        peak_memory_bytes=10**10,
+        cpu_seconds=1.5,
+        seconds=2.0,
+        seconds_per_step=0.5,
+        starved_seconds=0.25,
+    )
     lost = dataclasses.replace(
         running, started_at=11.0, ended_at=12.5, outcome=Outcome.LOST, usage=usage
     )

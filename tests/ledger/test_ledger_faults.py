@@ -20,6 +20,7 @@ from tuner.core.resources import Placement
 from tuner.core.trial import (
     Attempt,
     AttemptId,
+    Cause,
     Outcome,
     Usage,
 )
@@ -193,7 +194,7 @@ def test_an_older_schema_is_read_and_then_brought_up_to_date(directory: StudyDir
         ledger.append([], attempts=[old])
     with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
         for name in ("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds",
-                     "seconds_per_step", "cause"):  # fmt: skip
+                     "seconds_per_step", "starved_seconds", "cause"):  # fmt: skip
             connection.execute(f"ALTER TABLE attempts DROP COLUMN {name}")
         devices = '{"cpus":[0],"gpus":["GPU-a"],"memory_bytes":4}'
         connection.execute("UPDATE attempts SET devices = ?", (devices,))
@@ -205,9 +206,26 @@ def test_an_older_schema_is_read_and_then_brought_up_to_date(directory: StudyDir
     measured = dataclasses.replace(old, usage=usage)
     for _ in range(2):
         with Ledger.open(directory) as ledger:
-            assert ledger.facts["schema_version"] == 3
+            assert ledger.facts["schema_version"] == 4
             ledger.append([], attempts=[measured])
     assert reader.attempts() == [measured]
+
+
+def test_what_was_measured_before_starving_was(directory: StudyDirectory) -> None:
+    usage = Usage(peak_memory_bytes=1, cpu_seconds=1.0, seconds=1.0)
+    old = Attempt(AttemptId(0, 0), Placement("w", (0,)), "n", 10.0, usage=usage, cause=Cause.KILLED)
+    starved = dataclasses.replace(
+        old, id=AttemptId(1, 0), usage=dataclasses.replace(usage, starved_seconds=0.5)
+    )
+    with Ledger.create(directory, {}) as ledger:
+        ledger.append([], attempts=[old])
+    with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
+        connection.execute("ALTER TABLE attempts DROP COLUMN starved_seconds")
+        connection.execute("UPDATE study SET value = '3' WHERE key = 'schema_version'")
+    assert LedgerReader(directory).attempts() == [old]
+    with Ledger.open(directory) as ledger:
+        ledger.append([], attempts=[starved])
+    assert LedgerReader(directory).attempts() == [old, starved]
 
 
 def test_a_newer_schema(directory: StudyDirectory, ledger: Ledger) -> None:

@@ -92,6 +92,53 @@ def test_processor_time_of_all_of_them(processes: list[subprocess.Popen[str]]) -
     assert 0.6 <= measured(processes[0]).cpu_seconds < 3.0
 
 
+BURN = "import itertools\nfor _ in itertools.count(): pass"
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
+def test_who_waits_for_a_core_that_others_have_is_not_idle() -> None:
+    core = min(os.sched_getaffinity(0))
+
+    def on_one_core(code: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", code])
+        os.sched_setaffinity(process.pid, {core})
+        return process
+
+    idle = "import time\nwhile True: time.sleep(0.05)"
+    processes = [on_one_core(code) for code in (BURN, idle, BURN, BURN)]
+    try:
+        meters = [usage.Meter(process.pid) for process in processes[:2]]
+        for meter in meters:
+            meter.take()
+        before = [meter.usage for meter in meters]
+        time.sleep(2.5)  # what is measured is this time itself
+        for meter in meters:
+            meter.take()
+        used = [
+            now.since(then)
+            for meter, then in zip(meters, before, strict=True)
+            if (now := meter.usage) is not None and then is not None
+        ]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    computes, sleeps = used
+    assert computes.cpu_seconds < 0.6 * computes.seconds
+    assert computes.busy > 0.9
+    assert sleeps.busy < 0.3
+
+
+def test_threads_that_end_leave_what_they_waited() -> None:
+    starvation = usage.Starvation()
+    second = 10**9
+    assert starvation.seconds({}) == 0.0
+    assert starvation.seconds({7: second, 8: second}) == 2.0
+    assert starvation.seconds({7: 2 * second}) == 3.0
+    assert starvation.seconds({7: second, 9: 0}) == 4.0  # another one by the number 7
+    assert starvation.seconds({}) == 4.0
+
+
 def test_a_process_that_is_gone() -> None:
     process = subprocess.Popen(["true"])
     process.wait()

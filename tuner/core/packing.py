@@ -340,12 +340,11 @@ class Packing:
     def _learn_pace(
         self, name: AttemptId, watched: _Watched, usage: Usage, since: Usage | None
     ) -> bool:
-        seconds = usage.seconds - (0.0 if since is None else since.seconds)
-        busy = usage.cpu_seconds - (0.0 if since is None else since.cpu_seconds)
-        if seconds <= 0.0:
+        used = usage if since is None else usage.since(since)
+        if used.seconds <= 0.0:
             return False
         params = {**watched.params, _RESIDENTS: watched.crowd}
-        changed = self._cores.learn(name.trial, params, min(1.0, max(0.01, busy / seconds)))
+        changed = self._cores.learn(name.trial, params, max(0.01, used.busy))
         is_of_level = watched.has_gpus is self._holds_gpus
         if usage.seconds_per_step and is_of_level:
             changed |= self._pace.learn(name.trial, params, usage.seconds_per_step)

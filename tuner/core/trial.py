@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .resources import Placement, Resources
@@ -174,6 +174,8 @@ class Usage:
         cpu_seconds: Processor time of all its processes.
         seconds: Since its process was asked for.
         seconds_per_step: Between one report and the next, per step; None before the second.
+        starved_seconds: How long its threads were ready to run while no core was free for them,
+            all together; 0 where that cannot be seen. It was not idle then.
     """
 
     peak_memory_bytes: int
@@ -181,6 +183,28 @@ class Usage:
     cpu_seconds: float
     seconds: float
     seconds_per_step: float | None = None
+    starved_seconds: float = 0.0
+
+    @property
+    def busy(self) -> float:
+        """How much of a core it would keep busy that it has for itself, 1 at most.
+
+        >>> Usage(peak_memory_bytes=1, cpu_seconds=2.7, seconds=10.0, starved_seconds=7.3).busy
+        1.0
+        >>> Usage(peak_memory_bytes=1, cpu_seconds=2.5, seconds=10.0).busy
+        0.25
+        """
+        had_one = max(self.cpu_seconds, self.seconds - self.starved_seconds)
+        return min(1.0, self.cpu_seconds / had_one) if had_one > 0.0 else 0.0
+
+    def since(self, before: Usage) -> Usage:
+        """What was used after a time, with the peaks of all."""
+        return replace(
+            self,
+            cpu_seconds=max(0.0, self.cpu_seconds - before.cpu_seconds),
+            seconds=self.seconds - before.seconds,
+            starved_seconds=max(0.0, self.starved_seconds - before.starved_seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True)

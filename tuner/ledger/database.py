@@ -22,7 +22,7 @@ from ..errors import StudyError
 from ..study_directory import StudyDirectory, storage_full
 from .codec import decode_event, dumps, loads
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process that reads or writes at this moment."""
@@ -42,7 +42,7 @@ CREATE TABLE attempts (
     trial INTEGER NOT NULL, number INTEGER NOT NULL, outcome TEXT, worker TEXT NOT NULL,
     node TEXT NOT NULL, devices TEXT NOT NULL, placed REAL NOT NULL, started REAL, ended REAL,
     reason TEXT NOT NULL, peak_memory_bytes INTEGER, peak_gpu_memory_bytes INTEGER,
-    cpu_seconds REAL, seconds REAL, seconds_per_step REAL, cause TEXT,
+    cpu_seconds REAL, seconds REAL, seconds_per_step REAL, cause TEXT, starved_seconds REAL,
     PRIMARY KEY (trial, number)) WITHOUT ROWID;
 CREATE TABLE reports (
     trial INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, metric TEXT NOT NULL,
@@ -64,7 +64,7 @@ _USAGE = {
     "seconds_per_step": "REAL",
 }
 """The columns of `attempts` that version 2 added."""
-_ADDED = {**_USAGE, "cause": "TEXT"}
+_ADDED = {**_USAGE, "cause": "TEXT", "starved_seconds": "REAL"}
 """Those that any later version than the first added, in their order."""
 SELECT_REPORTS = "SELECT trial, attempt, step, metric, value, time FROM reports"
 
@@ -296,13 +296,14 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
         text(attempt.reason),
         *(None if attempt.usage is None else getattr(attempt.usage, name) for name in _USAGE),
         None if attempt.cause is None else attempt.cause.value,
+        None if attempt.usage is None else attempt.usage.starved_seconds,
     )
 
 
 def attempt_of(row: tuple[Any, ...]) -> Attempt:
     """The attempt of a row of `select_attempts`."""
     trial, number, outcome, worker, node, devices, placed, started, ended, reason, *later = row
-    *used, cause = later
+    *used, cause, starved = later
     held = loads(devices)
     return Attempt(
         id=AttemptId(trial, number),
@@ -321,13 +322,15 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         ended_at=ended,
         outcome=None if outcome is None else Outcome(outcome),
         reason=reason,
-        usage=_usage_of(used),
+        usage=_usage_of(used, starved_seconds=starved or 0.0),
         cause=None if cause is None else Cause(cause),
         why=held.get("why", ""),
         before=HeldBefore(**held["before"]) if "before" in held else None,
     )
 
 
-def _usage_of(used: list[Any]) -> Usage | None:
+def _usage_of(used: list[Any], *, starved_seconds: float) -> Usage | None:
     known = dict(zip(_USAGE, used, strict=True))
-    return None if known["peak_memory_bytes"] is None else Usage(**known)
+    if known["peak_memory_bytes"] is None:
+        return None
+    return Usage(**known, starved_seconds=starved_seconds)

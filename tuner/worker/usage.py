@@ -1,5 +1,8 @@
 """What an attempt uses: memory and processor time of all its processes, read from /proc.
 
+Where other processes take a core, an attempt that waits for it is not idle; so that time is
+measured too, of each thread (the second number of `schedstat`).
+
 An attempt is forked from a parent that has imported a framework. What it still shares with that
 parent costs nothing and is not counted: for an attempt of one process, the memory is what the
 process alone has written (`Private_Dirty`), which is what its end would set free. An attempt with
@@ -13,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,23 +41,27 @@ class Sample:
         memory_bytes: What they hold now.
         peak_memory_bytes: At least so much was held at a time until now.
         cpu_seconds: Processor time of all that live, and of all whose end their parents have seen.
+        delays: How long each of their threads was ready and waited for a core, in nanoseconds.
     """
 
     pids: tuple[int, ...]
     memory_bytes: int
     peak_memory_bytes: int
     cpu_seconds: float
+    delays: Mapping[int, int]
 
 
 def sample(pid: int) -> Sample | None:
     """Look at a process and all that descend from it; None if it is gone."""
     pids = tuple(_tree(pid))
     memory, seconds = 0, 0.0
+    delays = dict[int, int]()
     try:
         for each in pids:
             try:
                 memory += _memory_bytes(each, is_alone=len(pids) == 1)
                 seconds += _cpu_seconds(each)
+                delays.update(_delays(each))
             except (OSError, ValueError):
                 if each == pid:
                     raise
@@ -63,7 +70,24 @@ def sample(pid: int) -> Sample | None:
         above = max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0))
     except (OSError, ValueError):
         return None
-    return Sample(pids, memory, memory + above, seconds)
+    return Sample(pids, memory, memory + above, seconds, delays)
+
+
+class Starvation:
+    """Adds up how long the threads of an attempt waited for a core, those that ended too."""
+
+    def __init__(self) -> None:
+        self._latest: Mapping[int, int] = {}
+        self._of_ended = 0
+
+    def seconds(self, delays: Mapping[int, int]) -> float:
+        """What it comes to, by `Sample.delays` of now."""
+        # Where less than before is told of a thread, it is another one with the same number.
+        self._of_ended += sum(
+            delay for thread, delay in self._latest.items() if delays.get(thread, -1) < delay
+        )
+        self._latest = delays
+        return (self._of_ended + sum(delays.values())) / 1e9
 
 
 class Meter:
@@ -99,6 +123,9 @@ class Meter:
         self._pace_is_told = False
         self.memory_bytes = 0
         self.cpu_seconds = 0.0
+        self._starved = Starvation()
+        self._starved_seconds = 0.0
+        self._seconds = 0.0
 
     def take(self) -> None:
         """Look at the attempt now; one that is gone leaves what was seen before."""
@@ -108,6 +135,8 @@ class Meter:
         self.memory_bytes = found.memory_bytes
         self._peak = max(self._peak, found.peak_memory_bytes)
         self.cpu_seconds = max(self.cpu_seconds, found.cpu_seconds)
+        self._starved_seconds = max(self._starved_seconds, self._starved.seconds(found.delays))
+        self._seconds = time.monotonic() - self._began
         if self._gpu_usage is not None and self._gpus:
             held = self._gpu_usage.memory_bytes(self._gpus, found.pids)
             if held is not None:
@@ -120,6 +149,8 @@ class Meter:
         """Take in what the attempt measured of itself."""
         self._peak = max(self._peak, usage.peak_memory_bytes)
         self.cpu_seconds = max(self.cpu_seconds, usage.cpu_seconds)
+        self._starved_seconds = max(self._starved_seconds, usage.starved_seconds)
+        self._seconds = time.monotonic() - self._began
 
     def reported(self, step: int) -> None:
         """The attempt has reported a step."""
@@ -139,8 +170,9 @@ class Meter:
             peak_memory_bytes=self._peak,
             peak_gpu_memory_bytes=(self._device_peak if self._gpu_peak is None else self._gpu_peak),
             cpu_seconds=self.cpu_seconds,
-            seconds=time.monotonic() - self._began,
+            seconds=self._seconds,  # of one that was killed, all is as it was seen last
             seconds_per_step=self._seconds_per_step,
+            starved_seconds=self._starved_seconds,
         )
 
     @property
@@ -180,6 +212,14 @@ def _tree(pid: int) -> Iterator[int]:
                 children = Path(f"/proc/{pid}/task/{thread}/children").read_bytes()
                 for child in children.split():
                     yield from _tree(int(child))
+
+
+def _delays(pid: int) -> Iterator[tuple[int, int]]:
+    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - a path is built for each
+        # Not every kernel tells; nor does a thread that has just ended.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            schedstat = Path(f"/proc/{pid}/task/{thread}/schedstat").read_bytes()
+            yield int(thread), int(schedstat.split()[1])
 
 
 def _memory_bytes(pid: int, *, is_alone: bool) -> int:
