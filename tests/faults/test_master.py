@@ -165,7 +165,7 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     else:
         os.kill(started.pid, signal.SIGTERM)
     ended = started.wait(seconds=30)
-    assert (ended.code, ended.err) == (130, "interrupted\n")
+    assert (ended.code, ended.err) == (130, "interrupted; no study was made yet\n")
     assert not hptune.study().exists()
 
 
