@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,13 +70,14 @@ class _Onlookers:
     progress: Progress
     news: News
     workers: Workforce
+    is_quiet: bool
     told: set[str] = field(default_factory=set)
 
     def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing."""
         self.progress.update(picture, ended, now)
         packing = "" if picture.stopping or not picture.may_begin_more else picture.packing
-        if packing and packing not in self.told:
+        if packing and not self.is_quiet and packing not in self.told:
             self.told.add(packing)
             self.progress.note(packing)
         for line in (*self.news.lines(now), *self.workers.follow(picture)):
@@ -303,7 +305,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         clock=clock,
         brief=_brief(plan, home, workers),
         files=files,
-        observer=_Onlookers(watch.progress, news, workers),
+        observer=_Onlookers(watch.progress, news, workers, watch.is_quiet),
         requests=requests,
         least_workers=workers.least_workers,
     )
@@ -341,6 +343,8 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
                 )
             )
     finally:
+        for line in news.lines(math.inf):
+            watch.progress.note(line)
         watch.progress.stop()
     home.ledger.set_facts({"ended": {"verdict": str(finish.verdict), "reason": finish.reason}})
     forget(directory)

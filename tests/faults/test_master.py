@@ -204,7 +204,8 @@ def test_what_ignores_the_order_is_killed_after_the_grace_time(hptune: Hptune) -
 
 def test_the_studys_time_is_up(hptune: Hptune) -> None:
     model = hptune.file("model.py", QUICK)
-    ended = hptune("run", model, "--trials", "10000", "--timeout", "3s", "--study", hptune.study())
+    short = ("--trials", "10000", "--timeout", "3s", "--pack", "off")
+    ended = hptune("run", model, *short, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert "time" in ended.out
     assert f"hptune resume {hptune.study()} --timeout" in ended.out
@@ -264,7 +265,9 @@ def test_killed_again_and_again(hptune: Hptune) -> None:
 def test_a_dead_warm_parent_and_a_dead_worker_are_replaced(hptune: Hptune) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
-    started = hptune.start("run", model, "--trials", "6", "--study", hptune.study())
+    started = hptune.start(
+        "run", model, "--trials", "6", "--pack", "off", "--study", hptune.study()
+    )
     wait_until_running(hptune, started, trials=2)
 
     def children(of: int, what: str) -> list[int]:
@@ -327,7 +330,7 @@ def test_a_full_disk(hptune: Hptune) -> None:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
     try:
         study, ballast = small / "study", small / "ballast"
-        started = hptune.start("run", model, "--trials", "30", "--study", study)
+        started = hptune.start("run", model, "--trials", "30", "--pack", "off", "--study", study)
         wait_for(lambda: count(study, "state = 'COMPLETE'") >= 2, "two trials")
         with pytest.raises(OSError, match="No space"):
             fill(ballast)
