@@ -49,7 +49,8 @@ def choose(space: SearchSpace, *, trials: int | None, at_once: int) -> Choice:
     if size is not None and trials is not None and size <= trials:
         return Choice("grid", f"{trials} trials cover all {size} configurations", _whole(space))
     if trials is not None and trials <= at_once:
-        return Choice("sobol", f"all {trials} trials start at once, with nothing to learn from")
+        told = f"all {trials} trials start at once" if trials > 1 else "there is one trial only"
+        return Choice("sobol", f"{told}, with nothing to learn from")
     if trials is None or trials > _MOST_TRIALS:
         many = "the number of trials is open" if trials is None else f"{trials} trials are many"
         return Choice("tpe", f"{many}, and it answers at once, however many there are")
