@@ -180,11 +180,12 @@ def test_tpe_goes_on_from_what_it_knows_in_a_grown_space(hptune: Hptune) -> None
             return abs(hp.Float("x", 0.0, 1.0) - 0.3) + hp.Int("new", 1, 3)
         """,
     )
-    ended = hptune("resume", "study", "--trials", 24, "--accept-space")
+    ended = hptune("resume", "study", "--trials", 40, "--accept-space")
     assert ended.code == 0, ended.err
     later = trials(hptune.study())[16:]
     assert {trial["origin"] for trial in later} == {"tpe"}
-    assert sum(abs(trial["params"]["x"] - 0.3) < 0.2 for trial in later) >= 6
+    # Of 24; at random they would be 10.
+    assert sum(abs(trial["params"]["x"] - 0.3) < 0.2 for trial in later) >= 15
 
 
 def test_start_points_come_first_then_the_defaults_also_after_a_stop(hptune: Hptune) -> None:
@@ -207,7 +208,7 @@ def test_whoever_has_an_idea_adds_it_to_a_study_that_goes_on(hptune: Hptune) -> 
 
     ended = hptune("resume", hptune.study(), *idea)
     assert ended.code == 2
-    assert "has 3 trials of 3, and 1 more are to be tried; say --trials 4 or more" in ended.err
+    assert "has 3 trials of 3, and 1 more is to be tried; say --trials 4 or more" in ended.err
     ended = hptune("resume", hptune.study(), "--trials", 9, "--try", "a=7")
     assert ended.code == 2
     assert "start point 1 (a=7): a is 7" in ended.err
