@@ -395,7 +395,10 @@ class Packing:
         elif self._holds_gpus:
             why = f"they hold {_gb(self._gpu_memory.middle)} of its memory each"
         else:
-            why = f"they keep {statistics.median(self._busy):.2g} of one busy"
+            # The idlest ones decide; each is given a part by what it is expected to do itself.
+            least, most = (f"{each:.2g}" for each in (min(self._busy), max(self._busy)))
+            share = least if least == most else f"{least} to {most}"
+            why = f"they keep {share} of one busy"
         words = f"{trials} per {device} now: {why}"
         if self.is_counting:
             words += f"; {_gb(self._memory.middle)} of memory each"
