@@ -18,13 +18,15 @@ from real_runs import Hptune, trials
 
 from tuner.core.engine import Engine
 from tuner.core.messages import Event, ParametersUsed, StudyOpened, Suggested
+from tuner.core.pruner import PrunerSettings
 from tuner.core.sampler import Sampler
 from tuner.core.space import IntParameter, SearchSpace
-from tuner.core.trial import Direction, Suggestion, Trial
+from tuner.core.trial import Direction, Suggestion, Trial, TrialState
 from tuner.errors import NoStudyError, UsageError
 from tuner.executors.simulated import Faults, SimulatedExecutor
 from tuner.ledger import Ledger
 from tuner.model_file import ObjectiveSource, SourceKind
+from tuner.pruners import make_pruner
 from tuner.replay import Replayed, replay
 from tuner.samplers import SamplerOptions, make_sampler
 from tuner.settings import StudySettings
@@ -78,11 +80,13 @@ class Declaring:
         return ()
 
 
-def study(path: Path, search: str, *, in_a_thread: bool = False) -> StudyDirectory:
+def study(
+    path: Path, search: str, *, in_a_thread: bool = False, pruner: PrunerSettings | None = None
+) -> StudyDirectory:
     """A study of 30 trials with faults, a grown space, and a master that died once."""
     faults = Faults(killed_attempts=0.2, stragglers=0.3, worker_life_seconds=60.0,
                     replaced_after_seconds=2.0)  # fmt: skip
-    cluster = Cluster(search, trials=30, faults=faults)
+    cluster = Cluster(search, trials=30, faults=faults, pruner=pruner)
     cluster.in_a_thread = in_a_thread
     plain = cluster.sampler
     if in_a_thread:
@@ -93,7 +97,7 @@ def study(path: Path, search: str, *, in_a_thread: bool = False) -> StudyDirecto
         Ledger.create(directory, facts(search)) as ledger,
         pytest.raises(MasterKilled),
     ):
-        cluster.run(Recorder(ledger, die_after=30), Engine(), requests=Declaring())
+        cluster.run(Recorder(ledger, die_after=30), Engine(make_pruner), requests=Declaring())
     with old_ledger(path) as (ledger, engine):
         cluster.run(Recorder(ledger), engine, requests=Declaring())
     return directory
@@ -108,6 +112,15 @@ def test_a_study_with_faults_and_a_grown_space_comes_out_again(
     replayed = replay(directory)
     assert replayed == Replayed(30, None)
     assert replayed.to_text() == "30 suggestions, all the same"
+
+
+def test_a_study_whose_trials_are_raced_comes_out_again(tmp_path: Path) -> None:
+    directory = study(tmp_path / "study", "tpe", pruner=PrunerSettings(name="asha", epochs=3))
+    with old_ledger(directory.path) as (_, engine):
+        told = [*engine.trials]
+    assert any(trial.state is TrialState.PRUNED for trial in told)
+    assert {trial.origin for trial in told} >= {"tpe", "tpe (random)"}
+    assert replay(directory) == Replayed(30, None)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,7 +17,6 @@ from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
 from tuner.core.space import FloatParameter, IntParameter, SearchSpace
 from tuner.core.trial import (
-    Attempt,
     Direction,
     Goal,
     Params,
@@ -37,6 +36,7 @@ from tuner.suggesting import (
     SuggestingThread,
     ask_ahead,
 )
+from tuner.testing.studies import Memory
 from tuner.worker.orders import StudyBrief
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
@@ -75,27 +75,6 @@ class Scripted(Sampler):
         self.heard.append((trial.number, trial.state))
 
 
-class NoFiles:
-    def keep_best(self, trials: Sequence[Trial]) -> None:
-        pass
-
-    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
-        pass
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def append(
-        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
-    ) -> None:
-        self.events.extend(events)
-
-    def set_facts(self, facts: Mapping[str, object]) -> None:
-        pass
-
-
 def curve(params: Params, seed: int) -> Curve:
     return [{"score": float(str(params["x"]))}] * 4
 
@@ -107,7 +86,7 @@ def study(
     workers: int = 1,
     ahead: float = 0.0,
     seconds: Callable[[int], float] | None = None,
-    recorder: Recorder | None = None,
+    memory: Memory | None = None,
 ) -> Engine:
     """A study on a simulated cluster, of trials of 8 seconds.
 
@@ -123,16 +102,16 @@ def study(
         assert seconds is not None
         return SimulatedSuggester(informed, executor.clock, executor.deliver, seconds)
 
-    engine = Engine()
+    engine, memory = Engine(), memory or Memory()
     loop = StudyLoop(
         engine=engine,
-        recorder=recorder or Recorder(),
+        recorder=memory,
         make_sampler=lambda _: sampler,
         space=SPACE,
         executor=executor,
         clock=executor.clock,
         brief=BRIEF,
-        files=NoFiles(),
+        files=memory,
         make_suggester=None if seconds is None else simulated,
     )
     executor.open()
@@ -203,19 +182,19 @@ def test_the_loop_goes_on_while_the_sampler_thinks() -> None:
     """Attempts report and end although the question about the next trial is not answered."""
     go = threading.Event()
     sampler = Scripted(go=None)
-    recorder = Recorder()
+    memory = Memory()
 
     class Slow(Scripted):
         def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
             if len(self.heard) < 2:
                 return super().ask(numbers)
-            while sum(isinstance(event, Reported) for event in recorder.events) < 7:
+            while sum(isinstance(event, Reported) for event in memory.events) < 7:
                 time.sleep(0.001)
             go.set()
             return super().ask(numbers)
 
     sampler = Slow()
-    engine = study(sampler, trials=3, workers=2, recorder=recorder)
+    engine = study(sampler, trials=3, workers=2, memory=memory)
     assert go.is_set()
     assert len([*engine.trials]) == 3
 
@@ -224,10 +203,10 @@ def test_the_loop_goes_on_while_the_sampler_thinks() -> None:
 def test_a_sampler_that_fails_ends_the_study_with_one_error(error: Exception) -> None:
     sampler = Scripted(fails_at=2)
     sampler.error = error
-    recorder = Recorder()
+    memory = Memory()
     before = threading.active_count()
     with pytest.raises((StudyError, UsageError)) as caught:
-        study(sampler, trials=5, recorder=recorder)
+        study(sampler, trials=5, memory=memory)
     if isinstance(error, UsageError):
         assert caught.value is error
     else:
@@ -235,7 +214,7 @@ def test_a_sampler_that_fails_ends_the_study_with_one_error(error: Exception) ->
         assert "hptune resume" in caught.value.message
         assert "in ask" in caught.value.detail
     again = Engine()
-    for event in recorder.events:
+    for event in memory.events:
         again.handle(event)
     again.validate()
     assert [each.state for each in again.trials] == [TrialState.COMPLETE] * 2

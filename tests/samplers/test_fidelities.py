@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
+from tuner.core.sampler import Sampler
 from tuner.core.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Trial, TrialState
+from tuner.core.trial import Direction, Suggestion, Trial, TrialState
 from tuner.samplers.axes import Axes
 from tuner.samplers.bayesian import BayesianSampler
 from tuner.samplers.fidelities import Fidelities
@@ -17,6 +19,7 @@ from tuner.samplers.observations import History, Observations, Tier
 from tuner.samplers.tpe import TpeSampler
 
 NAN = float("nan")
+RANDOM = "(random)"
 SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 
 
@@ -126,16 +129,52 @@ def test_without_rungs_nothing_changes() -> None:
     assert seen.losses.tolist() == [0.1, 0.2]
 
 
+def told(sampler: Sampler, *, raced: bool) -> Sampler:
+    """The sampler, told of forty trials that are the better the nearer they are to 0.3."""
+    for number in range(40):
+        x = (number * 0.618) % 1.0
+        loss = (x - 0.3) ** 2
+        state, rungs = TrialState.COMPLETE, dict[int, float]()
+        if raced:
+            state = TrialState.PRUNED
+            rungs = {1: 1.0 + loss, 3: 0.5 + loss} if loss < 0.02 else {1: 1.0 + loss}
+        sampler.tell(Trial(number, {"x": x}, "test", state, loss, 1, rungs=rungs))
+    return sampler
+
+
+def xs(suggestions: Sequence[Suggestion]) -> list[float]:
+    return [float(str(suggestion.params["x"])) for suggestion in suggestions]
+
+
 @pytest.mark.parametrize("make", [TpeSampler, BayesianSampler])
 def test_searches_learn_from_trials_that_all_were_stopped(
     make: type[TpeSampler] | type[BayesianSampler],
 ) -> None:
-    sampler = make(SPACE, 3, direction=Direction.MIN)
-    for number in range(40):
-        x = (number * 0.618) % 1.0
-        loss = (x - 0.3) ** 2
-        rungs = {1: 1.0 + loss, 3: 0.5 + loss} if loss < 0.02 else {1: 1.0 + loss}
-        sampler.tell(Trial(number, {"x": x}, "test", TrialState.PRUNED, max(rungs), 1, rungs=rungs))
-    suggested = [suggestion.params["x"] for suggestion in sampler.ask(range(40, 48))]
-    near = [x for x in suggested if isinstance(x, float) and abs(x - 0.3) < 0.2]
-    assert len(near) >= 5
+    answers = told(make(SPACE, 3, direction=Direction.MIN), raced=True).ask(range(40, 52))
+    modelled = xs([each for each in answers if not each.origin.endswith(RANDOM)])
+    assert sum(abs(x - 0.3) < 0.2 for x in modelled) > 0.6 * len(modelled) > 3.0
+
+
+@pytest.mark.parametrize("make", [TpeSampler, BayesianSampler])
+def test_half_of_what_is_suggested_is_random_where_trials_are_raced(
+    make: type[TpeSampler] | type[BayesianSampler],
+) -> None:
+    answers = told(make(SPACE, 3, direction=Direction.MIN), raced=True).ask(range(40, 120))
+    random_ones = [each for each in answers if each.origin.endswith(RANDOM)]
+    assert len(random_ones) == pytest.approx(40, abs=2)
+    assert np.histogram(xs(random_ones), bins=4, range=(0, 1))[0].min() >= 4, "all over the space"
+
+
+@pytest.mark.parametrize(("make", "name"), [(TpeSampler, "tpe"), (BayesianSampler, "bayesian")])
+def test_a_model_is_asked_for_all_where_nothing_is_raced(
+    make: type[TpeSampler] | type[BayesianSampler], name: str
+) -> None:
+    answers = told(make(SPACE, 3, direction=Direction.MIN), raced=False).ask(range(40, 70))
+    assert {each.origin for each in answers} == {name}
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_which_ones_are_random_does_not_depend_on_how_many_are_asked_for(count: int) -> None:
+    sampler = told(TpeSampler(SPACE, 3, direction=Direction.MIN), raced=True)
+    origins = [sampler.ask(range(n, n + count))[0].origin for n in range(40, 80)]
+    assert origins == [each.origin for each in sampler.ask(range(40, 80))]

@@ -9,7 +9,7 @@ import pytest
 from tuner.core.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction
 from tuner.errors import UsageError
-from tuner.samplers import SEARCH_NAMES, SEARCH_WORDS, SamplerOptions, make_sampler
+from tuner.samplers import SEARCH_NAMES, SEARCH_WORDS, SamplerOptions, learns, make_sampler
 from tuner.samplers.grid import GridSampler
 
 SPACE = SearchSpace((FloatParameter("rate", 0.0, 1.0),))
@@ -32,6 +32,13 @@ def test_every_name_is_described() -> None:
 def test_a_sampler_that_looks_at_values_needs_a_direction(name: str) -> None:
     with pytest.raises(UsageError, match="--direction max or --direction min"):
         make_sampler(name, NO_DIRECTION)
+
+
+def test_searches_that_learn_are_those_that_look_at_values() -> None:
+    names = [*SEARCH_NAMES, "optuna:TPESampler"]
+    assert {name for name in names if not learns(name)} == {"sobol", "random", "grid"}
+    with pytest.raises(UsageError, match="no search called"):
+        learns("tpee")
 
 
 def test_the_resolution_reaches_the_grid() -> None:

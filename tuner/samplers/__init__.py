@@ -193,6 +193,15 @@ def make_sampler(name: str, options: SamplerOptions) -> Sampler:
     return search.make(options) if name == AUTO else _beginning(search, options)
 
 
+def learns(name: str) -> bool:
+    """Whether the search of this name proposes by what trials came to.
+
+    Raises:
+        UsageError: There is no such search.
+    """
+    return _search(name).learns
+
+
 def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
     from ..core.completion import completed
     from ..core.trial import Suggestion

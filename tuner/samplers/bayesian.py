@@ -34,6 +34,8 @@ class BayesianSettings:
         around: How many of the best trials others are looked for near to.
         worth: What counts as an improvement, in standard deviations of the (transformed) values.
             Without it, a search that has found a valley goes on to polish its lowest point.
+        random_share: Which part of the suggestions is drawn at random once trials are compared
+            at rungs (benchmarks/search_with_stopping.py).
         model: What can be chosen about the model.
     """
 
@@ -42,6 +44,7 @@ class BayesianSettings:
     climbers: int = 5
     around: int = 5
     worth: float = 0.001
+    random_share: float = 0.5
     model: SurrogateSettings = field(default_factory=SurrogateSettings)
 
 
@@ -57,6 +60,7 @@ class BayesianSampler(Sampler):
       keep apart.
     - FAILED trials count as if they had been as bad as the worst one.
     - The start: a scrambled Halton sequence.
+    - With early stopping, half of the suggestions are drawn at random, as `tpe`'s are.
     - Of more than 1,000 finished trials the model knows 1,000: the best third, and of the others
       every so many-th. So the cost of a suggestion does not grow any more.
 
@@ -107,6 +111,7 @@ class BayesianSampler(Sampler):
                 self._seed,
                 "bayesian",
                 lambda _, rng, pending: self._proposed(believers.of(pending), rng, pending),
+                random_share=self._settings.random_share if self._history.is_raced else 0.0,
             )
 
     def _learned(self) -> Surrogate | None:

@@ -120,6 +120,11 @@ class History:
         sign = float(self._signs[0])
         self._fidelities.put(slot, {step: sign * value for step, value in trial.rungs.items()})
 
+    @property
+    def is_raced(self) -> bool:
+        """Whether trials are compared at rungs, so that poor ones are stopped early."""
+        return bool(self._fidelities)
+
     def observations(self) -> Observations:
         """What is known now, in arrays of the caller's own."""
         order = np.argsort(self._numbers[: len(self._slots)])

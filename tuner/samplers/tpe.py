@@ -32,6 +32,8 @@ class TpeSettings:
         most_good: The most trials that are called good.
         good: How far the kernels of good trials reach.
         bad: How far those of the others reach.
+        random_share: Which part of the suggestions is drawn at random once trials are compared
+            at rungs (benchmarks/search_with_stopping.py).
     """
 
     start: int = 5
@@ -40,6 +42,7 @@ class TpeSettings:
     most_good: int = 25
     good: Smoothing = field(default_factory=Smoothing)
     bad: Smoothing = field(default_factory=Smoothing)
+    random_share: float = 0.5
 
 
 class TpeSampler(Sampler):
@@ -55,6 +58,9 @@ class TpeSampler(Sampler):
     - Trials that run count among the others, so that simultaneous suggestions keep apart (a
       constant liar). So do FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
     - The start: a scrambled Halton sequence.
+    - With early stopping, half of the suggestions are drawn at random; a third of them in BOHB
+      (Falkner et al. 2018, algorithm 2, rho). They cost less than half of the epochs, since most
+      of them are stopped at the first rung, and find what lies away from all that is known.
 
     Args:
         space: What to search.
@@ -96,6 +102,7 @@ class TpeSampler(Sampler):
             self._seed,
             "tpe",
             lambda _, rng, pending: self._proposed(model, rng, pending),
+            random_share=self._settings.random_share if self._history.is_raced else 0.0,
         )
 
     # --- the model ----------------------------------------------------------------------------

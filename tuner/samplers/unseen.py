@@ -13,6 +13,8 @@ from ..core.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial
 
 _DRAWS = 64
+_SPREAD = 2.0**0.5
+"""Multiples of an irrational number are spread evenly over [0, 1), wherever one stops."""
 Keyed = tuple[Hashable, Params]
 """A configuration behind its key (`SearchSpace.key`)."""
 Proposer = Callable[[int, np.random.Generator, Mapping[Hashable, Params]], Keyed | None]
@@ -63,7 +65,13 @@ class Unseen:
         return key in self._tried
 
     def answers(
-        self, numbers: Sequence[int], seed: int, origin: str, propose: Proposer | None = None
+        self,
+        numbers: Sequence[int],
+        seed: int,
+        origin: str,
+        propose: Proposer | None = None,
+        *,
+        random_share: float = 0.0,
     ) -> list[Suggestion]:
         """A sampler's answer: a new configuration for each of these trial numbers.
 
@@ -72,20 +80,25 @@ class Unseen:
             seed: The study's seed; with the trial's number it seeds each proposal.
             origin: Who proposes.
             propose: Gives a new configuration, or None to have one drawn at random.
+            random_share: For which part of the numbers one is drawn at random in any case. The
+                origin of these says so.
 
         Returns:
             One suggestion for each number, in order; fewer if no more configurations are left.
         """
         pending: dict[Hashable, Params] = {}
+        suggestions = []
         for number in numbers:
             rng = generator(seed, Purpose.SUGGESTION, number)
-            found = None if propose is None else propose(number, rng, pending)
+            is_random = number * _SPREAD % 1.0 < random_share
+            found = None if propose is None or is_random else propose(number, rng, pending)
             found = found or self.draw(rng, pending)
             if found is None:
                 break
             key, params = found
             pending[key] = params
-        return [Suggestion(params, origin) for params in pending.values()]
+            suggestions.append(Suggestion(params, f"{origin} (random)" if is_random else origin))
+        return suggestions
 
     def first(
         self, configurations: Iterable[Params], pending: Collection[Hashable]

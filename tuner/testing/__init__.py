@@ -3,7 +3,9 @@
 Subclass a suite in a test file, say how to make the thing under test, and inherit the tests:
 
 - `tuner.testing.samplers.SamplerSuite` for samplers,
+- `tuner.testing.pruners.PrunerSuite` for pruners,
 - `tuner.testing.executors.ExecutorSuite` for executors.
 
-The suites need pytest, which `pip install hptune[test]` brings.
+The suites need pytest, which `pip install hptune[test]` brings. `tuner.testing.studies.play` does
+not: it runs a whole study on thousands of simulated workers in seconds.
 """

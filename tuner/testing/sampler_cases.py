@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,8 @@ class Phase(enum.StrEnum):
 
     FRESH = "fresh"
     TOLD = "told"
+    RACED = "raced"
+    """Told as much, of trials that were compared at rungs, where poor ones are stopped early."""
     NEARLY_EXHAUSTED = "nearly exhausted"
 
 
@@ -45,7 +47,7 @@ class Case:
         match self.phase:
             case Phase.FRESH:
                 count = 0
-            case Phase.TOLD:
+            case Phase.TOLD | Phase.RACED:
                 count = TOLD if every is None else min(TOLD, every.count // 2)
             case Phase.NEARLY_EXHAUSTED:
                 count = max(0, every.count - LEFT_OVER) if every is not None else 0
@@ -54,17 +56,20 @@ class Case:
             drawn = [self.space.sample(rng) for _ in range(count)]
         else:
             drawn = [every.at(int(k)) for k in rng.permutation(every.count)[:count]]
-        return [ended(self.space, number, params) for number, params in enumerate(drawn)]
+        trials = [ended(self.space, number, params) for number, params in enumerate(drawn)]
+        return [raced(trial) for trial in trials] if self.phase is Phase.RACED else trials
 
 
 # A space of one configuration has one phase.
 FINITE_CASES = [
     Case(name, phase)
     for name, space in FINITE.items()
-    for phase in Phase
+    for phase in (Phase.FRESH, Phase.TOLD, Phase.NEARLY_EXHAUSTED)
     if phase is Phase.FRESH or space.size() != 1
 ]
-INFINITE_CASES = [Case(name, phase) for name in INFINITE for phase in (Phase.FRESH, Phase.TOLD)]
+INFINITE_CASES = [
+    Case(name, phase) for name in INFINITE for phase in (Phase.FRESH, Phase.TOLD, Phase.RACED)
+]
 CASES = FINITE_CASES + INFINITE_CASES
 
 
@@ -84,3 +89,14 @@ def ended(space: SearchSpace, number: int, params: Params) -> Trial:
             number, params, "test", TrialState.PRUNED, value=None if early else value + 1, step=1
         )
     return Trial(number, params, "test", TrialState.COMPLETE, value=value, step=5)
+
+
+def raced(trial: Trial) -> Trial:
+    """The trial as it would have ended where trials are compared after 1 and 3 steps."""
+    if trial.value is None:
+        return trial
+    rungs = {1: trial.value + 1.0, 3: trial.value + 0.5}
+    if trial.state is TrialState.PRUNED:
+        del rungs[3]
+        return replace(trial, value=rungs[1], rungs=rungs)
+    return replace(trial, rungs=rungs)

@@ -7,9 +7,9 @@ A plug-in's author writes::
         def make(self, space: SearchSpace, seed: int) -> Sampler:
             return MySampler(space, seed, direction=Direction.MIN)
 
-and inherits the tests. Each runs once per *phase* (nothing told, thirty trials told, almost
-everything told), for a sampler may keep its word while it draws at random and break it once it
-has a model, or once little is left.
+and inherits the tests. Each runs once per *phase* (nothing told, thirty trials told, as many that
+were compared at rungs, almost everything told), for a sampler may keep its word while it draws at
+random and break it once it has a model, or once little is left.
 """
 
 from __future__ import annotations

@@ -1,0 +1,154 @@
+"""Whole studies on simulated workers, in virtual time: what a sampler or a pruner does at scale.
+
+All but workers, files and ledger is what a real study has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.aims import Aims
+from ..core.engine import Engine
+from ..core.messages import Event, Finish, StudyOpened
+from ..core.pruner import PrunerSettings
+from ..core.resources import Amount, Resources
+from ..core.sampler import Sampler
+from ..core.space import SearchSpace
+from ..core.trial import Attempt, AttemptId, Trial
+from ..executors.simulated import SimulatedExecutor
+from ..loop import Observer, StudyLoop
+from ..model_file import ObjectiveSource, SourceKind
+from ..pruners import make_pruner
+from ..suggesting import SimulatedSuggester
+from ..worker.orders import StudyBrief
+
+
+class Memory:
+    """Recorder and files of a study that lies nowhere.
+
+    Attributes:
+        events: What happened, in order.
+        attempts: The attempts, as they were last.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.attempts: dict[AttemptId, Attempt] = {}
+
+    def append(
+        self,
+        events: Sequence[Event],
+        *,
+        trials: Iterable[Trial],  # noqa: ARG002 - the engine has them
+        attempts: Iterable[Attempt],
+    ) -> None:
+        """Keep what happened."""
+        self.events.extend(events)
+        self.attempts.update((each.id, each) for each in attempts)
+
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        """Simulated trials declare nothing."""
+        raise AssertionError(f"nothing grows the space, and yet there is {facts}")
+
+    def keep_best(self, trials: Sequence[Trial]) -> None:
+        """There are no models."""
+
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
+        """There are no models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """How a simulated study went.
+
+    Attributes:
+        engine: As it was left.
+        finish: How it ended.
+        seconds: How long it took, in virtual time.
+    """
+
+    engine: Engine
+    finish: Finish
+    seconds: float
+
+
+def play(
+    executor: SimulatedExecutor,
+    *,
+    space: SearchSpace,
+    aims: Aims,
+    trials: int,
+    make_sampler: Callable[[SearchSpace], Sampler],
+    memory: Memory,
+    engine: Engine | None = None,
+    seed: int = 1,
+    epochs: int | None = None,
+    pruner: PrunerSettings | None = None,
+    resources: Resources | None = None,
+    measured: tuple[Amount, ...] = (),
+    observer: Observer | None = None,
+    requests: Callable[[], Sequence[Event]] = tuple,
+) -> Played:
+    """Run a study to its end; it gives nothing up, however many trials fail.
+
+    Args:
+        executor: Its simulated workers, not open yet; it is closed at the end.
+        space: The search space.
+        aims: What its trials' curves are judged by.
+        trials: How many there are.
+        make_sampler: Makes the sampler for that space.
+        memory: Is told what happens.
+        engine: Of a study that is taken up again; None for a new one.
+        seed: Of the study.
+        epochs: The full training of a trial; None for as long as its curve is.
+        pruner: How trials are pruned; None for not at all.
+        resources: What a trial asks for; None for the usual.
+        measured: What of it is decided by measurement instead.
+        observer: Is shown the study after each batch of events; None for nobody.
+        requests: Asked regularly for events from outside.
+    """
+    engine = engine or Engine(make_pruner)
+    loop = StudyLoop(
+        make_suggester=lambda sampler: SimulatedSuggester(
+            sampler, executor.clock, executor.deliver
+        ),
+        engine=engine,
+        recorder=memory,
+        make_sampler=make_sampler,
+        space=space,
+        executor=executor,
+        clock=executor.clock,
+        brief=StudyBrief(
+            name="study",
+            directory="",
+            working_directory="",
+            source=ObjectiveSource(SourceKind.FILE, ""),
+            aims=aims,
+            epochs=epochs,
+            trial_timeout_seconds=None,
+            deterministic=True,
+        ),
+        files=memory,
+        observer=observer,
+        requests=requests,
+    )
+    begun = executor.clock.now()
+    executor.open()
+    try:
+        finish = loop.run(
+            StudyOpened(
+                at=begun,
+                trials=trials,
+                aims=aims,
+                seed=seed,
+                resources=resources or Resources(),
+                max_failures=None,
+                same_failure_limit=0,
+                pruner=pruner or PrunerSettings(),
+                measured=measured,
+            )
+        )
+    finally:
+        executor.close()
+    return Played(engine, finish, executor.clock.now() - begun)
