@@ -1,4 +1,4 @@
-"""The nodes of the Slurm job that we run in: a worker on each, started by one `srun`."""
+"""The nodes of the Slurm job that we run in: a worker on each, and another one if it dies."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import ConfigError, JobsFailError, SlurmUnavailableError
-from .fates import tail_of
+from .fates import FAILURES_IN_A_ROW, tail_of
 from .meeting import MeetingPoint
+from .nodes import node_names
 from .queue import Slurm, outside_environment
-from .script import ENDS_AT, GANG, ON_ALL_NODES
+from .script import ENDS_AT, GANG, WHOLE_NODE
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """From here on, Slurm's numbers mean the batch script and the shell of an salloc, not a step."""
@@ -25,6 +27,12 @@ _NO_SCHEDULER_SECONDS = 60
 """So long a worker waits for the scheduler: for nobody comes back after it."""
 
 _LEAVE_SECONDS = 25.0
+
+_LASTING_SECONDS = 600.0
+"""A worker that has lived for so long is forgiven that others died there before it."""
+
+_AGAIN_SECONDS = 10.0
+"""Between the second worker that dies on a node and the third; the second comes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +114,58 @@ def _number(environment: Mapping[str, str], name: str, *, absent: int = 0) -> in
     return int(text) if text.isdecimal() else absent
 
 
+@dataclass(slots=True)
+class _NodeWorker:
+    """The worker of one node.
+
+    Attributes:
+        node: The node's name.
+        log: What its workers write into.
+        srun: Its step; None while there is none.
+        since: When that was started, by the monotonic clock; or when it is to be.
+        deaths: How many have died in a row.
+        last_words: What was said of the last that ended.
+        is_over: Whether no other one is started.
+    """
+
+    node: str
+    log: Path
+    srun: subprocess.Popen[bytes] | None = None
+    since: float = 0.0
+    deaths: int = 0
+    last_words: str = ""
+    is_over: bool = False
+
+    def take_note(self, failure: str) -> str:
+        """The worker has ended; decides whether there is to be another one, and says so.
+
+        Args:
+            failure: What went wrong; empty if it left as it was told to.
+        """
+        now = time.monotonic()
+        self.deaths = 1 if now - self.since > _LASTING_SECONDS else self.deaths + 1
+        self.srun, self.since = None, now + _AGAIN_SECONDS * (self.deaths - 1)
+        self.is_over = not failure or self.deaths >= FAILURES_IN_A_ROW
+        self.last_words = f"the worker on {self.node} has ended"
+        if not failure:
+            self.last_words += ", as it was told to"
+        elif self.is_over:
+            before = self.deaths - 1
+            self.last_words += f" ({failure}), and {before} before it: it was the last"
+        else:
+            self.last_words += f" ({failure}); another one is started there"
+        return self.last_words
+
+
 class AllocationCluster:
     """Workers on all nodes of an allocation, which end with us. `close` it in the end.
 
+    A worker that dies is followed by another one, unless several in a row died on its node; one
+    that was told to leave, as Slurm does before the job's end, is not.
+
     Args:
         allocation: The nodes.
-        name: What the step is called; no other one of the job is.
+        name: What the steps are called; no other one of the job is.
         directory: For the workers' output; every node must see it.
         module: What runs on each node, as `python -m MODULE ADDRESS …`.
 
@@ -126,7 +180,8 @@ class AllocationCluster:
         self._module = module
         self._slurm = Slurm()
         self._meeting = MeetingPoint(lambda: self._slurm.node_addresses(allocation.node_list))
-        self._srun: subprocess.Popen[bytes] | None = None
+        self._workers: list[_NodeWorker] = []
+        self._environment: dict[str, str] = {}
 
     @property
     def address(self) -> str:
@@ -137,70 +192,71 @@ class AllocationCluster:
         """Start the workers; returns before they have joined.
 
         Raises:
-            SlurmUnavailableError: Srun cannot be started.
+            SlurmUnavailableError: Srun cannot be started, or Slurm does not answer.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        environment = outside_environment()
-        environment["SLURM_JOB_ID"] = self._allocation.job
+        job = self._allocation.job
+        self._environment = {**outside_environment(), "SLURM_JOB_ID": job}
         if self._allocation.nodes > 1:
-            environment[GANG] = self._allocation.job
+            self._environment[GANG] = job
         if end := self._ends_at():
-            environment[ENDS_AT] = end
-        with self._log.open("ab") as log:
+            self._environment[ENDS_AT] = end
+        nodes = node_names(self._allocation.node_list) or self._slurm.nodes_of(job)
+        for node in nodes:
+            worker = _NodeWorker(node, self._directory / f"allocation-{job}-{node}.log")
+            self._workers.append(worker)
             try:
-                self._srun = subprocess.Popen(
-                    self._command(),
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    # Ctrl-C is ours; srun would make the workers leave at once.
-                    start_new_session=True,
-                )
+                self._launch(worker)
             except OSError as error:
-                raise SlurmUnavailableError(
-                    f"srun cannot be started: {error.strerror or error}"
-                ) from error
+                raise SlurmUnavailableError(f"srun cannot be started: {error}") from error
 
-    def check(self) -> None:
-        """See that there are workers still.
+    def check(self) -> list[str]:
+        """Start others for the workers that died; returns what the user should know of it.
 
         Raises:
-            JobsFailError: All have ended; the message has what they wrote.
+            JobsFailError: All have ended, and none is started any more; the message has what one
+                of them wrote.
         """
-        if self._srun is not None and (status := self._srun.poll()) is not None:
+        told = []
+        for worker in self._workers:
+            if worker.srun is not None and (status := worker.srun.poll()) is not None:
+                failure = f"srun's status is {status}" if status else ""
+                told.append(worker.take_note(failure))
+            if worker.srun is None and not worker.is_over and time.monotonic() >= worker.since:
+                try:
+                    self._launch(worker)
+                except OSError as error:  # the other workers are none the worse for it
+                    told.append(worker.take_note(f"srun cannot be started: {error}"))
+        if self._workers and all(worker.is_over for worker in self._workers):
+            last = max(self._workers, key=lambda each: each.since)
             raise JobsFailError(
-                f"the workers on {self._allocation.describe()} have ended (srun's status is "
-                f"{status}). They wrote into {self._log}:\n{tail_of(self._log)}"
+                f"there is no worker any more on {self._allocation.describe()}: "
+                f"{last.last_words}. It wrote into {last.log}:\n{tail_of(last.log)}"
             )
+        return told
 
     def dismiss(self) -> None:
         """Have the workers leave in good order, and wait for that; may be repeated."""
-        if self._srun is None:
-            return
+        workers, deadline = self._workers, time.monotonic() + _LEAVE_SECONDS
         with contextlib.suppress(SlurmUnavailableError):
             # A signal to srun itself would have it kill them.
-            self._slurm.signal_step(self._allocation.job, self._name)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._srun.wait(_LEAVE_SECONDS)
+            nodes = self._slurm.signal_steps(self._allocation.job, self._name) if workers else ()
+            # Others wait for their nodes, which may have failed.
+            _wait([each for each in workers if each.node in nodes], deadline)
         self.abandon()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._srun.wait(_LEAVE_SECONDS)
-        self._srun = None
+        _wait(workers, time.monotonic() + _LEAVE_SECONDS)
+        self._workers = []
 
     def abandon(self) -> None:
         """Have the workers killed; returns at once."""
-        if self._srun is not None and self._srun.poll() is None:
-            self._srun.terminate()
+        for worker in self._workers:
+            if worker.srun is not None and worker.srun.poll() is None:
+                worker.srun.terminate()
 
     def close(self) -> None:
         """End the workers and the scheduler; may be repeated."""
         self.dismiss()
         self._meeting.close()
-
-    @property
-    def _log(self) -> Path:
-        return self._directory / f"allocation-{self._allocation.job}.log"
 
     def _ends_at(self) -> str:
         if end := os.environ.get("SLURM_JOB_END_TIME"):  # from release 23.02 on
@@ -209,8 +265,20 @@ class AllocationCluster:
             return self._slurm.end_of(self._allocation.job)
         return ""
 
-    def _command(self) -> list[str]:
-        nodes = self._allocation.nodes
+    def _launch(self, worker: _NodeWorker) -> None:
+        with worker.log.open("ab") as log:
+            worker.srun = subprocess.Popen(
+                self._command(worker.node),
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is ours; srun would make the workers leave at once.
+                start_new_session=True,
+            )
+        worker.since = time.monotonic()
+
+    def _command(self, node: str) -> list[str]:
         worker = [sys.executable, "-m", *self._module.split(), self.address]
         worker += ["--death-timeout", str(_NO_SCHEDULER_SECONDS)]
         # Where nodes differ, so do the cores that are granted there.
@@ -221,11 +289,19 @@ class AllocationCluster:
             "srun",
             f"--jobid={self._allocation.job}",
             f"--job-name={self._name}",
-            f"--nodes={nodes}",
-            f"--ntasks={nodes}",
-            "--ntasks-per-node=1",
-            *ON_ALL_NODES,
+            f"--nodelist={node}",
+            "--nodes=1",
+            "--ntasks=1",
+            *WHOLE_NODE,
             "sh",
             "-c",
             words,
         ]
+
+
+def _wait(workers: Sequence[_NodeWorker], deadline: float) -> None:
+    """Wait until they have ended, but not beyond a time by the monotonic clock."""
+    for worker in workers:
+        if worker.srun is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.srun.wait(max(0.0, deadline - time.monotonic()))

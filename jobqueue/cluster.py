@@ -97,7 +97,7 @@ def check(order: Order) -> None:
         try:
             slurm.check(kind.script)
         except SubmissionError as error:
-            raise SubmissionError(f"shape {shape.name}: {error}") from error
+            raise SubmissionError(f"{order.config.prefix(shape)}{error}") from error
 
 
 def _job_kind(
@@ -106,7 +106,7 @@ def _job_kind(
     try:
         worker = choose_worker(partitions, shape, need)
     except ConfigError as error:
-        raise ConfigError(f"shape {shape.name}: {error}") from error
+        raise ConfigError(f"{order.config.prefix(shape)}{error}") from error
     name = f"{order.name}-{shape.name}{suffix}"
     command = WorkerCommand(address=str(order.scheduler_file), module=order.module)
     script = job_script(shape, worker, command, job_name=name, logs=order.directory)
@@ -192,6 +192,12 @@ class SlurmCluster:
                 refused[job] = why
         refused = {job: why for job, why in refused.items() if job not in useful}
         self._jobs.want(trials, useful, refused, others)
+
+    def drained(self) -> list[str]:
+        """The addresses of the workers that are to be given no more trials."""
+        ids = self._jobs.drained() if self._jobs is not None else frozenset()
+        workers = self._meeting.workers() if ids else ()
+        return [each.address for each in workers if job_of(each.name) in ids]
 
     def avoid(self, node: str, why: str) -> None:
         """Have no job on a node any more."""

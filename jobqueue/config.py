@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .values import READERS, duration_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,10 @@ class SlurmConfig:
         """The network interface for the scheduler: the first that a shape names."""
         return next((shape.interface for shape in self.shapes if shape.interface), None)
 
+    def prefix(self, shape: Shape) -> str:
+        """What a message about a shape begins with, where there are several: "shape big: "."""
+        return f"shape {shape.name}: " if len(self.shapes) > 1 else ""
+
 
 def read_config(path: Path) -> SlurmConfig:
     """Read a slurm.toml.
@@ -154,7 +159,8 @@ def parse_config(text: str) -> SlurmConfig:
         ConfigError: Something in it is unknown, missing or of the wrong kind.
     """
     try:
-        return _config(tomllib.loads(text))
+        # Without the last line's end, tomllib names no line for what is wrong in it.
+        return _config(tomllib.loads(f"{text}\n"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_no_toml(text, str(error))) from error
     except _WrongKeyError as error:
@@ -181,6 +187,8 @@ def _where(text: str, key: str) -> str:
 def _config(plain: dict[str, Any]) -> SlurmConfig:
     master = _master(plain.pop("master", {}), plain)
     entries = plain.pop("shape", [{}])
+    if isinstance(entries, dict):
+        raise ConfigError("[shape] stands in single brackets; begin each shape with [[shape]]")
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise ConfigError("`shape` holds something else than tables; begin each with [[shape]]")
     if not entries:
@@ -188,7 +196,7 @@ def _config(plain: dict[str, Any]) -> SlurmConfig:
     if "name" in plain and len(entries) > 1:
         raise ConfigError("`name` stands at the top; give each [[shape]] a name of its own")
     shapes = tuple(
-        _shape({**plain, **entry}, default_name=f"shape{i}" if len(entries) > 1 else "workers")
+        _shape({**plain, **entry}, i if len(entries) > 1 else None)
         for i, entry in enumerate(entries, start=1)
     )
     names = [shape.name for shape in shapes]
@@ -204,11 +212,10 @@ def _no_toml(text: str, why: str) -> str:
     if found is None:
         return f"this is no TOML ({why})"
     number = int(found[2])
-    line = text.splitlines()[number - 1].strip()
-    return (
-        f"line {number}, `{line}`, is no TOML ({found[1].lower()}); texts stand in quotes, as in "
-        'partition = "gpu"'
-    )
+    what = f"line {number}, `{text.splitlines()[number - 1].strip()}`,"
+    if found[1] == "Cannot overwrite a value":
+        return f"{what} says again what is said above; leave one of the two out"
+    return f'{what} is no TOML ({found[1].lower()}); texts stand in quotes, as in partition = "gpu"'
 
 
 _KEYS = tuple(each.name for each in fields(Shape))
@@ -223,7 +230,7 @@ _OF_MASTER_TOO = ("account", "modules", "environment", "prologue")
 
 def _master(said: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(said, dict):
-        raise ConfigError("`master` is no table; begin it with [master]")
+        raise ConfigError("`master` is no single table; begin it with [master]")
     _check_keys(said, _OF_MASTER, "[master]: ")
     plain = {key: top[key] for key in _OF_MASTER_TOO if key in top} | said
     return _values(plain)
@@ -233,7 +240,7 @@ def _values(plain: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     for key, value in plain.items():
         try:
-            values[key] = _READERS[key](key, value)
+            values[key] = READERS[key](key, value)
         except ConfigError as error:
             raise _WrongKeyError(key, str(error)) from error
     return values
@@ -242,18 +249,24 @@ def _values(plain: Mapping[str, Any]) -> dict[str, Any]:
 def _check_keys(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -> None:
     for key in plain:
         if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1)
+            tables = {"shape", "master"} - {key}
+            near = difflib.get_close_matches(key, [*allowed, *tables], n=1)
             meant = f" (did you mean {near[0]!r}?)" if near else ""
             raise _WrongKeyError(
-                key, f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}"
+                key,
+                f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}; what else "
+                "sbatch takes goes into directives",
             )
 
 
-def _shape(plain: Mapping[str, Any], *, default_name: str) -> Shape:
+def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
+    """One kind of job, as it is written; its number among several."""
     _check_keys(plain, _KEYS)
-    for key in ("partition", "walltime"):
+    default_name = "workers" if number is None else f"shape{number}"
+    for key, example in (("partition", "gpu"), ("walltime", "04:00:00")):
         if key not in plain:
-            raise ConfigError(f"{key!r} is missing; partition and walltime must be said")
+            where = "" if number is None else f"shape {plain.get('name', number)}: "
+            raise ConfigError(f'{where}{key!r} is missing; say it, as in {key} = "{example}"')
     values = _values(plain)
     name = values.setdefault("name", default_name)
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
@@ -277,125 +290,7 @@ def check_notice(shape: Shape) -> None:
     duration = shape.walltime_seconds
     if shape.notice_seconds >= duration:
         raise ConfigError(
-            f"notice_seconds is {shape.notice_seconds}, but a job ends after {duration} s already; "
-            "allowed are shorter times than the walltime"
+            f"notice_seconds is {shape.notice_seconds}, but a job ends after {duration} s already, "
+            f'by walltime = "{shape.walltime}"; allowed are shorter times than the walltime '
+            '("04:00:00" is four hours, "04:00" four minutes)'
         )
-
-
-def _text(key: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or "\n" in value:
-        raise ConfigError(f"{key} is {value!r}; allowed is a line of text in quotes")
-    return value.strip()
-
-
-def _lines(key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ConfigError(f'{key} is {value!r}; allowed is a list of texts, as in ["…", "…"]')
-    return tuple(line for each in value for line in each.splitlines() if line.strip())
-
-
-def _directives(key: str, value: object) -> tuple[str, ...]:
-    return tuple(line.strip().removeprefix("#SBATCH").strip() for line in _lines(key, value))
-
-
-def _table(key: str, value: object) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, dict):
-        raise ConfigError(f'{key} is {value!r}; allowed is a table, as in {{ NAME = "value" }}')
-    for name, text in value.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ConfigError(f"{key} has {name!r}, which is no name of a variable")
-        if not isinstance(text, str | int | float) or isinstance(text, bool):
-            raise ConfigError(f"{key}.{name} is {text!r}; allowed are texts and numbers")
-    return tuple((name, str(text)) for name, text in value.items())
-
-
-def _whole(least: int) -> Any:
-    def read(key: str, value: object) -> int:
-        if type(value) is not int or value < least:
-            raise ConfigError(f"{key} is {value!r}; allowed are whole numbers from {least} on")
-        return value
-
-    return read
-
-
-def _yes_or_no(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key} is {value!r}; allowed are true and false")
-    return value
-
-
-def _walltime(key: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(
-            f"{key} is {value}, a bare number, which says neither hours nor days; allowed are "
-            'Slurm\'s forms, in quotes: "04:00:00" (four hours), "4-00:00:00" (four days)'
-        )
-    text = _text(key, value)
-    duration_seconds(text)
-    return text
-
-
-def _size(key: str, value: object) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", str(value).strip().lower())
-    if isinstance(value, bool) or found is None:
-        raise ConfigError(f'{key} is {value!r}; allowed are sizes such as "64GB" or "512MiB"')
-    number, prefix, binary = found.groups()
-    power = ["", "k", "m", "g", "t"].index(prefix)
-    return int(float(number) * (1024 if binary else 1000) ** power)
-
-
-_READERS: Mapping[str, Any] = {
-    **dict.fromkeys(
-        ("name", "partition", "account", "qos", "gpu_type", "python", "launcher", "container",
-         "interface", "scratch", "log_directory"),
-        _text,
-    ),
-    **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs"), _whole(1)),
-    **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
-    **dict.fromkeys(("modules", "prologue"), _lines),
-    "directives": _directives,
-    "environment": _table,
-    "exclusive": _yes_or_no,
-    "walltime": _walltime,
-    "memory": _size,
-}  # fmt: skip
-
-
-def duration_seconds(text: str) -> int:
-    """Slurm's forms of a length of time: minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
-
-    >>> [duration_seconds(each) for each in ("30", "04:00:00", "1-12", "2-00:30")]
-    [1800, 14400, 129600, 174600]
-
-    Raises:
-        ConfigError: It is none of these, or no time at all.
-    """
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if found is None:
-        raise ConfigError(
-            f'walltime is {text!r}; allowed are Slurm\'s forms, such as "04:00:00" (four hours), '
-            '"90" (minutes) or "1-12:00:00" (a day and a half)'
-        )
-    days, *rest = (None if part is None else int(part) for part in found.groups())
-    numbers = [part for part in rest if part is not None]
-    if days is not None:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-    elif len(numbers) == 3:
-        hours, minutes, seconds = numbers
-    else:
-        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
-    total = (days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
-    if not total:
-        raise ConfigError(f"walltime is {text!r}; allowed are times above 0")
-    return total
-
-
-def clock(seconds: int) -> str:
-    """A length of time as Slurm takes it.
-
-    >>> clock(4 * 3600), clock(36 * 3600)
-    ('04:00:00', '1-12:00:00')
-    """
-    days, rest = divmod(seconds, 86400)
-    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
-    return f"{days}-{text}" if days else text

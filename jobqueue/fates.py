@@ -21,6 +21,7 @@ class KnownJob:
         has_run: Whether it was ever started.
         was_useful: Whether its worker could ever take trials, perhaps under an earlier master.
         was_idle: Whether no trial ran on it when we last looked.
+        is_drained: Whether it is given no more trials, so that another one can have its place.
         is_cancelled: Whether we have cancelled it.
     """
 
@@ -28,6 +29,7 @@ class KnownJob:
     has_run: bool = False
     was_useful: bool = False
     was_idle: bool = False
+    is_drained: bool = False
     is_cancelled: bool = False
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections import defaultdict
@@ -12,27 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from .avoided import AvoidedNodes, culprit
-from .errors import JobQueueError, JobsFailError, SlurmUnavailableError, SubmissionError
+from .errors import JobsFailError, SlurmUnavailableError, SubmissionError
 from .fates import FAILURES_IN_A_ROW, KnownJob, Standing, counted, tail_of, words_of
 from .kinds import JobKind, Kinds
 from .plan import Alive, Plan, plan
+from .polling import Polling
 from .queue import Job, JobState, Slurm
 from .sizing import Need
 
-POLL_SECONDS = 3.0
-"""Slurm is not asked more often than this, by one call for all jobs."""
-
-SLOWEST_POLL_SECONDS = 30.0
-"""How long it is left alone where nothing changes."""
-
-_POLL_GROWS = 1.3
 _REFUSED_SECONDS = 60.0
 _ALIVE = (JobState.PENDING, JobState.RUNNING)
 _CANCEL_TRIES = 3
 _CANCEL_PAUSE_SECONDS = 0.5
 _NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL")
-
-log = logging.getLogger(__name__)
 
 
 class Jobs:
@@ -71,9 +62,7 @@ class Jobs:
         self._slurm = slurm or Slurm()
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._changed = threading.Event()
-        self._closing = False
-        self._thread: threading.Thread | None = None
+        self._polling = Polling(self._look, say=self._say)
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
@@ -82,7 +71,6 @@ class Jobs:
         self._others: Mapping[Need, int] = {}
         self._avoided = AvoidedNodes()
         self._told = ""
-        self._failure: JobQueueError | None = None
 
     def open(self, wanted: int) -> None:
         """Take back the jobs that are there, and submit what is missing for so many trials.
@@ -99,8 +87,7 @@ class Jobs:
             # Ctrl-C as well: sbatch may have submitted although we never read the ids.
             self._cancel_all()
             raise
-        self._thread = threading.Thread(target=self._watch, name="slurm-jobs", daemon=True)
-        self._thread.start()
+        self._polling.start()
 
     def want(
         self,
@@ -121,9 +108,8 @@ class Jobs:
             JobsFailError: Jobs of every kind end again without ever having been of use.
             SubmissionError: Slurm refuses the jobs, and none is left.
         """
+        self._polling.check()
         with self._lock:
-            if self._failure is not None:
-                raise self._failure
             others = dict(others or {})
             is_new = (trials, others) != (self._wanted, self._others)
             self._wanted, self._others = trials, others
@@ -134,7 +120,7 @@ class Jobs:
                     known.was_useful = True
                     self._standing(known.job.name).failures = 0
         if is_new:
-            self._changed.set()
+            self._polling.hurry()
 
     def avoid(self, node: str, why: str) -> None:
         """Have no job on a node any more: those there are cancelled, and no new one goes there.
@@ -146,7 +132,7 @@ class Jobs:
         if not self._avoided.add(node):
             return
         self._tell(f"node {node} is avoided from now on (--exclude={node}): {why}")
-        self._changed.set()
+        self._polling.hurry()
 
     def snapshot(self) -> tuple[Job, ...]:
         """The jobs that are not over, as Slurm last showed them."""
@@ -155,6 +141,13 @@ class Jobs:
                 known.job
                 for known in self._known.values()
                 if known.job.state is not JobState.OVER and not known.is_cancelled
+            )
+
+    def drained(self) -> frozenset[str]:
+        """The ids of the jobs whose workers are to be given no more trials."""
+        with self._lock:
+            return frozenset(
+                identity for identity, known in self._known.items() if known.is_drained
             )
 
     def most(self) -> int:
@@ -171,16 +164,14 @@ class Jobs:
 
     def close(self, *, cancel: bool = True) -> None:
         """End the thread and, unless told otherwise, all jobs. May be repeated."""
-        self._closing = True
-        self._changed.set()
-        if self._thread is None:
+        self._polling.stop()
+        if not self._polling.is_started:
             return
         if cancel:
             # At once what we know of: the thread may wait for Slurm for a minute.
             with contextlib.suppress(SlurmUnavailableError):
                 self._slurm.cancel([job.id for job in self.snapshot()])
-        self._thread.join()
-        self._thread = None
+        self._polling.join()
         if cancel:
             self._cancel_all()
 
@@ -189,43 +180,12 @@ class Jobs:
         with contextlib.suppress(SlurmUnavailableError):
             self._slurm.cancel_all(self._kinds)
 
-    # --- the thread -------------------------------------------------------------------------
+    # --- in the thread ----------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        pause = POLL_SECONDS
-        while not self._closing:
-            asked = time.monotonic()
-            before = self.snapshot()
-            try:
-                self._step()
-            except SlurmUnavailableError as error:
-                # It may be busy, or restarting; the jobs run on meanwhile.
-                self._say(f"Slurm does not answer: {error}")
-            except JobQueueError as error:
-                with self._lock:
-                    self._failure = error
-                return
-            except Exception as error:
-                # Nobody else would look after the jobs, and the study would wait for ever.
-                log.exception("The thread that keeps the Slurm jobs broke")
-                with self._lock:
-                    self._failure = JobsFailError(
-                        f"the Slurm jobs cannot be looked after any more: {error!r}"
-                    )
-                return
-            if before != self.snapshot():
-                pause = POLL_SECONDS
-            self._changed.wait(pause)
-            if self._changed.is_set():
-                self._changed.clear()
-                pause = POLL_SECONDS
-            else:
-                pause = min(pause * _POLL_GROWS, SLOWEST_POLL_SECONDS)
-            self._pause_until(asked + POLL_SECONDS)
-
-    def _pause_until(self, then: float) -> None:
-        while not self._closing and (left := then - time.monotonic()) > 0:
-            time.sleep(min(left, 0.1))
+    def _look(self) -> bool:
+        before = self.snapshot()
+        self._step()
+        return before != self.snapshot()
 
     def _step(self, *, is_first: bool = False) -> None:
         shown = self._slurm.jobs(self._kinds)
@@ -246,6 +206,7 @@ class Jobs:
         planned = self._plan(wanted, workers)
         refusals += self._submit(planned.submit)
         self._cancel(planned.cancel)
+        self._drain(planned.drain)
         if refusals and not self._alive():
             raise SubmissionError("; ".join(refusals))
         for words in refusals:
@@ -349,7 +310,9 @@ class Jobs:
             standing.words = f"{standing.failures} jobs in a row {words}"
             failures = standing.failures
         if failures == FAILURES_IN_A_ROW:
-            self._tell(f"shape {self._kinds[job.name].shape.name} is given up: {standing.words}")
+            what = f"shape {self._kinds[job.name].shape.name} is given up"
+            is_only = len(self._kinds.shapes) == 1
+            self._tell(f"{'no more jobs are submitted' if is_only else what}: {standing.words}")
 
     def _give_up_if_useless(self) -> None:
         """End the study if there is no job that may be of use, and none can be submitted."""
@@ -381,7 +344,7 @@ class Jobs:
             known = self._known[job.id]
             is_idle = not workers.get(job.id, False)
             # Only what has been idle for a while: trials may be on their way to a worker.
-            jobs.append(self._as_alive(job, is_busy=not (is_idle and known.was_idle)))
+            jobs.append(self._as_alive(known, is_busy=not (is_idle and known.was_idle)))
             known.was_idle = is_idle
         return plan(wanted, jobs, kinds, max_jobs=self._max_jobs)
 
@@ -397,7 +360,8 @@ class Jobs:
                 if self._forgive():
                     continue
                 self._standing(name).refused_until = time.monotonic() + _REFUSED_SECONDS
-                refusals.append(f"{error} (shape {kind.shape.name})")
+                which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
+                refusals.append(f"{error}{which}")
                 continue
             with self._lock:
                 for identity in ids:
@@ -412,10 +376,22 @@ class Jobs:
             for identity in ids:
                 self._known[identity].is_cancelled = True
 
+    def _drain(self, identity: str) -> None:
+        if not identity:
+            return
+        with self._lock:
+            known = self._known[identity]
+            known.is_drained = True
+        self._tell(
+            f"job {identity} on {known.job.node} takes no more trials: one waits that fits into "
+            "none of the jobs there are, and gets another one in its place"
+        )
+
     def _alive(self) -> list[Job]:
         return [job for job in self.snapshot() if job.state in _ALIVE]
 
-    def _as_alive(self, job: Job, *, is_busy: bool) -> Alive:
+    def _as_alive(self, known: KnownJob, *, is_busy: bool) -> Alive:
+        job = known.job
         pending = job.state is JobState.PENDING
         left = None
         if job.ends_at is not None and not pending:
@@ -423,7 +399,7 @@ class Jobs:
             shape = self._kinds[job.name].shape
             margin = min(shape.notice_seconds + 60, shape.walltime_seconds / 2)
             left = job.ends_at - time.time() - margin
-        return Alive(job.id, job.name, pending, is_busy and not pending, left)
+        return Alive(job.id, job.name, pending, is_busy and not pending, known.is_drained, left)
 
     def _log_of(self, job: Job) -> Path:
         return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"

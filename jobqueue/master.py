@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .config import Shape, SlurmConfig, check_notice, clock
-from .errors import ConfigError, SlurmUnavailableError
+from .config import Shape, SlurmConfig, check_notice
+from .errors import ConfigError, SlurmUnavailableError, SubmissionError
 from .nodes import Partition
 from .queue import Job, JobState, Slurm
 from .script import MASTER_NOTICE, master_script
+from .values import clock
 
 _DEFAULT_MEMORY_BYTES = 4 * 10**9
 _LONGEST_SECONDS = 7 * 86400
@@ -161,6 +162,7 @@ class FateInquiry:
         self._restarts = int(environment.get("SLURM_RESTART_COUNT") or 0)
         self._end = time.monotonic() + seconds
         self._answer: Fate | None = None
+        self._refusal = ""
         threading.Thread(target=self._ask, name="fate of the job", daemon=True).start()
 
     @property
@@ -168,19 +170,31 @@ class FateInquiry:
         """What Slurm said; UNKNOWN if it said nothing in time; None as yet."""
         return self._answer
 
+    @property
+    def refusal(self) -> str:
+        """Why the job ends that could have begun again, in Slurm's words; empty otherwise."""
+        return self._refusal if self._answer is Fate.ENDS else ""
+
     def _ask(self) -> None:
         while (left := self._end - time.monotonic()) > 0:
             pause = min(left, _PAUSE_SECONDS)
             with contextlib.suppress(SlurmUnavailableError):
                 self._answer = self._once(min(left, _PATIENCE_SECONDS))
-                return
+                if self._answer is not None:
+                    return
             time.sleep(pause)
         self._answer = Fate.UNKNOWN
 
-    def _once(self, within: float) -> Fate:
+    def _once(self, within: float) -> Fate | None:
         slurm = Slurm()
         restarts, is_running = slurm.restarts_of(self._job, within=within)
         if is_running:
-            slurm.requeue(self._job, within=within)
+            try:
+                slurm.requeue(self._job, within=within)
+            except SubmissionError as error:
+                # It may be on its way out since we looked: the next look tells.
+                was_refused, self._refusal = bool(self._refusal), str(error)
+                return Fate.ENDS if was_refused else None
             return Fate.BEGINS_AGAIN
+        self._refusal = ""
         return Fate.BEGINS_AGAIN if restarts > self._restarts else Fate.ENDS

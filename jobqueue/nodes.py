@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .config import duration_seconds
 from .errors import ConfigError
+from .values import duration_seconds
 
 SINFO_FORMAT = "%P|%a|%l|%c|%m|%G|%D|%t"
 """Partition, up or down, time limit; of equal nodes: cores, MB, GRES, how many, state."""

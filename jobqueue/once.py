@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from .config import Shape
 from .errors import SlurmUnavailableError, SubmissionError
-from .jobs import POLL_SECONDS
 from .kinds import JobKind
+from .polling import POLL_SECONDS
 from .queue import Job, JobState, Slurm
 from .script import with_command
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import re
@@ -25,6 +26,14 @@ HOPELESS = re.compile(
     r"|MaxWallDurationPerJobLimit|Max\w+PerJob|Max\w+MinutesPerJob|DependencyNeverSatisfied"
 )
 """Reasons for which a job pends for ever."""
+
+
+_SILENCE = re.compile(
+    r"unable to contact|timed out|connect|communication|zero bytes|standby|temporarily"
+    r"|message (send|receive)|authentication|retry|again later|shutting down",
+    re.IGNORECASE,
+)
+"""What commands say that got no answer, or none that will last (`slurm_strerror` has them all)."""
 
 
 class JobState(enum.StrEnum):
@@ -184,9 +193,15 @@ class Slurm:
         """End a job and let it begin again later, as the same job.
 
         Raises:
-            SlurmUnavailableError: Slurm does not, or does not answer.
+            SubmissionError: Slurm refuses it.
+            SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        self._ask("scontrol", "requeue", job, within=within)
+        done = self._run(["scontrol", "requeue", job], within=within)
+        if done.returncode:
+            words = _words(done.stderr)
+            if _SILENCE.search(words):
+                raise SlurmUnavailableError(f"scontrol failed: {words}")
+            raise SubmissionError(f"Slurm refuses to requeue job {job}: {words}")
 
     def restarts_of(self, job: str, *, within: float = ANSWER_SECONDS) -> tuple[int, bool]:
         """How often a job was requeued, and whether it runs now.
@@ -229,17 +244,31 @@ class Slurm:
             user = f"--user={os.getuid()}"
             self._ask("scancel", "--quiet", user, f"--name={name}", within=_QUICK_SECONDS)
 
-    def signal_step(self, job: str, name: str) -> None:
-        """Send SIGTERM to all tasks of a job's steps of this name.
+    def signal_steps(self, job: str, name: str) -> frozenset[str]:
+        """Send SIGTERM to all tasks of a job's steps of this name; returns the nodes they run on.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
         """
-        shown = self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
-        for line in shown.splitlines():
-            step, _, found = line.strip().partition("|")
+        shown = self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%N|%j")
+        lines = (line.strip().split("|", 2) for line in shown.splitlines())
+        running = set[str]()
+        for step, nodes, found in lines:
             if found == name:
-                self._ask("scancel", "--quiet", "--signal=TERM", step)
+                running.update(node_names(nodes))
+                # Some releases signal a step and then complain that there is no such job; and one
+                # that has just ended is no reason to leave the rest.
+                with contextlib.suppress(SlurmUnavailableError):
+                    self._ask("scancel", "--quiet", "--signal=TERM", step)
+        return frozenset(running)
+
+    def nodes_of(self, job: str) -> tuple[str, ...]:
+        """The nodes of a job.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer.
+        """
+        return node_names(self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip())
 
     def end_of(self, job: str) -> str:
         """When a job must end, in seconds since the epoch; no number where nobody knows.

@@ -34,11 +34,14 @@ MASTER_NOTICE = "HPTUNE_MASTER_NOTICE"
 GANG = "HPTUNE_WORKER_GANG"
 """The variable that tells a worker with which others it was granted: all that have the same."""
 
+WHOLE_NODE = ("--overlap", "--mem=0", "--cpu-bind=none")
+"""Options of an srun whose tasks have all that the job has on their nodes.
+
+Another step may have it too: ours, or an salloc's shell.
+"""
+
 ON_ALL_NODES = (
-    # All that the job has, though another step may have it too: ours, or an salloc's shell.
-    "--overlap",
-    "--mem=0",
-    "--cpu-bind=none",
+    *WHOLE_NODE,
     # Workers that go, or a node that fails, are no reason to end the others.
     "--no-kill",
     "--kill-on-bad-exit=0",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .config import clock
 from .nodes import NodeShape, Partition
+from .values import clock
 
 _HEAD = """\
 # Which Slurm jobs hptune submits. What stands here above the first [[shape]] holds for all of them.
@@ -82,6 +82,9 @@ def _shape(partition: Partition, *, is_chosen: bool) -> str:
         facts.append("Slurm's default")
     lines = [f"# {partition.name}: {', '.join(facts)}"]
     lines += [f"#   {count} x {shape_words(node)}" for node, count in partition.nodes]
+    if is_chosen and partition.gpu_types():
+        lines.append("#   A trial gets one GPU; where the model trains on cores, say")
+        lines.append("#   `hptune run … --gpus-per-trial 0`, and none is asked for.")
     lines += [f"{mark}[[shape]]", f'{mark}name = "{partition.name}"']
     lines += [f'{mark}partition = "{partition.name}"']
     if not is_chosen and limit is not None and limit < _LONGEST_SECONDS:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobqueue.allocation import Allocation, find_allocation, why_not
 
-from .core.messages import Event
+from .clusters import Cluster
 from .core.resources import Resources
-from .core.trial import Attempt
 from .settings import StudySettings
 from .slurm import COMMAND, as_ours, jobs_name
 
@@ -40,8 +39,8 @@ def allocation_for(settings: StudySettings) -> tuple[Allocation | None, str]:
     return None, f"Slurm job {job} has {words}, but the trials run on this machine only, {why}"
 
 
-class AllocationWorkers:
-    """A worker on each node of an allocation: a `workforce.Cluster`.
+class AllocationWorkers(Cluster):
+    """A worker on each node of an allocation.
 
     Args:
         allocation: The nodes.
@@ -73,6 +72,11 @@ class AllocationWorkers:
         """The workers end with the master."""
         return False
 
+    @property
+    def ends_workers(self) -> bool:
+        """They were started for this run."""
+        return True
+
     def describe(self) -> str:
         """Where the trials run, in words."""
         return f"on {self._allocation.describe()}"
@@ -88,23 +92,14 @@ class AllocationWorkers:
             self._cluster.start()
 
     def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
-        """See that there are workers still.
+        """See that there are workers still; says which ones died, and were started again.
 
         Raises:
-            StudyError: There are none.
+            StudyError: There are none any more.
         """
         del sizes, workers
         with as_ours(is_under_way=True):
-            self._cluster.check()
-        return ()
-
-    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """The nodes are what they are."""
-        del events, attempts
-
-    def least_workers(self) -> int:
-        """The first one will do."""
-        return 0
+            return self._cluster.check()
 
     def dismiss(self) -> None:
         """Have the workers leave; may be repeated."""

@@ -81,7 +81,8 @@ def detach_again(
         UsageError: As above.
     """
     from .ledger import LedgerReader
-    from .plan import Standing, check_resume
+    from .plan import check_resume
+    from .standing import Standing
 
     reader = LedgerReader(directory.open())
     standing = Standing(directory, reader.facts(), reader.trials())
@@ -207,7 +208,9 @@ def cancel_jobs(directory: StudyDirectory) -> bool:
         return cancel_study(jobs_name(directory.path)) > 0
 
 
-def handing_on(tell: Callable[[str], None]) -> Callable[[int], bool] | None:
+def handing_on(
+    tell: Callable[[str], None], *, last: Callable[[], None]
+) -> Callable[[int], bool] | None:
     """What a detached master does when a signal has come; None for a master that is no job.
 
     What is returned takes the signal's number, and is called again and again. It says whether the
@@ -215,7 +218,8 @@ def handing_on(tell: Callable[[str], None]) -> Callable[[int], bool] | None:
     ends the process instead, and leaves all that runs to the next master.
 
     Args:
-        tell: Takes the last line for the user.
+        tell: Takes a line for the user.
+        last: Called after the last line, before the process ends.
     """
     from jobqueue.master import Fate, FateInquiry, notice_seconds
 
@@ -232,7 +236,10 @@ def handing_on(tell: Callable[[str], None]) -> Callable[[int], bool] | None:
         fate = inquiries[0].answer
         if fate is not None and fate is not Fate.ENDS:
             tell(_LAST_WORDS[fate is Fate.BEGINS_AGAIN])
+            last()
             end_process()
+        if fate is Fate.ENDS and (why := inquiries[0].refusal):
+            tell(f"{why}. So the study lets go before this job ends")
         return fate is Fate.ENDS
 
     return hand_on

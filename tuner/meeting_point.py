@@ -116,8 +116,8 @@ async def _serve(
             )
         except (OSError, RuntimeError, ValueError) as error:
             raise StudyError(
-                f"No scheduler can listen on {host}, port {port}: {error}. Choose others with "
-                "--host and --port (0 for any)."
+                f"No scheduler can listen on {host}, port {port}: {error.__cause__ or error}. "
+                "Choose others with --host and --port (0 for any)."
             ) from error
     try:
         dashboard = scheduler.services.get("dashboard")

@@ -20,14 +20,15 @@ from .core.resources import Amount
 from .core.space import SearchSpace
 from .core.trial import ADDED, Direction, Goal, Params, Suggestion, Trial, TrialState
 from .earlier_studies import read_earlier, words
-from .errors import ModelFileError, SpaceChangedError, SpaceError, UsageError
-from .model_file import Found, SourceKind
+from .errors import SpaceChangedError, SpaceError, UsageError
+from .model_file import Found
 from .objectives import aims_of, resolve_aims
 from .pruners import make_pruner
 from .samplers import AUTO
 from .samplers.auto import choose
 from .settings import StudySettings, pruner_settings, resolve_epochs
 from .shape import LocalShape
+from .standing import Standing, check_changes, check_room
 from .study_directory import StudyDirectory
 from .study_files import StudyFiles
 from .suggesting import sampler_maker
@@ -135,37 +136,6 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Pla
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a study has come, for whom that is enough to know.
-
-    Attributes:
-        directory: Where the study is.
-        facts: What is known of it as a whole.
-        trials: All its trials.
-    """
-
-    directory: StudyDirectory
-    facts: Mapping[str, Any]
-    trials: Collection[Trial]
-
-
-def check_changes(settings: StudySettings, standing: Standing) -> None:
-    """Find what a study that has come so far cannot be given any more.
-
-    Raises:
-        UsageError: It was, or its model file is gone.
-    """
-    source, directory = settings.source, standing.directory
-    if source.kind is SourceKind.FILE and not Path(source.path).exists():
-        raise ModelFileError(
-            f"The model file {source.path} is gone. If it was moved, say where it is: "
-            f"`hptune resume {directory} --model-file FILE`"
-        )
-    _check_budget(settings, standing)
-    _check_repeats(settings, standing)
-
-
 def check_resume(
     settings: StudySettings,
     standing: Standing,
@@ -192,7 +162,7 @@ def check_resume(
     if not accept_space:
         space = SearchSpace.from_json(facts["space"])
         added, _ = _added(_completed(tries, space), space, trials)
-        _check_room(settings, len(added), standing)
+        check_room(settings, len(added), standing)
 
 
 def plan_resume(
@@ -224,7 +194,7 @@ def plan_resume(
     declared, space = _spaces(settings, past, found, accept_space=accept_space)
     trials = tuple(engine.trials)
     added, known = _added(_completed(tries, space), space, trials)
-    _check_room(settings, len(added), Standing(past.directory, facts, trials))
+    check_room(settings, len(added), Standing(past.directory, facts, trials))
     aims = aims_of(facts)
     epochs = epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, aims), epochs)
@@ -399,40 +369,6 @@ def _added(
         else:
             found.setdefault(key, Suggestion(params, ADDED))
     return tuple(found.values()), notes
-
-
-def _check_room(settings: StudySettings, added: int, standing: Standing) -> None:
-    have = _suggested(standing)
-    total = settings.budget_trials
-    if added and total is not None and have + added > total:
-        raise UsageError(
-            f"{standing.directory} has {have} trials of {total}, and {added} more "
-            f"{'is' if added == 1 else 'are'} to be tried; say --trials {have + added} or more"
-        )
-
-
-def _suggested(standing: Standing) -> int:
-    return sum(trial.confirms is None for trial in standing.trials)
-
-
-def _check_budget(settings: StudySettings, standing: Standing) -> None:
-    have = _suggested(standing)
-    if settings.trials is not None and settings.trials < have:
-        raise UsageError(
-            f"{standing.directory} has {have} trials already, and --trials is the total: allowed "
-            f"are {have} and more, {settings.trials} was given"
-        )
-
-
-def _check_repeats(settings: StudySettings, standing: Standing) -> None:
-    before = StudySettings.from_json(standing.facts["settings"]).repeats
-    if settings.repeats == before:
-        return
-    if any(trial.confirms is not None for trial in standing.trials):
-        raise UsageError(
-            f"configurations of this study were confirmed with {before} repeats each, and means of "
-            f"more or fewer cannot be compared with theirs; allowed is --confirm-repeats {before}"
-        )
 
 
 def _resume_notes(engine: Engine) -> list[str]:

@@ -17,6 +17,7 @@ from jobqueue.config import read_config
 from jobqueue.errors import JobQueueError, JobsFailError, SlurmUnavailableError
 from jobqueue.sizing import Need
 
+from .clusters import Cluster
 from .core.messages import AttemptEnded, Event, WorkerLeft
 from .core.resources import Resources
 from .core.trial import Attempt, Cause, Outcome
@@ -66,8 +67,8 @@ class NodeTroubles:
         return sorted(node for node in bad if self._counts[node] >= TROUBLES_OF_A_NODE)
 
 
-class SlurmWorkers:
-    """The workers of one study in Slurm jobs: a `workforce.Cluster`.
+class SlurmWorkers(Cluster):
+    """The workers of one study in Slurm jobs.
 
     Args:
         config: The slurm.toml.
@@ -113,9 +114,17 @@ class SlurmWorkers:
         """Jobs wait for the next master for a while."""
         return True
 
+    @property
+    def ends_workers(self) -> bool:
+        """The jobs are cancelled."""
+        return True
+
     def describe(self) -> str:
         """Where the trials run, in words."""
-        names = ", ".join(shape.name for shape in self._order.config.shapes)
+        shapes = self._order.config.shapes
+        names = ", ".join(shape.name for shape in shapes)
+        if len(shapes) == 1:
+            names = f"partition {shapes[0].partition}"
         jobs = "1 Slurm job" if self._order.max_jobs == 1 else f"{self._order.max_jobs} Slurm jobs"
         return f"in at most {jobs} ({names})"
 
@@ -154,6 +163,10 @@ class SlurmWorkers:
             while True:
                 lines.append(self._lines.get_nowait())
         return lines
+
+    def drained(self) -> Sequence[str]:
+        """The workers of a job that gives way to one for a trial that fits into none there is."""
+        return self._cluster.drained()
 
     def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Avoid nodes that fail attempts again and again."""

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
+from .clusters import Cluster, Meeting
 from .core.clock import SystemClock
 from .core.completion import completed
 from .core.messages import Event
@@ -23,125 +24,12 @@ from .model_file import OF_EACH_TRIAL, Found
 from .settings import StudySettings
 from .shape import LocalShape, resolve_shape, trial_resources, worker_cores
 from .worker import claims, devices
-from .worker.addresses import address_of
 from .worker.orders import ProbeOrder, SizeOrder
 from .worker.sight import Sight
 from .worker.warm_parent import WarmParent
 
 _ANYTHING = Capacity(cpus=tuple(range(1_000_000)))
 """Workers may be larger than this machine; a trial that fits none of them waits."""
-
-
-class Cluster(Protocol):
-    """Where a run's workers come from if not from this machine: they join a Dask scheduler.
-
-    `Meeting` is one that others keep and that workers join of their own accord; another one may
-    start them itself. The workforce connects to `address`, and closes it in the end.
-    """
-
-    @property
-    def address(self) -> str:
-        """The scheduler's address, such as `tcp://node1:8786`."""
-
-    @property
-    def outlives_master(self) -> bool:
-        """Whether the workers are still there when the master is gone."""
-
-    def describe(self) -> str:
-        """Where the trials run, in words: "on the workers at tcp://node1:8786"."""
-
-    def start(self, resources: Resources, trials: int) -> None:
-        """Begin to find workers for such trials, so many of them at once.
-
-        Raises:
-            UsageError: No worker can be had as it was asked for.
-        """
-
-    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
-        """See that so many trials can run at once, as far as that is possible; returns at once.
-
-        What the user should know of it comes back in lines.
-
-        Args:
-            sizes: How many trials run or could begin now, by what they ask for.
-            workers: The addresses of the workers that asked to be let in, and why each was
-                refused; empty for those that take trials.
-
-        Raises:
-            StudyError: No worker can be had any more.
-        """
-
-    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Take note of what happened, and of the attempts that were changed by it."""
-
-    def least_workers(self) -> int:
-        """How many workers there must be for the first trial, as things stand."""
-
-    def dismiss(self) -> None:
-        """Let go the workers that it found, before anything that may take long or hang."""
-
-    def abandon(self) -> None:
-        """Let them go as far as that takes no time: the master leaves at once."""
-
-    def close(self) -> None:
-        """End what it started; may be repeated."""
-
-
-class Meeting:
-    """The workers that joined a scheduler, or will: `hptune worker`, `dask worker` or others.
-
-    Args:
-        meeting: The scheduler's address, or the path of the file that it wrote it to.
-
-    Raises:
-        StudyError: The file does not tell an address.
-    """
-
-    def __init__(self, meeting: str) -> None:
-        self._address = address_of(meeting)
-        if not self._address:
-            raise StudyError(
-                f"{meeting} tells no scheduler's address. `hptune scheduler --scheduler-file "
-                "FILE` writes one, and removes it in the end."
-            )
-
-    @property
-    def address(self) -> str:
-        """The scheduler's address."""
-        return self._address
-
-    @property
-    def outlives_master(self) -> bool:
-        """They are not ours."""
-        return True
-
-    def describe(self) -> str:
-        """Where the trials run, in words."""
-        return f"on the workers at {self._address}"
-
-    def start(self, resources: Resources, trials: int) -> None:
-        """Workers come and go as they like."""
-
-    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
-        """Workers come and go as they like."""
-        del sizes, workers
-        return ()
-
-    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Others see to its workers."""
-
-    def least_workers(self) -> int:
-        """The first one will do."""
-        return 0
-
-    def dismiss(self) -> None:
-        """They are not ours."""
-
-    def abandon(self) -> None:
-        """They are not ours."""
-
-    def close(self) -> None:
-        """Nothing was started."""
 
 
 class Workforce:
@@ -378,7 +266,10 @@ class Workforce:
         """
         if self._cluster is None or self._executor is None:
             return ()
-        return self._cluster.scale_to(_places(picture), self._executor.workers)
+        told = self._cluster.scale_to(_places(picture), self._executor.workers)
+        for worker in self._cluster.drained():
+            self._executor.retire(worker, "its place goes to a trial that fits into no job")
+        return told
 
     def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Take note of what happened, and of the attempts that were changed by it."""
@@ -421,6 +312,7 @@ class Workforce:
             cores=worker_cores(self._settings.workers, self._machine.cpus),
             gpus=self._machine.gpus,
             client=self._client,
+            workers_end=self._cluster is not None and self._cluster.ends_workers,
             warm_address=self._warm.address,
             sight=sight,
         )

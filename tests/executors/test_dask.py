@@ -16,7 +16,13 @@ import pytest
 from distributed import Client, LocalCluster
 
 from tuner.core.clock import SystemClock
-from tuner.core.messages import AttemptWaits, WorkerJoined, WorkerRefused
+from tuner.core.messages import (
+    AttemptEnded,
+    AttemptWaits,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerRefused,
+)
 from tuner.core.resources import Capacity
 from tuner.core.trial import Cause, Halt
 from tuner.errors import StudyError
@@ -97,6 +103,23 @@ class TestDaskExecutor(ExecutorSuite):
             cluster.scale(1)
             assert driver.ending(driver.start("return")).cause is Cause.RETURNED
             assert len(driver.workers) == 1
+
+    def test_a_retired_worker_says_so_once_and_what_runs_there_goes_on(self, stage: Stage) -> None:
+        with on_dask(stage) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds)
+            running = driver.running("wait")
+            (worker,) = driver.workers
+            for name in (worker, worker, "tcp://nobody:1"):
+                executor.retire(name, "it gives way")
+            driver.wait(
+                lambda: any(isinstance(event, WorkerLeaving) for event in driver.story),
+                "the worker takes no more",
+            )
+            assert not any(isinstance(event, AttemptEnded) for event in driver.story)
+            executor.stop(running)
+            assert driver.ending(running).cause is Halt.LET_GO.cause
+            leaving = [each for each in driver.story if isinstance(each, WorkerLeaving)]
+            assert [(each.worker, each.reason) for each in leaving] == [(worker, "it gives way")]
 
     def test_what_waits_for_another_study_ends_at_once_when_told(self, stage: Stage) -> None:
         with (

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
-from jobqueue.allocation import Allocation, find_allocation, is_step, why_not
-from jobqueue.errors import ConfigError
+import pytest
+from real_runs import wait_for
+
+from jobqueue.allocation import Allocation, AllocationCluster, find_allocation, is_step, why_not
+from jobqueue.errors import ConfigError, JobsFailError
 
 BATCH = {
     "SLURM_JOB_ID": "7",
@@ -55,3 +61,89 @@ def test_several_masters_are_refused() -> None:
 def test_why_nodes_are_left_aside_is_said() -> None:
     assert why_not({"PATH": "/nowhere"}) == "since srun is not found here"
     assert "without srun it uses them all" in why_not({**BATCH, "SLURM_STEP_ID": "2"})
+
+
+SRUN = """
+for each; do case $each in --nodelist=*) file=HERE/${each#*=};; esac; done
+line=$(head -n 1 $file); sed -i 1d $file; eval "$line"
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AllocationCluster]:
+    """On two nodes; each srun does what the next line of its node's file says."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("jobqueue.allocation._AGAIN_SECONDS", 0.1)
+    for name, script in (
+        ("sinfo", "echo 127.0.0.1"),
+        ("squeue", ""),
+        ("srun", SRUN.replace("HERE", str(tmp_path))),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    made = AllocationCluster(
+        Allocation("7", 2, "n[1-2]"), name="a", directory=tmp_path / "jobs", module="m"
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def lines_of(cluster: AllocationCluster, count: int) -> list[str]:
+    """What is told until there are so many lines."""
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        found += cluster.check()
+        time.sleep(0.01)
+    return found
+
+
+def test_a_worker_that_dies_is_followed_by_another_one(
+    cluster: AllocationCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "n1").write_text("exec sleep 60\n")
+    (tmp_path / "n2").write_text("exit 9\nexec sleep 60\n")
+    cluster.start()
+    assert lines_of(cluster, 1) == [
+        "the worker on n2 has ended (srun's status is 9); another one is started there"
+    ]
+    wait_for(lambda: (tmp_path / "n2").read_text() == "", "the other one")
+    assert cluster.check() == []
+
+
+def test_a_node_whose_workers_die_again_and_again_is_given_up(
+    cluster: AllocationCluster, tmp_path: Path
+) -> None:
+    leaves = tmp_path / "leaves"
+    (tmp_path / "n1").write_text(f"until [ -e {leaves} ]; do sleep 0.05; done\n")
+    (tmp_path / "n2").write_text("echo no such module; exit 1\n" * 9)
+    cluster.start()
+    *others, last = lines_of(cluster, 3)
+    assert (
+        others
+        == ["the worker on n2 has ended (srun's status is 1); another one is started there"] * 2
+    )
+    assert last == (
+        "the worker on n2 has ended (srun's status is 1), and 2 before it: it was the last"
+    )
+    leaves.touch()
+    # The other node's leaves as it was told to, and that was all.
+    with pytest.raises(JobsFailError, match=r"no worker any more on the 2 nodes of Slurm job 7: "):
+        lines_of(cluster, 2)
+    assert (tmp_path / "n2").read_text().count("exit 1") == 6
+
+
+def test_a_worker_that_cannot_be_started_again_ends_no_other_one(
+    cluster: AllocationCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "n1").write_text("exec sleep 60\n")
+    (tmp_path / "n2").write_text("exit 9\n")
+    cluster.start()
+    wait_for(lambda: (tmp_path / "n2").read_text() == "", "the first one")
+    (tmp_path / "jobs").rename(tmp_path / "gone")  # where it writes what it says
+    *_, last = lines_of(cluster, 3)
+    assert last.startswith("the worker on n2 has ended (srun cannot be started: ")
+    assert last.endswith("and 2 before it: it was the last")
+    assert cluster.check() == []

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobqueue.config import Shape, duration_seconds, parse_config, read_config
+from jobqueue.config import Shape, parse_config, read_config
 from jobqueue.errors import ConfigError
+from jobqueue.values import duration_seconds
 
 THREE_LINES = 'partition = "gpu"\nwalltime = "04:00:00"\naccount = "project"\n'
 
@@ -76,10 +77,23 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + "shape = []", "`shape` is empty"),
         (THREE_LINES + "shape = [3]", "begin each with [[shape]]"),
         (THREE_LINES + '[[shape]]\nname="a"\n[[shape]]\nname="a"', "two shapes are called 'a'"),
+        (THREE_LINES + "[shape]\nname = 'a'", "single brackets; begin each shape with [[shape]]"),
+        (THREE_LINES + "[[shapes]]\nname = 'a'", "did you mean 'shape'?"),
+        (THREE_LINES + "[[master]]\ncpus = 1", "`master` is no single table; begin it with"),
+        (THREE_LINES + "[[shape]]\nname = 'a'\nshape = 3", "unknown key 'shape'; allowed are"),
+        (THREE_LINES + 'constraint = "a100"', "what else sbatch takes goes into directives"),
+        ('walltime = "1:0:0"\n[[shape]]\npartition = "a"\n[[shape]]\nname = "b"',
+         "shape b: 'partition' is missing; say it, as in partition = \"gpu\""),
+        (THREE_LINES + 'account = "me"', 'line 4, `account = "me"`, says again what is said above'),
+        (THREE_LINES + 'gpus = "2"', "allowed are whole numbers from 0 on, without quotes"),
+        (THREE_LINES + "memory = 64", "memory is 64; allowed are sizes with their units"),
+        (THREE_LINES + "memory = false", "memory is False; allowed are sizes with their units"),
+        ('partition = "gpu"\nwalltime = "01:00"', '"04:00:00" is four hours, "04:00" four minutes'),
+        ('partition = "gpu"\nwalltime = 04:00:00', "walltime is 04:00:00; allowed are Slurm"),
         ("partition =", "no TOML"),
         ('partition = "gpu"\nwalltime = 04:00:00h', "line 2, `walltime = 04:00:00h`, is no TOML"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_config(text)

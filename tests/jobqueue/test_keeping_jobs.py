@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from jobqueue import jobs as jobs_module
+from jobqueue import polling
 from jobqueue.config import Shape, parse_config
 from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
 from jobqueue.jobs import Jobs
 from jobqueue.kinds import JobKind
 from jobqueue.queue import Job, JobState, Slurm
-from jobqueue.sizing import WorkerShape
+from jobqueue.sizing import Need, WorkerShape
 
 Fate = Callable[[Job], Job]
 
@@ -99,8 +100,8 @@ def in_turn(*fates: Fate) -> Fate:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(jobs_module, "SLOWEST_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(polling, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 0.01)
     monkeypatch.setattr(jobs_module, "_REFUSED_SECONDS", 0.02)
     monkeypatch.setattr(jobs_module, "_CANCEL_PAUSE_SECONDS", 0.0)
 
@@ -367,3 +368,37 @@ def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_p
         jobs.close()
     assert [line for line in told if line.startswith("node n2 is avoided from now on (--exclude=")]
     assert [job.node for job in queue.there.values()] == ["n1", "n2", "n1"]
+
+
+def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_path: Path) -> None:
+    """Trials that fit are never lacking, so no job would ever be idle."""
+    queue.fate.update({"a": running, "large": running})
+    told: list[str] = []
+    (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
+    large = Need(gpus=2)
+    kinds = [_kind(replace(shape, name="a"), "a", tmp_path)]
+
+    def sized(need: Need) -> list[JobKind]:
+        worker = WorkerShape(1, 2, 0, 1)
+        return [JobKind(replace(shape, name="l"), worker, "large", "large", tmp_path, need)]
+
+    jobs = Jobs(kinds, max_jobs=2, tell=told.append, slurm=queue, sized=sized)
+    jobs.open(2)
+    try:
+        while not jobs.drained():
+            jobs.want(99, dict.fromkeys(queue.alive, True), {}, {large: 1})
+            queue.wait_for_a_look()
+        (drained,) = jobs.drained()
+        assert (
+            f"job {drained} on n1 takes no more trials: one waits that fits into none of the jobs "
+            "there are, and gets another one in its place"
+        ) in told
+        while [job.name for job in queue.there.values()].count("large") < 1:
+            busy = {identity: identity != drained for identity in queue.alive}
+            jobs.want(99, busy, {}, {large: 1})
+            queue.wait_for_a_look()
+        # It is gone, and the other one takes trials as before.
+        assert {queue.there[identity].name for identity in queue.alive} == {"a", "large"}
+        assert drained not in queue.alive
+    finally:
+        jobs.close()

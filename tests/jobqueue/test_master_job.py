@@ -110,14 +110,19 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fate(seconds: float = 30.0) -> Fate:
+    answer = asked(seconds).answer
+    assert answer is not None
+    return answer
+
+
+def asked(seconds: float = 30.0) -> FateInquiry:
     inquiry = FateInquiry(seconds, JOB)
     at_once = inquiry.answer
     assert at_once is None, "the loop goes on meanwhile"
     deadline = time.monotonic() + 30
     while inquiry.answer is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert inquiry.answer is not None
-    return inquiry.answer
+    return inquiry
 
 
 @pytest.mark.parametrize(
@@ -136,6 +141,36 @@ def test_a_job_whose_end_is_only_near_is_requeued(squeue: Path) -> None:
     squeue.write_text("echo '1 RUNNING'\n")
     assert fate() is Fate.BEGINS_AGAIN
     assert (squeue.parent / "requeued").read_text() == "requeue 7\n"
+
+
+def test_a_job_that_slurm_refuses_to_requeue_ends_and_says_why(squeue: Path) -> None:
+    refused = "echo 'Requested operation is presently disabled for job 7' >&2; exit 1"
+    (squeue.parent / "scontrol").write_text(f"#!/bin/bash\n{refused}\n")
+    squeue.write_text("echo '1 RUNNING'\n" * 2)
+    inquiry = asked()
+    assert inquiry.answer is Fate.ENDS
+    assert inquiry.refusal == (
+        "Slurm refuses to requeue job 7: Requested operation is presently disabled for job 7"
+    )
+    # One that was cancelled, or is requeued already, cannot be requeued either.
+    squeue.write_text("echo '1 RUNNING'\necho '2 COMPLETING'\n")
+    inquiry = asked()
+    assert (inquiry.answer, inquiry.refusal) == (Fate.BEGINS_AGAIN, "")
+
+
+@pytest.mark.parametrize(
+    "silence",
+    [
+        SILENT,
+        "echo 'slurm_requeue error: Message send failure' >&2; exit 1",
+        "echo 'slurm_requeue error: Protocol authentication error' >&2; exit 1",
+        "echo 'slurm_requeue error: Rate limit exceeded, please retry momentarily' >&2; exit 1",
+    ],
+)
+def test_a_requeue_that_nobody_hears_is_asked_for_again(squeue: Path, silence: str) -> None:
+    (squeue.parent / "scontrol").write_text(f"#!/bin/bash\n{silence}\n")
+    squeue.write_text("echo '1 RUNNING'\n" * 100)
+    assert fate(seconds=1.5) is Fate.UNKNOWN
 
 
 @pytest.mark.parametrize("silence", [SILENT, "exec sleep 60"])

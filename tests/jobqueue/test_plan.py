@@ -61,6 +61,7 @@ alive = st.lists(
         kind=st.sampled_from(["gpu", "cpu", "other"]),
         is_pending=st.booleans(),
         is_busy=st.booleans(),
+        is_drained=st.booleans(),
         seconds_left=st.one_of(st.none(), st.floats(-100, 100)),
     ),
     max_size=8,
@@ -76,8 +77,10 @@ def test_it_never_goes_beyond_a_limit_and_settles_at_once(
     new = sum(planned.submit.values())
     assert new == 0 or len(lasting) + new <= max_jobs
     assert not (planned.submit and planned.cancel)
-    busy = {job.id for job in jobs if job.is_busy}
-    assert not busy & set(planned.cancel)
+    assert not {job.id for job in jobs if job.is_busy} & set(planned.cancel)
+    if planned.drain:
+        assert planned.drain in {job.id for job in lasting if job.is_busy}
+        assert not any(job.is_drained for job in lasting)
     after = [job for job in jobs if job.id not in planned.cancel]
     after += [
         Alive(f"new-{kind}-{i}", kind, is_pending=True)
@@ -119,10 +122,60 @@ def test_idle_jobs_give_way_to_a_kind_that_a_trial_needs() -> None:
     # Even where those that come later could use it.
     assert plan_sizes({"big": 1, "small": 99}, small, [SMALL, BIG], max_jobs=2) == first
     # What runs stays.
-    assert plan_sizes({"big": 1, "small": 99}, small[:1], [SMALL, BIG], max_jobs=1) == Plan({})
+    assert plan_sizes({"big": 1, "small": 99}, small[:1], [SMALL, BIG], max_jobs=1).cancel == ()
     assert plan_sizes({"big": 1, "small": 4}, small[:1], [SMALL, BIG], max_jobs=2).submit == {
         "big": 1
     }
+
+
+def busy(name: str, kind: str = "small", *, left: float | None = None) -> Alive:
+    return Alive(name, kind, is_busy=True, seconds_left=left)
+
+
+def test_one_busy_job_is_drained_for_a_trial_that_fits_none() -> None:
+    wanted = {"big": 1, "small": 99}
+    jobs = [busy("1"), busy("2", left=900.0), busy("3", left=1800.0)]
+    assert plan_sizes(wanted, jobs, [SMALL, BIG], max_jobs=3) == Plan({}, (), "2")
+    # There is room for another job.
+    assert plan_sizes(wanted, jobs, [SMALL, BIG], max_jobs=4) == Plan({"big": 1})
+    # One job holds it, or will: it has its turn there.
+    large = Alive("4", "big", is_pending=True)
+    assert plan_sizes(wanted, [*jobs, large], [SMALL, BIG], max_jobs=4).drain == ""
+    # No job could.
+    assert plan_sizes({"huge": 1, "small": 99}, jobs, [SMALL, BIG], max_jobs=3) == Plan({})
+
+
+def test_a_drained_job_is_cancelled_when_it_is_empty_and_its_place_is_taken() -> None:
+    wanted = {"big": 2, "small": 99}
+    drained = Alive("2", "small", is_busy=True, is_drained=True)
+    assert plan_sizes(wanted, [busy("1"), drained], [SMALL, BIG], max_jobs=2) == Plan({})
+    empty = Alive("2", "small", is_drained=True)
+    assert plan_sizes(wanted, [busy("1"), empty], [SMALL, BIG], max_jobs=2).cancel == ("2",)
+    assert plan_sizes(wanted, [busy("1")], [SMALL, BIG], max_jobs=2) == Plan({"big": 1})
+    # Nobody waits for its place any more; but it takes no trials, and so is of no use.
+    less = {"small": 99}
+    assert plan_sizes(less, [busy("1"), empty], [SMALL, BIG], max_jobs=2).cancel == ("2",)
+
+
+def test_what_larger_trials_were_reckoned_to_is_not_drained() -> None:
+    jobs = [busy("1", "big"), busy("2")]
+    huge = Kind("huge", {"huge": 1})
+    wanted = {"big": 2, "huge": 1, "small": 99}
+    assert plan_sizes(wanted, jobs, [SMALL, BIG, huge], max_jobs=2).drain == "2"
+    assert plan_sizes(wanted, jobs[:1], [SMALL, BIG, huge], max_jobs=1).drain == ""
+
+
+def test_only_a_job_whose_end_lets_another_one_begin_gives_way() -> None:
+    few = Kind("big", {"small": 8, "big": 2}, 1, shape="b")
+    other = Kind("b.small", {"small": 1}, 1, shape="b")
+    jobs = [busy("1", "b.small"), busy("2")]
+    # The shape is full, whatever becomes of the other shape's jobs.
+    for most in (2, 9):
+        planned = plan_sizes({"big": 1}, jobs, [SMALL, few, other], max_jobs=most)
+        assert (planned.cancel, planned.drain) == ((), "1")
+    idle = [busy("1", "b.small"), Alive("2", "small")]
+    planned = plan_sizes({"big": 1, "small": 9}, idle, [SMALL, few, other], max_jobs=2)
+    assert (planned.cancel, planned.drain) == ((), "1")
 
 
 def test_kinds_of_one_shape_share_its_limit() -> None:

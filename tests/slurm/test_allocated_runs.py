@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from private_slurm import PrivateSlurm, wait_until
@@ -47,6 +49,33 @@ def test_all_nodes_are_used_and_a_signal_before_the_end_lets_go(
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
     assert f"hptune resume {study}" in " ".join(out.read_text().split())
     assert states(study) == {"WAITING": 2}
+
+
+def worker_on(hptune: Hptune, node: str) -> int:
+    """The process of a node's worker."""
+    return next(
+        pid
+        for pid, words in hptune.processes().items()
+        if " tuner worker " in words
+        and f"SLURMD_NODENAME={node}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        and "srun" not in words
+    )
+
+
+def test_a_worker_that_dies_is_followed_by_another_one(hptune: Hptune, slurm: PrivateSlurm) -> None:
+    model(hptune, epochs=40, seconds=0.2)
+    submitted(hptune, *RUN, "--trials", 2, "--gpus-per-trial", 1)
+    study, out = hptune.study(), hptune.directory / "out.txt"
+    wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
+    os.kill(worker_on(hptune, "g2"), signal.SIGKILL)
+    wait_for(lambda: states(study) == {"COMPLETE": 2}, "the end of both", seconds=90)
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    assert "the worker on g2 has ended (srun's status is " in " ".join(out.read_text().split())
+    joined = rows(study, "SELECT json_extract(payload, '$.node') AS node FROM events "
+                         "WHERE kind = 'WorkerJoined'")  # fmt: skip
+    assert sorted(row["node"] for row in joined) == ["g1", "g2", "g2"]
+    finished = rows(study, "SELECT node FROM attempts WHERE outcome = 'FINISHED'")
+    assert {row["node"] for row in finished} == {"g1", "g2"}
 
 
 @pytest.mark.slow  # a minute; a node's failure in a job of several is met in test_gangs too

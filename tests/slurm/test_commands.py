@@ -69,7 +69,7 @@ def test_a_trial_that_fits_no_job_is_refused_after_the_model_was_read(
         "run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--gpus-per-trial", "3"
     )
     assert ended.code == 2, ended.err
-    assert "shape workers: a trial needs 1 core and 3 GPUs, but a job in partition gpu" in ended.err
+    assert "Error: a trial needs 1 core and 3 GPUs, but a job in partition gpu" in ended.err
     assert slurm.jobs() == []
 
 
@@ -107,7 +107,7 @@ def test_the_doctor_looks_around_in_a_job_too(hptune: Hptune, slurm: PrivateSlur
     hptune.file("model.py", MODEL)
     hptune.file("slurm.toml", 'partition = "gpu"\nwalltime = "1:00:00"\n')
     ended = hptune("doctor", "model.py", "--study", "study", "--slurm", "slurm.toml", seconds=200)
-    here, there = ended.out.split("\nin a Slurm job (workers)\n")
+    here, there = ended.out.split("\nin a Slurm job\n")
     assert "one batch" in here
     assert "on g1: 2 cores, 2 GPUs, 4.19 GB for 2 trials at once" in there
     assert "GPUs             2 granted: 0, 1" in there
@@ -117,6 +117,21 @@ def test_the_doctor_looks_around_in_a_job_too(hptune: Hptune, slurm: PrivateSlur
     assert (ended.code, "1 fails." in there) == (1, True)
     assert slurm.jobs() == []
     assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}
+
+
+def test_what_init_writes_does_for_models_that_train_on_cores_too(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    """Its partition has nodes with GPUs, and one without."""
+    hptune.file("model.py", MODEL)
+    assert hptune("slurm", "init").code == 0
+    on_cores = ("--slurm", "slurm.toml", "--study", "study", "--gpus-per-trial", 0)
+    ended = hptune("doctor", "model.py", *on_cores, seconds=200)
+    assert ended.code == 0, ended.out
+    assert "none granted, none wanted" in ended.out.split("\nin a Slurm job\n")[1]
+    ended = hptune("run", "model.py", *on_cores, "--trials", 2, "--max-jobs", 1)
+    assert ended.code == 0, ended.err
+    assert "GPU" not in ended.err
 
 
 def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_cancelled(

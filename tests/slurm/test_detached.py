@@ -57,6 +57,21 @@ def test_a_master_whose_time_is_up_begins_again_and_takes_its_jobs_back(
     assert "is gone; it writes into" in hptune("status", "study").out
 
 
+def test_a_master_that_slurm_refuses_to_requeue_lets_go_and_says_why(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=200, seconds=0.3)
+    hptune.file("slurm.toml", TOML + 'directives = ["--no-requeue"]\n')
+    assert hptune(*RUN, "--trials", 2, "--detach").code == 0
+    (master,) = named(slurm, master=True)
+    wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
+    slurm.run("scancel", "--batch", "--signal=USR1", master)
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    assert f"Slurm refuses to requeue job {master}: " in log_of(hptune)
+    assert "So the study lets go before this job ends" in log_of(hptune)
+    assert states(hptune.study()) == {"WAITING": 2}
+
+
 def test_a_master_that_waits_can_be_looked_at_and_stopped(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 from private_slurm import PrivateSlurm, wait_until
 
-from jobqueue import jobs as jobs_module
+from jobqueue import polling
 from jobqueue.config import parse_config
 from jobqueue.errors import JobsFailError, SubmissionError
 from jobqueue.jobs import Jobs
@@ -40,7 +40,7 @@ def make(
     slurm: PrivateSlurm, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Make]:
     """Makes `Jobs` from the text of a slurm.toml; all are closed in the end."""
-    monkeypatch.setattr(jobs_module, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(polling, "POLL_SECONDS", 1.0)
     made: list[Jobs] = []
 
     def make(

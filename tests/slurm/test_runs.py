@@ -241,6 +241,51 @@ def test_a_trial_that_needs_a_larger_job_gets_one(hptune: Hptune, slurm: Private
     assert {name.rpartition("-")[2] for name in shown} >= {"workers", "workers.1c2g0M"}
 
 
+MANY_SMALL = """
+import time
+from tuner import Resources
+
+OBJECTIVE, DIRECTION = "width", "max"
+RESOURCES = lambda hp: Resources(gpus=2 if hp["width"] == 4 else 1)
+
+def objective(hp, trial):
+    width = hp.Int("width", 1, 16)
+    time.sleep(2.0)
+    return {"width": float(width)}
+"""
+
+
+def test_a_trial_that_needs_a_larger_job_need_not_wait_for_the_end_of_all_small_ones(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    hptune.file("model.py", MANY_SMALL)
+    run = start(hptune, SLICES, "--search", "grid", "--max-jobs", 1)
+    ended = run.wait(seconds=150)
+    assert ended.code == 0, ended.err
+    held = rows(hptune.study(), "SELECT devices FROM attempts ORDER BY started")
+    gpus = [len(json.loads(row["devices"])["gpus"]) for row in held]
+    assert gpus.count(2) == 1
+    # Its job came as soon as the other was empty, which was made so unless it was by chance.
+    assert gpus.index(2) < 12
+    assert "has not opened any: if the model trains on cores, stop" in ended.err
+
+
+def test_stop_waits_for_no_worker_that_goes_with_its_job(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    """Their trials are placed, and wait for the framework to be imported."""
+    model(hptune, epochs=200, seconds=0.3)
+    run = start(hptune, SLICES, "--trials", 9, "--gpus-per-trial", 1, "--max-jobs", 4)
+    placed = "SELECT * FROM attempts"
+    database = hptune.study() / "study.db"
+    wait_for(lambda: database.exists() and rows(hptune.study(), placed), "a trial", seconds=120)
+    assert hptune("stop", "study").code == 0
+    # Dask would ask those that are gone for half a minute.
+    ended = run.wait(seconds=20)
+    assert ended.code == 130, ended.err
+    assert set(states(hptune.study())) == {"WAITING"}
+
+
 @pytest.mark.slow  # forty seconds; leaving in good order is met in other tests too
 def test_a_launcher_starts_the_worker_and_a_preempted_job_loses_nothing(
     hptune: Hptune, slurm: PrivateSlurm

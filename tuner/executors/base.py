@@ -76,6 +76,17 @@ class Executor(abc.ABC):
         No process, port or temporary file is left. Attempts that still run are killed.
         """
 
+    def retire(self, worker: str, reason: str) -> None:  # noqa: B027 - most let no worker go
+        """Have a worker take no more attempts: `WorkerLeaving` comes of it. May be repeated.
+
+        What runs there goes on to its end. Nothing happens where nobody but the executor itself
+        lets workers go.
+
+        Args:
+            worker: Its name.
+            reason: What the user is told when it has left.
+        """
+
     @property
     def workers(self) -> Mapping[str, str]:
         """The workers that ask to be let in, and why each was refused; empty for those let in."""

@@ -6,22 +6,24 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-import os
 import pickle
 import shlex
-import signal
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from multiprocessing import resource_tracker
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import dask
-from distributed import Client, Future, LocalCluster, Nanny, Status, Worker, WorkerPlugin
+from distributed import Client, Future
 
 from ..core.clock import Clock
-from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft, WorkerRefused
+from ..core.messages import (
+    AttemptEnded,
+    Event,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+    WorkerRefused,
+)
 from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..model_file import ObjectiveSource
@@ -39,6 +41,7 @@ from ..worker.agent import (
 from ..worker.orders import AttemptOrder, StopOrder
 from ..worker.sight import Sight
 from .base import EventQueue, Executor
+from .local_cluster import interrupts_held_back, silence, start_cluster
 
 _WORKERS_COME_AND_GO = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
@@ -49,9 +52,6 @@ _ANNOUNCE_SECONDS = 15.0
 
 _STEP_SECONDS = 30.0
 """So long the study waits for what all workers must answer; one may hang."""
-
-_STAY_SECONDS = 120.0
-"""A worker that was told to end by a signal waits so long for its master, which lets go first."""
 
 _TRIES = 5
 
@@ -68,7 +68,7 @@ def connect(address: str, *, name: str) -> Client:
     Raises:
         StudyError: There is no scheduler, or one that this machine does not understand.
     """
-    _silence()
+    silence()
     if why := refusal(address, timeout_seconds=_CONNECT_SECONDS):
         raise _nobody(address, why)
     with warnings.catch_warnings():
@@ -97,87 +97,11 @@ def connect(address: str, *, name: str) -> Client:
     return client
 
 
-def _silence() -> None:
-    """Dask logs every worker and scheduler that goes as an error; we tell of ours."""
-    for name in ("distributed", "distributed.client"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
 def _nobody(address: str, why: str) -> StudyError:
     return StudyError(
         f"No Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
         "says its address; between machines, a firewall may be in the way."
     )
-
-
-class _Nanny(Nanny):
-    """Starts (and restarts) a worker without running the user's script in it.
-
-    Python's way of starting a process imports the script that is running. A worker needs nothing
-    of it, and would pay for its imports, a framework perhaps, in time and memory; and a script
-    without `if __name__ == "__main__":` would start the whole study again.
-    """
-
-    _script: ClassVar[dict[str, Any]] = {}
-    _starting: ClassVar[int] = 0
-
-    async def instantiate(self) -> Status:
-        main = vars(sys.modules["__main__"])
-        if not _Nanny._starting:
-            _Nanny._script = {name: main.get(name) for name in ("__file__", "__spec__")}
-        _Nanny._starting += 1
-        main.pop("__file__", None)
-        main["__spec__"] = None
-        try:
-            return await super().instantiate()
-        finally:
-            _Nanny._starting -= 1
-            if not _Nanny._starting:
-                main.update({k: v for k, v in _Nanny._script.items() if v or k == "__spec__"})
-
-
-class _Stays(WorkerPlugin):
-    """SIGTERM to all of a command's processes, as `timeout` sends it, is the master's business.
-
-    It tells the trials to write checkpoints, and only then its workers to leave.
-    """
-
-    name = "hptune-stays"
-
-    def setup(self, worker: Worker) -> None:
-        """Leave only if nobody has said so for long after the signal."""
-        del worker
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(
-            signal.SIGTERM, lambda: loop.call_later(_STAY_SECONDS, os._exit, 128 + signal.SIGTERM)
-        )
-
-
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """A cluster that is half started cannot be closed, so Ctrl-C waits until it has started.
-
-    Threads and processes inherit the mask, now and when a worker is started again: Ctrl-C in
-    their terminal, or its end, is the master's business alone.
-    """
-    came: list[int] = []
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        # Python's own helper cares for the other two by itself.
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for each in (signal.SIGINT, signal.SIGTERM):
-            before[each] = signal.signal(each, lambda number, _: came.append(number))
-    # Starting that helper lifts the mask, so it must be there before.
-    resource_tracker.ensure_running()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])
 
 
 class DaskExecutor(Executor):
@@ -196,6 +120,8 @@ class DaskExecutor(Executor):
             `open` and ended on `close`. Ignored with a client.
         gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. The same.
         client: A client whose workers are used instead; it is left as it was found.
+        workers_end: Whether the client's workers are let go before `close`: then nothing is taken
+            back from them, and nobody waits for those that have gone in the meantime.
         warm_address: A warm parent on this machine, for the workers that we start ourselves.
         sight: What workers of a client must see of the study; None where they surely do.
     """
@@ -209,10 +135,12 @@ class DaskExecutor(Executor):
         cores: list[tuple[int, ...]],
         gpus: tuple[str, ...] = (),
         client: Any = None,
+        workers_end: bool = False,
         warm_address: str | None = None,
         sight: Sight | None = None,
     ) -> None:
         self._name = name
+        self._workers_end = workers_end
         self._queue = EventQueue(clock)
         self._cores = cores
         self._gpus = gpus
@@ -223,6 +151,7 @@ class DaskExecutor(Executor):
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
         self._refused: dict[str, str] = {}
+        self._retired: set[str] = set()
         # Of whom something may still be heard.
         self._gone: set[str] = set()
         self._connection: Any = None
@@ -237,9 +166,10 @@ class DaskExecutor(Executor):
 
     def open(self) -> None:
         """Start the cluster, if it is ours, and install the agent in every worker."""
-        with _interrupts_held_back() if self._is_ours else contextlib.nullcontext():
+        with interrupts_held_back() if self._is_ours else contextlib.nullcontext():
             if self._is_ours:
-                self._client = self._start_cluster()
+                self._cluster = start_cluster(self._cores, self._gpus)
+                self._client = Client(self._cluster, set_as_default=False)
             self._opened = True
             self._connection = self._client.scheduler_comm
             self._client.subscribe_topic(self._name, self._on_agent_event)
@@ -269,36 +199,6 @@ class DaskExecutor(Executor):
                 log.warning("A Dask worker cannot be told of the study: %r", error)
                 return
 
-    def _start_cluster(self) -> Any:
-        _silence()
-        # Nobody looks at these histories, and each worker's would grow by megabytes in an hour.
-        without = {
-            "distributed.worker.profile.enabled": False,
-            "distributed.admin.system-monitor.log-length": 600,
-        }
-        try:
-            with dask.config.set(without):
-                self._make_cluster()
-        except (OSError, RuntimeError, TimeoutError) as error:
-            raise StudyError(f"The Dask cluster cannot be started: {error}") from error
-        return Client(self._cluster, set_as_default=False)
-
-    def _make_cluster(self) -> None:
-        self._cluster = LocalCluster(
-            n_workers=len(self._cores),
-            threads_per_worker=len(self._cores[0]),
-            processes=True,
-            worker_class=_Nanny,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            # Trials are processes of their own, which Dask's limit does not see.
-            memory_limit=0,
-            silence_logs=logging.ERROR,
-            plugins=(_Stays(),),
-            # Studies beside this one may have others.
-            env={"CUDA_VISIBLE_DEVICES": ",".join(self._gpus)} if self._gpus else {},
-        )
-
     def start(self, order: AttemptOrder) -> None:
         """Submit the attempt as a task to the worker of its placement."""
         worker = order.placement.worker
@@ -325,6 +225,14 @@ class DaskExecutor(Executor):
             return
 
         self._call(worker, stop_attempt, self._name, StopOrder(attempt, halt))
+
+    def retire(self, worker: str, reason: str) -> None:
+        """Tell the study that the worker takes no more; the worker itself need not know."""
+        with self._lock:
+            if worker not in self._workers or worker in self._retired:
+                return
+            self._retired.add(worker)
+        self._queue.put(WorkerLeaving(0.0, worker, reason))
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """What happened since the last call."""
@@ -360,8 +268,10 @@ class DaskExecutor(Executor):
         client, cluster = self._client, self._cluster
         futures = [future for _, future in self._futures.values()]
         self._futures.clear()
-        steps: list[Callable[[], Any]] = [
-            lambda: client.unregister_worker_plugin(self._name),
+        steps: list[Callable[[], Any]] = []
+        if not self._workers_end:
+            steps.append(lambda: client.unregister_worker_plugin(self._name))
+        steps += [
             lambda: client.unsubscribe_topic(self._name),
             lambda: client.unsubscribe_topic(_WORKERS_COME_AND_GO),
             lambda: client.cancel(futures, force=True),
@@ -435,6 +345,7 @@ class DaskExecutor(Executor):
                 was_ours = worker in self._workers
                 self._workers.discard(worker)
                 self._refused.pop(worker, None)
+                self._retired.discard(worker)
                 self._gone.add(worker)
             if was_ours:
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))

@@ -23,7 +23,7 @@ from ..core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from ..core.resources import Capacity
+from ..core.resources import Capacity, Placement
 from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Report, Usage
 from ..worker.orders import AttemptOrder
 from .base import Executor
@@ -60,6 +60,7 @@ class SimulatedWorker:
         cores: How many cores it has.
         gpus: How many GPUs it has.
         memory_bytes: Its host memory; 0 if that is not counted.
+        gpu_memory_bytes: That of each of its GPUs; 0 if nobody knows.
         joins_seconds: When it joins, in seconds from the opening on.
         leaves_seconds: When it is lost, likewise; None for never.
         walltime_seconds: How long it may stay, which it says when it joins; it is lost then. None
@@ -70,6 +71,7 @@ class SimulatedWorker:
     cores: int = 1
     gpus: int = 0
     memory_bytes: int = 0
+    gpu_memory_bytes: int = 0
     joins_seconds: float = 0.0
     leaves_seconds: float | None = None
     walltime_seconds: float | None = None
@@ -78,7 +80,12 @@ class SimulatedWorker:
     def capacity(self) -> Capacity:
         """What it has, in the words of a real worker."""
         gpus = tuple(str(number) for number in range(self.gpus))
-        return Capacity(tuple(range(self.cores)), gpus, self.memory_bytes)
+        return Capacity(
+            tuple(range(self.cores)),
+            gpus,
+            self.memory_bytes,
+            gpu_memory_bytes=self.gpu_memory_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +97,15 @@ class Needs:
             hold more than it has, the one that holds most is killed.
         busy: How many cores it keeps busy while nobody is in its way. Where those of a worker want
             more than it has, the epochs of all take so much longer.
+        gpu_memory_bytes: Of the memory of a GPU, where it holds one.
+        gpu_busy: For what share of the time it keeps its GPU busy while nobody is in its way.
+            Where those on a GPU want more than all of it, their epochs take so much longer.
     """
 
     memory_bytes: int = 0
     busy: float = 1.0
+    gpu_memory_bytes: int = 0
+    gpu_busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,16 +371,21 @@ class SimulatedExecutor(Executor):
             del runs[largest]
             self._end(largest, Ending(Cause.OUT_OF_MEMORY, reason="out of memory (simulated)"))
 
-    def _slowdown(self, worker: str) -> float:
-        wanted = sum(run.needs.busy for run in self._beside(worker) if run.needs)
-        return max(1.0, wanted / self._places[worker].worker.cores)
+    def _slowdown(self, placement: Placement) -> float:
+        beside = [run for run in self._beside(placement.worker) if run.needs]
+        cores = self._places[placement.worker].worker.cores
+        slowdown = max(1.0, sum(run.needs.busy for run in beside if run.needs) / cores)
+        for gpu in placement.gpus:
+            on_it = [run for run in beside if gpu in run.order.placement.gpus]
+            slowdown = max(slowdown, sum(run.needs.gpu_busy for run in on_it if run.needs))
+        return slowdown
 
     def _go_on(self, run: _Run) -> None:
         if run.step < len(run.curve):
             seconds = run.epoch_seconds
             if run.needs is not None:
                 run.cpu_seconds += run.needs.busy * seconds
-                seconds *= self._slowdown(run.order.placement.worker)
+                seconds *= self._slowdown(run.order.placement)
             self._after(seconds, self._end_epoch, run)
         elif run.ending is not None:
             self._end(run, run.ending)
@@ -415,8 +432,10 @@ class SimulatedExecutor(Executor):
         if run.needs is None:
             return
         now, steps = self.clock.now(), run.step - (run.order.resume_from or 0) - 1
+        gpu_bytes = run.needs.gpu_memory_bytes if run.order.placement.gpus else 0
         usage = Usage(
             peak_memory_bytes=run.needs.memory_bytes,
+            peak_gpu_memory_bytes=gpu_bytes or None,
             cpu_seconds=run.cpu_seconds,
             seconds=now - run.placed_at,
             seconds_per_step=(now - run.first_epoch_at) / steps if steps > 0 else None,

@@ -1,0 +1,105 @@
+"""Looks at Slurm again and again, in a thread of its own, and seldom where nothing changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from .errors import JobQueueError, JobsFailError, SlurmUnavailableError
+
+POLL_SECONDS = 3.0
+"""Slurm is not asked more often than this, by one call for all jobs."""
+
+SLOWEST_POLL_SECONDS = 30.0
+"""How long it is left alone where nothing changes."""
+
+_POLL_GROWS = 1.3
+
+log = logging.getLogger(__name__)
+
+
+class Polling:
+    """The thread. `start` it, and in the end `stop` and `join` it; the rest from any thread.
+
+    Args:
+        look: Called again and again from the thread; returns whether anything has changed. If it
+            raises that Slurm does not answer, it is called again later; other errors end the
+            thread, and come out of `check`.
+        say: Takes a line for the user.
+    """
+
+    def __init__(self, look: Callable[[], bool], *, say: Callable[[str], None]) -> None:
+        self._look = look
+        self._say = say
+        self._hurried = threading.Event()
+        self._stopping = False
+        self._failure: JobQueueError | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a thread."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Look again as soon as it is polite to do so."""
+        self._hurried.set()
+
+    def check(self) -> None:
+        """See that the thread goes on.
+
+        Raises:
+            JobQueueError: It has ended with this.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Look no more; returns at once."""
+        self._stopping = True
+        self._hurried.set()
+
+    def join(self) -> None:
+        """Wait for the end of the thread."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        pause = POLL_SECONDS
+        while not self._stopping:
+            asked = time.monotonic()
+            try:
+                if self._look():
+                    pause = POLL_SECONDS
+            except SlurmUnavailableError as error:
+                # It may be busy, or restarting; the jobs run on meanwhile.
+                self._say(f"Slurm does not answer: {error}")
+            except JobQueueError as error:
+                self._failure = error
+                return
+            except Exception as error:
+                # Nobody else would look after the jobs, and the study would wait for ever.
+                log.exception("The thread that keeps the Slurm jobs broke")
+                self._failure = JobsFailError(
+                    f"the Slurm jobs cannot be looked after any more: {error!r}"
+                )
+                return
+            self._hurried.wait(pause)
+            if self._hurried.is_set():
+                self._hurried.clear()
+                pause = POLL_SECONDS
+            else:
+                pause = min(pause * _POLL_GROWS, SLOWEST_POLL_SECONDS)
+            self._pause_until(asked + POLL_SECONDS)
+
+    def _pause_until(self, then: float) -> None:
+        while not self._stopping and (left := then - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))

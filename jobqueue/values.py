@@ -1,0 +1,138 @@
+"""The values in a slurm.toml: each key's is read and checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import ConfigError
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\n" in value:
+        raise ConfigError(f"{key} is {value!r}; allowed is a line of text in quotes")
+    return value.strip()
+
+
+def _lines(key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f'{key} is {value!r}; allowed is a list of texts, as in ["…", "…"]')
+    return tuple(line for each in value for line in each.splitlines() if line.strip())
+
+
+def _directives(key: str, value: object) -> tuple[str, ...]:
+    return tuple(line.strip().removeprefix("#SBATCH").strip() for line in _lines(key, value))
+
+
+def _table(key: str, value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise ConfigError(f'{key} is {value!r}; allowed is a table, as in {{ NAME = "value" }}')
+    for name, text in value.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ConfigError(f"{key} has {name!r}, which is no name of a variable")
+        if not isinstance(text, str | int | float) or isinstance(text, bool):
+            raise ConfigError(f"{key}.{name} is {text!r}; allowed are texts and numbers")
+    return tuple((name, str(text)) for name, text in value.items())
+
+
+def _whole(least: int) -> Any:
+    def read(key: str, value: object) -> int:
+        if type(value) is not int or value < least:
+            bare = ", without quotes" if isinstance(value, str) else ""
+            raise ConfigError(
+                f"{key} is {value!r}; allowed are whole numbers from {least} on{bare}"
+            )
+        return value
+
+    return read
+
+
+def _yes_or_no(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} is {value!r}; allowed are true and false")
+    return value
+
+
+def _walltime(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        why = ", a bare number, which says neither hours nor days" if type(value) is int else ""
+        raise ConfigError(
+            f"{key} is {value}{why}; allowed are "
+            'Slurm\'s forms, in quotes: "04:00:00" (four hours), "4-00:00:00" (four days)'
+        )
+    text = _text(key, value)
+    duration_seconds(text)
+    return text
+
+
+def _size(key: str, value: object) -> int:
+    if value == 0 and value is not False:
+        return 0
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b?", str(value).strip().lower())
+    if found is None:
+        raise ConfigError(
+            f'{key} is {value!r}; allowed are sizes with their units, such as "64GB" or "512MiB", '
+            "and 0"
+        )
+    number, prefix, binary = found.groups()
+    power = ["", "k", "m", "g", "t"].index(prefix)
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+READERS: Mapping[str, Any] = {
+    # Each takes a key and its value, and returns what is meant, or raises a ConfigError.
+    **dict.fromkeys(
+        ("name", "partition", "account", "qos", "gpu_type", "python", "launcher", "container",
+         "interface", "scratch", "log_directory"),
+        _text,
+    ),
+    **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs"), _whole(1)),
+    **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
+    **dict.fromkeys(("modules", "prologue"), _lines),
+    "directives": _directives,
+    "environment": _table,
+    "exclusive": _yes_or_no,
+    "walltime": _walltime,
+    "memory": _size,
+}  # fmt: skip
+
+
+def duration_seconds(text: str) -> int:
+    """Slurm's forms of a length of time: minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
+
+    >>> [duration_seconds(each) for each in ("30", "04:00:00", "1-12", "2-00:30")]
+    [1800, 14400, 129600, 174600]
+
+    Raises:
+        ConfigError: It is none of these, or no time at all.
+    """
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if found is None:
+        raise ConfigError(
+            f'walltime is {text!r}; allowed are Slurm\'s forms, such as "04:00:00" (four hours), '
+            '"90" (minutes) or "1-12:00:00" (a day and a half)'
+        )
+    days, *rest = (None if part is None else int(part) for part in found.groups())
+    numbers = [part for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:
+        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
+    total = (days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    if not total:
+        raise ConfigError(f"walltime is {text!r}; allowed are times above 0")
+    return total
+
+
+def clock(seconds: int) -> str:
+    """A length of time as Slurm takes it.
+
+    >>> clock(4 * 3600), clock(36 * 3600)
+    ('04:00:00', '1-12:00:00')
+    """
+    days, rest = divmod(seconds, 86400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
