@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,9 +39,9 @@ import psutil
 
 from tuner.core.aims import Aims
 from tuner.core.engine import Engine
-from tuner.core.messages import Event, StudyOpened
+from tuner.core.messages import Event
 from tuner.core.picture import StudyPicture
-from tuner.core.resources import Amount, Resources
+from tuner.core.resources import Amount
 from tuner.core.space import (
     BooleanParameter,
     ChoiceParameter,
@@ -60,12 +60,9 @@ from tuner.executors.simulated import (
     SimulatedWorker,
 )
 from tuner.ledger import Ledger
-from tuner.loop import StudyLoop
-from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.samplers.random_search import RandomSampler
 from tuner.study_directory import StudyDirectory
-from tuner.suggesting import SimulatedSuggester
-from tuner.worker.orders import StudyBrief
+from tuner.testing.studies import Memory, play
 
 SIZES = ("100x10", "1000x10", "10000x10", "1000x100", "10000x100", "10000x1000", "100000x1000",
          "100000x10000")  # fmt: skip
@@ -113,31 +110,21 @@ class Measured:
         return 1e3 * self.cpu_seconds / self.events
 
 
-class Counting:
-    """Counts what is written, and hands it on to the ledger if there is one."""
+class Counting(Memory):
+    """Counts what is written, keeps none of it, and hands it on to the ledger if there is one."""
 
     def __init__(self, ledger: Ledger | None) -> None:
-        self.events = self.writes = 0
+        super().__init__()
+        self.written = self.writes = 0
         self._ledger = ledger
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
-        self.events += len(events)
+        self.written += len(events)
         self.writes += 1
         if self._ledger is not None:
             self._ledger.append(events, trials=trials, attempts=attempts)
-
-    def set_facts(self, facts: Mapping[str, object]) -> None:
-        raise AssertionError(f"nothing grows the space, and yet there is {facts}")
-
-
-class NoFiles:
-    def keep_best(self, trials: Sequence[Trial]) -> None:
-        pass
-
-    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
-        pass
 
 
 class Onlooker:
@@ -189,36 +176,19 @@ def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = Tru
             directory = StudyDirectory(folder / "study").create()
             stack.enter_context(directory.acquire())
             ledger = stack.enter_context(Ledger.create(directory, {}))
-        recorder, engine = Counting(ledger), Engine()
-        loop = StudyLoop(
-            make_suggester=lambda sampler: SimulatedSuggester(
-                sampler, executor.clock, executor.deliver
-            ),
-            engine=engine,
-            recorder=recorder,
-            make_sampler=lambda space: RandomSampler(space, 1),
-            space=SPACE,
-            executor=executor,
-            clock=executor.clock,
-            brief=_brief(),
-            files=NoFiles(),
-            observer=Onlooker(),
-        )
-        executor.open()
+        counting = Counting(ledger)
         gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
-        loop.run(
-            StudyOpened(
-                at=executor.clock.now(),
-                trials=trials,
-                aims=AIMS,
-                seed=1,
-                resources=Resources(),
-                max_failures=None,
-                same_failure_limit=3,
-                measured=tuple(Amount) if packs else (),
-            )
-        )
+        engine = play(
+            executor,
+            space=SPACE,
+            aims=AIMS,
+            trials=trials,
+            make_sampler=lambda space: RandomSampler(space, 1),
+            memory=counting,
+            observer=Onlooker(),
+            measured=tuple(Amount) if packs else (),
+        ).engine
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
         resume = None if ledger is None else _seconds_to_resume(ledger, engine)
@@ -227,8 +197,8 @@ def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = Tru
     return Measured(
         trials=trials,
         workers=workers,
-        events=recorder.events,
-        writes=recorder.writes,
+        events=counting.written,
+        writes=counting.writes,
         cpu_seconds=cpu,
         wall_seconds=wall,
         megabytes=megabytes,
@@ -245,19 +215,6 @@ def _seconds_to_resume(ledger: Ledger, before: Engine) -> float:
     if engine.best != before.best:
         raise SystemExit("error: the ledger gives another study; nothing is measured")
     return seconds
-
-
-def _brief() -> StudyBrief:
-    return StudyBrief(
-        name="study",
-        directory="",
-        working_directory="",
-        source=ObjectiveSource(SourceKind.FILE, ""),
-        aims=AIMS,
-        epochs=None,
-        trial_timeout_seconds=None,
-        deterministic=True,
-    )
 
 
 # --- all sizes ------------------------------------------------------------------------------

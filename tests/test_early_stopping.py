@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from tuner.core.aims import Aims
 from tuner.core.engine import Engine
-from tuner.core.messages import Event, Finish, Reported, StopRequested, StudyOpened, Verdict
+from tuner.core.messages import Event, Finish, Reported, StopRequested, Verdict
 from tuner.core.picture import StudyPicture
 from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.resources import Resources
 from tuner.core.space import FloatParameter, SearchSpace
 from tuner.core.trial import Attempt, Direction, Goal, Outcome, Params, Trial, TrialState
 from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, SimulatedWorker
-from tuner.loop import StudyLoop
-from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.pruners import make_pruner
 from tuner.samplers import SamplerOptions, make_sampler
-from tuner.suggesting import SimulatedSuggester
-from tuner.worker.orders import StudyBrief
+from tuner.testing.studies import Memory, play
 
 EPOCHS = 27
 TRIALS = 60
@@ -59,14 +55,13 @@ def curve(params: Params, seed: int) -> Curve:
     ]
 
 
-class Watched:
+class Watched(Memory):
     """Recorder, files and observer of a study: what happened, and who was idle meanwhile."""
 
     def __init__(self, engine: Engine, *, workers: int) -> None:
+        super().__init__()
         self.engine = engine
         self.workers = workers
-        self.events: list[Event] = []
-        self.attempts: dict[object, Attempt] = {}
         self.ended: list[Trial] = []
         self.discarded: set[int] = set()
         self.idle_while_work_waits = 0.0
@@ -78,12 +73,8 @@ class Watched:
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
-        self.events.extend(events)
+        super().append(events, trials=trials, attempts=attempts)
         self._note_idleness(events[-1].at)
-        self.attempts.update((attempt.id, attempt) for attempt in attempts)
-
-    def set_facts(self, facts: Mapping[str, object]) -> None:
-        raise AssertionError("nothing grows the space")
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
         assert {trial.state for trial in trials} == {TrialState.COMPLETE}
@@ -137,47 +128,23 @@ def study(
             return [StopRequested(executor.clock.now(), Verdict.INTERRUPTED, "enough")]
         return ()
 
-    loop = StudyLoop(
-        make_suggester=lambda sampler: SimulatedSuggester(
-            sampler, executor.clock, executor.deliver
-        ),
-        engine=engine,
-        recorder=watched,
+    played = play(
+        executor,
+        space=SPACE,
+        aims=Aims((GOAL,)),
+        trials=TRIALS,
         make_sampler=lambda space: make_sampler(
             search, SamplerOptions(space=space, seed=seed, direction=GOAL.direction)
         ),
-        space=SPACE,
-        executor=executor,
-        clock=executor.clock,
-        brief=StudyBrief(
-            name="study",
-            directory="",
-            working_directory="",
-            source=ObjectiveSource(SourceKind.FILE, ""),
-            aims=Aims((GOAL,)),
-            epochs=EPOCHS,
-            trial_timeout_seconds=None,
-            deterministic=True,
-        ),
-        files=watched,
+        memory=watched,
+        engine=engine,
+        seed=seed,
+        epochs=EPOCHS,
+        pruner=pruner,
         observer=watched,
         requests=requests,
     )
-    executor.open()
-    finish = loop.run(
-        StudyOpened(
-            at=opened_at,
-            trials=TRIALS,
-            aims=Aims((GOAL,)),
-            seed=seed,
-            resources=Resources(),
-            max_failures=None,
-            same_failure_limit=0,
-            pruner=pruner,
-        )
-    )
-    executor.close()
-    return engine, watched, finish
+    return engine, watched, played.finish
 
 
 def epochs_spent(watched: Watched) -> int:

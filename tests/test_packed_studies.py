@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from tuner.core.aims import Aims
 from tuner.core.engine import Engine
-from tuner.core.messages import Event, StudyOpened
+from tuner.core.messages import Event
 from tuner.core.resources import Amount, Resources
 from tuner.core.space import FloatParameter, Scale, SearchSpace
 from tuner.core.trial import (
@@ -19,15 +19,11 @@ from tuner.core.trial import (
     Goal,
     Outcome,
     Params,
-    Trial,
     TrialState,
 )
 from tuner.executors.simulated import Curve, Faults, Needs, SimulatedExecutor, SimulatedWorker
-from tuner.loop import StudyLoop
-from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.samplers.random_search import RandomSampler
-from tuner.suggesting import SimulatedSuggester
-from tuner.worker.orders import StudyBrief
+from tuner.testing.studies import Memory, play
 
 GB = 10**9
 TRIALS = 150
@@ -36,27 +32,6 @@ SPACE = SearchSpace(
     (FloatParameter("size", 1.0, 3.0, scale=Scale.LOG), FloatParameter("rate", 0.0, 1.0))
 )
 SMALL = SimulatedWorker(name="w", cores=4, memory_bytes=24 * GB)
-
-
-class Nowhere:
-    """Neither ledger nor files; keeps the events."""
-
-    def __init__(self) -> None:
-        self.events = list[Event]()
-
-    def append(
-        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
-    ) -> None:
-        self.events.extend(events)
-
-    def set_facts(self, facts: Mapping[str, object]) -> None:
-        raise AssertionError(f"nothing grows the space, and yet there is {facts}")
-
-    def keep_best(self, trials: Sequence[Trial]) -> None:
-        pass
-
-    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +47,7 @@ class Told:
         return sum(each.outcome is Outcome.LOST for each in self.attempts)
 
 
-def needs(params: Params) -> Needs:
+def mostly_waiting(params: Params) -> Needs:
     return Needs(memory_bytes=int(GB * float(params["size"] or 0)), busy=0.15)
 
 
@@ -85,56 +60,30 @@ def study(
     resources: Resources | None = None,
     measured: tuple[Amount, ...] = tuple(Amount),
     faults: Faults | None = None,
-    busy: float | None = None,
+    needs: Callable[[Params], Needs] = mostly_waiting,
 ) -> Told:
-    engine, nowhere = Engine(), Nowhere()
     executor = SimulatedExecutor(
         curve=curve,
         seconds_per_epoch=lambda params, worker: 2.0 + float(params["size"] or 0),
         workers=workers,
         faults=faults,
         startup_seconds=1.0,
-        needs=needs if busy is None else lambda params: Needs(memory_bytes=GB, busy=busy),
+        needs=needs,
     )
-    loop = StudyLoop(
-        make_suggester=lambda sampler: SimulatedSuggester(
-            sampler, executor.clock, executor.deliver
-        ),
-        engine=engine,
-        recorder=nowhere,
-        make_sampler=lambda space: RandomSampler(space, 1),
+    memory = Memory()
+    played = play(
+        executor,
         space=SPACE,
-        executor=executor,
-        clock=executor.clock,
-        brief=StudyBrief(
-            name="study",
-            directory="",
-            working_directory="",
-            source=ObjectiveSource(SourceKind.FILE, ""),
-            aims=AIMS,
-            epochs=None,
-            trial_timeout_seconds=None,
-            deterministic=True,
-        ),
-        files=nowhere,
+        aims=AIMS,
+        trials=TRIALS,
+        make_sampler=lambda space: RandomSampler(space, 1),
+        memory=memory,
+        resources=resources,
+        measured=measured,
     )
-    begun = executor.clock.now()
-    executor.open()
-    loop.run(
-        StudyOpened(
-            at=begun,
-            trials=TRIALS,
-            aims=AIMS,
-            seed=1,
-            resources=resources or Resources(),
-            max_failures=None,
-            same_failure_limit=0,
-            measured=measured,
-        )
-    )
-    engine.validate()
-    complete = sum(trial.state is TrialState.COMPLETE for trial in engine.trials)
-    return Told(executor.clock.now() - begun, complete, attempts_by(nowhere.events))
+    played.engine.validate()
+    complete = sum(trial.state is TrialState.COMPLETE for trial in played.engine.trials)
+    return Told(played.seconds, complete, attempts_by(memory.events))
 
 
 def attempts_by(events: Sequence[Event]) -> list[Attempt]:
@@ -159,7 +108,26 @@ def test_packed_trials_fill_memory_and_none_dies() -> None:
 
 
 def test_trials_that_keep_a_core_busy_take_no_longer_for_being_measured() -> None:
-    assert study(SMALL, busy=1.0).seconds == study(SMALL, busy=1.0, measured=()).seconds
+    def busy(params: Params) -> Needs:
+        return Needs(memory_bytes=GB, busy=1.0)
+
+    assert study(SMALL, needs=busy).seconds == study(SMALL, needs=busy, measured=()).seconds
+
+
+@pytest.mark.parametrize(("gpu_busy", "least"), [(1.0, 0.99), (0.5, 1.9), (0.1, 5.0)])
+def test_gpus_are_shared_by_as_many_as_do_more_in_all(gpu_busy: float, least: float) -> None:
+    def on_gpu(params: Params) -> Needs:
+        held = int(3 * GB * float(params["size"] or 0))
+        return Needs(memory_bytes=GB, busy=0.1, gpu_memory_bytes=held, gpu_busy=gpu_busy)
+
+    gpus = SimulatedWorker(
+        name="g", cores=32, gpus=2, memory_bytes=200 * GB, gpu_memory_bytes=80 * GB
+    )
+    packed = study(gpus, needs=on_gpu)
+    assert study(gpus, needs=on_gpu, measured=()).seconds >= least * packed.seconds
+    late = sorted(packed.attempts, key=lambda each: each.placed_at)[TRIALS // 2 :]
+    alone = sum(each.placement.gpu_share == 1.0 for each in late)
+    assert alone == (len(late) if gpu_busy == 1.0 else 0)
 
 
 @pytest.mark.parametrize("life_seconds", [None, 400.0])

@@ -47,6 +47,17 @@ def test_trials_that_wait_share_cores(hptune: Hptune) -> None:
     assert f"packed   {last['why']}"[:40] in status.out
 
 
+def test_a_search_that_learns_is_left_trials_to_learn_from(hptune: Hptune) -> None:
+    hptune.file("model.py", WAITING.replace("range(1, 13)", "range(1, 8)"))
+    cores = len(os.sched_getaffinity(0))
+    arguments = ("--trials", 3 * cores, "--search", "tpe", "--study", "s")
+    assert hptune("run", "model.py", *arguments).code == 0
+    with contextlib.closing(sqlite3.connect(hptune.directory / "s" / "study.db")) as database:
+        held = [json.loads(d) for (d,) in database.execute("SELECT devices FROM attempts")]
+    assert {each["cpu_share"] for each in held} == {1.0}
+    assert "this search learns from trials that are over" in hptune("status", "s").out
+
+
 def test_packing_can_be_left_out(hptune: Hptune) -> None:
     hptune.file("model.py", WAITING.replace("range(1, 13)", "range(1, 8)"))
     cores = len(os.sched_getaffinity(0))

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.aims import Aims
-from tuner.core.engine import Engine
-from tuner.core.messages import Event, Reported, StopRequested, StudyOpened, Verdict
+from tuner.core.messages import Event, Reported, StopRequested, Verdict
 from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
 from tuner.core.space import SearchSpace
-from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Trial
+from tuner.core.trial import Attempt, Direction, Goal, Trial
 from tuner.executors.simulated import SimulatedExecutor, SimulatedWorker
-from tuner.loop import StudyLoop
-from tuner.model_file import ObjectiveSource, SourceKind
-from tuner.pruners import make_pruner
 from tuner.samplers.bayesian import BayesianSampler
 from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.tpe import TpeSampler
-from tuner.suggesting import SimulatedSuggester
-from tuner.worker.orders import StudyBrief
+from tuner.testing.studies import Memory, play
 
 from .tasks import Task
 
@@ -76,41 +70,28 @@ class Track:
         return reached or self.epochs >= budget_epochs
 
 
-class _Recorder:
-    """Recorder, files and observer of a study in memory."""
+class _Tracked(Memory):
+    """Keeps of a study what was found when."""
 
     def __init__(self, begun: float, budget_epochs: int, aim: float) -> None:
+        super().__init__()
         self.track = Track()
         self._aim = aim
-        self.attempts: dict[AttemptId, Attempt] = {}
         self._begun = begun
         self._budget = budget_epochs
 
     def append(
-        self,
-        events: Sequence[Event],
-        *,
-        trials: Iterable[Trial],  # noqa: ARG002 - what counts is in the events
-        attempts: Iterable[Attempt],
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
+        super().append((), trials=trials, attempts=attempts)
         for event in events:
             if isinstance(event, Reported) and not self.is_spent:
                 self.track.note(event.report.metrics["loss"], event.at - self._begun)
                 self.track.seconds = event.at - self._begun
-        self.attempts.update((attempt.id, attempt) for attempt in attempts)
 
     @property
     def is_spent(self) -> bool:
         return self.track.is_over(self._aim, self._budget)
-
-    def set_facts(self, facts: Mapping[str, object]) -> None:
-        raise AssertionError(f"nothing grows the space, and yet there is {facts}")
-
-    def keep_best(self, trials: Sequence[Trial]) -> None:
-        pass
-
-    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
-        pass
 
 
 def own(
@@ -127,7 +108,6 @@ def own(
 
     It ends when its loss is as low as the aim, or when the epochs are spent.
     """
-
     executor = SimulatedExecutor(
         curve=lambda params, _: [{"loss": loss} for loss in task.curve(params)],
         seconds_per_epoch=lambda params, _: task.seconds(params),
@@ -136,55 +116,31 @@ def own(
         stop_seconds=0.0,
     )
     begun = executor.clock.now()
-    recorder, engine = _Recorder(begun, budget_epochs, aim), Engine(make_pruner)
+    tracked = _Tracked(begun, budget_epochs, aim)
 
     def requests() -> Sequence[Event]:
-        if recorder.is_spent:
+        if tracked.is_spent:
             return [StopRequested(executor.clock.now(), Verdict.TIME_UP, "the epochs are spent")]
         return ()
 
-    loop = StudyLoop(
-        make_suggester=lambda sampler: SimulatedSuggester(
-            sampler, executor.clock, executor.deliver
-        ),
-        engine=engine,
-        recorder=recorder,
-        make_sampler=lambda space: _sampler(search, space, seed),
+    played = play(
+        executor,
         space=task.space,
-        executor=executor,
-        clock=executor.clock,
-        brief=StudyBrief(
-            name="study",
-            directory="",
-            working_directory="",
-            source=ObjectiveSource(SourceKind.FILE, ""),
-            aims=Aims((GOAL,)),
-            epochs=task.epochs,
-            trial_timeout_seconds=None,
-            deterministic=True,
-        ),
-        files=recorder,
+        aims=Aims((GOAL,)),
+        trials=PLENTY,
+        make_sampler=lambda space: _sampler(search, space, seed),
+        memory=tracked,
+        seed=seed,
+        epochs=task.epochs,
+        pruner=pruner,
         requests=requests,
     )
-    executor.open()
-    loop.run(
-        StudyOpened(
-            at=begun,
-            trials=PLENTY,
-            aims=Aims((GOAL,)),
-            seed=seed,
-            resources=Resources(),
-            max_failures=None,
-            same_failure_limit=0,
-            pruner=pruner,
-        )
-    )
-    track = recorder.track
-    track.trials = sum(1 for _ in engine.trials)
+    track = tracked.track
+    track.trials = sum(1 for _ in played.engine.trials)
     end = begun + track.seconds
     busy = sum(
         min(attempt.ended_at or end, end) - min(attempt.placed_at, end)
-        for attempt in recorder.attempts.values()
+        for attempt in tracked.attempts.values()
     )
     track.idle = 1.0 - busy / (track.seconds * workers)
     return track

@@ -130,6 +130,7 @@ class EngineDriver:
         budget: DeviceBudget | None = None,
         added: Sequence[Params] = (),
         measured: tuple[Amount, ...] = (),
+        learns: bool = False,
     ) -> list[Command]:
         resources = resources or Resources()
         pruner = pruner or PrunerSettings()
@@ -150,6 +151,7 @@ class EngineDriver:
             budget=budget,
             added=tuple(Suggestion(params, ADDED) for params in added),
             measured=measured,
+            learns=learns,
         )
         self.workers.clear()
         self.leaving.clear()

@@ -6,7 +6,7 @@ import pytest
 from engine_driver import FIRST, EngineDriver, returned
 
 from tuner.core.device_hours import Device, DeviceBudget
-from tuner.core.messages import Ask, Finish, Stop, Verdict
+from tuner.core.messages import Ask, Finish, Stop, Tell, Verdict
 from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Capacity, Resources
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, TrialState, Usage
@@ -176,6 +176,25 @@ def test_a_step_is_priced_by_what_the_trial_itself_holds(driver: EngineDriver) -
     driver.at += HOUR
     commands = driver.end(AttemptId(2, 0), returned(0.5))
     assert commands[-1] == Finish(Verdict.BUDGET_SPENT, "the budget of 4 core hours is spent")
+    driver.check_replay()
+
+
+def test_what_is_suggested_after_the_end_waits_for_more_budget(driver: EngineDriver) -> None:
+    driver.open(9, budget=DeviceBudget(Device.CORE, 6.0), resources=Resources(cpus=4))
+    driver.join(cores=4)
+    driver.suggest()
+    driver.join("other", cores=4)
+    assert driver.ask is not None
+    driver.started(FIRST)
+    driver.at += HOUR
+    driver.measure(FIRST, usage(seconds_per_step=HOUR))
+    assert isinstance(driver.end(FIRST, returned(0.5))[-1], Finish)
+    # What is left would pay for a step of this one.
+    commands = driver.suggest(resources=lambda _: Resources(cpus=1))
+    assert [type(command) for command in commands] == [Tell]
+    driver.open(9, budget=DeviceBudget(Device.CORE, 99.0), resources=Resources(cpus=4))
+    driver.join(cores=4)
+    assert [*driver.running] == [AttemptId(1, 0)]
     driver.check_replay()
 
 

@@ -148,6 +148,17 @@ def test_unknown_memory_is_not_counted() -> None:
     assert places(Capacity((0, 1))).rooms(Resources(memory_bytes=5), at_most=9) == 2
 
 
+def test_where_others_hold_more_than_there_is_there_is_room_for_nobody() -> None:
+    made = Places(kept_back=0.05)
+    made.add("w", "n", Capacity((0, 1), (), memory_bytes=100))
+    after = made.resize(take(made), Resources(memory_bytes=120))
+    assert made.reserve(ONE)
+    assert made.take(ONE, may_use_reserved=True) is None
+    assert made.rooms(ONE) == 0
+    made.give_back(after)
+    assert made.take(ONE, may_use_reserved=True) is not None
+
+
 def test_what_was_held_on_a_lost_worker_is_gone() -> None:
     made = places(Capacity((0, 1)))
     placement = take(made)

@@ -337,6 +337,9 @@ class Gpu(GpuUsage):
         self.held = dict[int, int]()
         self.tells = True
 
+    def is_open(self, pids: Collection[int]) -> bool:
+        return any(pid in self.held for pid in pids)
+
     def memory_bytes(self, gpus: Sequence[str], pids: Collection[int] | None) -> int | None:
         del gpus
         if pids is None:
@@ -356,6 +359,35 @@ def test_what_others_hold_on_its_gpu_is_not_an_attempts(is_alone: bool) -> None:
     meter.take()
     assert meter.usage is not None
     assert meter.usage.peak_gpu_memory_bytes == 5 * MB
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_who_never_opens_a_gpu_holds_none_of_its_memory(is_alone: bool) -> None:
+    gpu, other = Gpu(), 1
+    gpu.tells, gpu.held = False, {other: 9 * MB}
+    meter = usage.Meter(os.getpid(), ("0",), is_alone=is_alone, gpu_usage=gpu)
+    meter.take()
+    assert meter.usage is not None
+    assert meter.usage.peak_gpu_memory_bytes == 0
+
+
+def test_of_who_ended_before_the_first_look_nobody_knows_what_it_held_of_a_gpu() -> None:
+    meter = usage.Meter(os.getpid(), ("0",), is_alone=True, gpu_usage=Gpu())
+    meter.add(Usage(peak_memory_bytes=MB, cpu_seconds=1.0, seconds=1.0))
+    assert meter.usage is not None
+    assert meter.usage.peak_gpu_memory_bytes is None
+
+
+def test_a_gpu_is_open_where_its_device_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "nvidia0"
+    device.touch()
+    monkeypatch.setattr("tuner.worker.gpu_usage._DEVICE_FILES", (str(tmp_path),))
+    gone = 2**22 + 1
+    assert not GpuUsage().is_open((gone, os.getpid()))
+    with device.open():
+        assert GpuUsage().is_open((gone, os.getpid()))
 
 
 @pytest.mark.parametrize(("is_alone", "told"), [(True, 5 * MB), (False, None)])

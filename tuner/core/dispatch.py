@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 from .course import Course
+from .crowds import Crowds
 from .device_hours import resized
 from .messages import Command, Measured, Start, StudyOpened, WorkerJoined
 from .notice import notice
@@ -44,8 +45,11 @@ class Dispatch:
         self.spending = Spending(self._pace)
         self._packing = Packing()
         self._uncounted = dict[AttemptId, None]()
+        self._unshared = 0
+        self._crowds = Crowds(self._crowd)
         self.places = Places()
         self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
+        self._sorted_by: Hashable = None
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -53,8 +57,11 @@ class Dispatch:
         """A master has taken the study up: there is no worker yet, and nothing runs."""
         self.spending.hours.all_ended()
         self.spending.allow(opened.budget)
-        self._packing.allow(opened.resources, opened.measured)
+        search_trials = opened.trials if opened.learns else None
+        self._packing.allow(opened.resources, opened.measured, search_trials=search_trials)
         self._uncounted.clear()
+        self._unshared = 0
+        self._crowds = Crowds(self._crowd)
         self.places = Places(
             kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0,
             spread=opened.measured,
@@ -65,9 +72,17 @@ class Dispatch:
 
     def worker_joined(self, event: WorkerJoined) -> None:
         """There is another worker."""
+        before = self._shares
         self.places.add(event.worker, event.node, event.capacity, ends_at=event.ends_at)
-        if not all(map(self.places.could_hold, self._waiting.sizes)):
-            self._waiting.sort_anew()  # they may want more than they could get before
+        self._count_unshared(event.worker, 1)
+        if self._shares != before:
+            self._share_gpus()
+
+    def _count_unshared(self, worker: str, sign: int) -> None:
+        """Count how many trials run at once that share no device."""
+        usual = self._course.opened.resources
+        self._unshared += sign * self.places.rooms_when_empty(worker, usual)
+        self._packing.heed_search(self._unshared)
 
     def started(self, run: AttemptRecord) -> None:
         """An attempt's process is running."""
@@ -75,9 +90,9 @@ class Dispatch:
 
     def worker_left(self, worker: str) -> None:
         """A worker is gone, with all that ran there."""
+        self._count_unshared(worker, -1)
+        self._crowds.forget(worker)
         self.places.remove(worker)
-        if self._packing.is_counting:
-            self._waiting.sort_anew()  # the largest worker may be a smaller one now
 
     def measured(self, event: Measured) -> None:
         """It is known what a running attempt has used so far."""
@@ -87,23 +102,16 @@ class Dispatch:
         if not self._course.opened.measured:
             return
         before, placement = self._shares, run.attempt.placement
-        residents = self.places.crowd(placement, self._records.count_on(placement.worker))
-        changed = self._packing.measured(
-            name,
-            usage,
-            residents=residents,
-            has_gpus=bool(placement.gpus),
-            has_reported=run.latest is not None,
-        )
+        crowds = self._crowds.look(placement.worker, event.at)
+        has_reported = run.latest is not None
+        self._packing.measured(name, usage, crowds, has_reported=has_reported)
         if self._shares == before:
             self._hold_anew([name], event.at)
-        self._learned(self._records.running, before, at=event.at, changed=changed)
+        self._learned(self._records.running, before, at=event.at)
         if self._packing.is_counting and event.free_share is not None:
             self.places.tell_free(placement.worker, event.free_share)
 
-    def _learned(
-        self, running: Iterable[AttemptId], before: tuple[int, int], *, at: float, changed: bool
-    ) -> None:
+    def _learned(self, running: Iterable[AttemptId], before: tuple[int, int], *, at: float) -> None:
         if self._shares != before:
             # What they hold beyond their part is free for others at once.
             self._share_gpus()
@@ -111,24 +119,27 @@ class Dispatch:
         if self._packing.is_counting:
             self._hold_anew(self._uncounted, at)
             self._uncounted.clear()
-        if changed:
-            self._waiting.sort_anew()
 
     def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
         """An attempt is over, by what happened; what it held is free."""
         self.spending.hours.ended(name)
         placement = self._records.running[name].attempt.placement
+        if placement.worker in self.places:
+            self._crowds.look(placement.worker, at)
         self.places.give_back(placement)
         self._uncounted.pop(name, None)
         before = self._shares
-        changed = self._packing.ended(
+        self._packing.ended(
             name,
             granted_bytes=placement.memory_bytes,
             out_of=_RAN_OUT_OF.get(cause),
             is_well=cause is Cause.RETURNED,
         )
         running = (each for each in self._records.running if each != name)
-        self._learned(running, before, at=at, changed=changed)
+        self._learned(running, before, at=at)
+
+    def _crowd(self, worker: str, device: Amount) -> float:
+        return self.places.crowd(worker, device, self._records.count_on(worker))
 
     def _hold_anew(self, names: Iterable[AttemptId], at: float) -> None:
         """Correct what running attempts hold by the books, by what is known of them now."""
@@ -145,14 +156,18 @@ class Dispatch:
 
     @property
     def _shares(self) -> tuple[int, int]:
-        return self._packing.most, self._packing.most_on_a_gpu
+        return self._packing.most_on_a_core, self._packing.most_on_a_gpu
 
     def _share_gpus(self) -> None:
         if Amount.GPUS in self._course.opened.measured:
             self.places.share_gpus(self._packing.most_on_a_gpu)
 
     def take_in(self) -> None:
-        """Let those join the queues that wait since the last call."""
+        """Let those join the queues that wait since the last call, by what they want now."""
+        standing = self._packing.standing, self.places.most_memory_bytes
+        if standing != self._sorted_by:
+            self._sorted_by = standing
+            self._waiting.sort_anew()
         self._waiting.add(self._records.take_newly_waiting())
 
     # --- what follows -----------------------------------------------------------------------
@@ -169,6 +184,7 @@ class Dispatch:
             if found is None:
                 return
             number, placement = found
+            self._crowds.look(placement.worker, at)
             node, why = self.places.node(placement.worker), self.packing
             start = self._course.start(number, placement, node=node, at=at, why=why)
             self._watch(start)
@@ -178,8 +194,7 @@ class Dispatch:
         placement = start.placement
         if not self._course.opened.measured:
             return
-        residents = self.places.crowd(placement, self._records.count_on(placement.worker))
-        self._packing.placed(start.attempt, start.params, residents)
+        self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
         if not placement.memory_bytes:
             self._uncounted[start.attempt] = None
 

@@ -225,6 +225,8 @@ class Engine:
     def _advance(self, at: float, commands: list[Command]) -> None:
         records, dispatch = self._records, self._dispatch
         dispatch.take_in()
+        if self._finished:
+            return  # what is heard of after the end waits for the next master
         if self._ending is None:
             dispatch.place(at, commands)
             question = self._asking.next(
@@ -235,7 +237,7 @@ class Engine:
             )
             if question is not None:
                 commands.append(question)
-        if self._finished or records.running:
+        if records.running:
             return
         if self._ending is not None:
             self._finished = True
@@ -393,9 +395,8 @@ class Engine:
             is_done=self._finished and self._ending is None and self._dispatch.is_affordable
         )
         self._asking.validate()
-        self._dispatch.validate(
-            is_placing=self._ending is None and not self._is_closed, at=self._latest_at
-        )
+        is_placing = self._ending is None and not self._is_closed and not self._finished
+        self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:
             raise AssertionError(f"{self._confirmations} confirmations were counted")

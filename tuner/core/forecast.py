@@ -16,6 +16,9 @@ REMEMBERED = 96
 _ALIKE = 0.05
 """Trials whose predictions differ by less than this, as a logarithm, are comparable."""
 
+_OF_WHAT_WAS_FORETOLD = 0.125
+"""What a trial adds to the news that used what was foretold, where many are known already."""
+
 _LEAST_MARGIN = 1.05
 _MOST_BEYOND = 4.0
 """Nothing is foretold to be further than by this factor beyond all that was seen."""
@@ -32,6 +35,10 @@ class _Observation:
         return self.params, math.log(self.value)
 
 
+def _are_alike(one: _Observation, other: _Observation) -> bool:
+    return abs(math.log(one.value / other.value)) <= _ALIKE
+
+
 class Forecast:
     """Learns a positive quantity as a function of the hyperparameters.
 
@@ -39,7 +46,7 @@ class Forecast:
 
         >>> memory = Forecast()
         >>> for units, rate in [(16, 3.0), (32, 1.0), (64, 2.0), (128, 1.0), (256, 5.0), (48, 4.0)]:
-        ...     _ = memory.learn(units, {"units": units, "rate": rate}, 2.0 * units)
+        ...     memory.learn(units, {"units": units, "rate": rate}, 2.0 * units)
         >>> round(memory.typical({"units": 100, "rate": 2.0}))
         200
         >>> memory.depends_on
@@ -52,19 +59,25 @@ class Forecast:
 
     Questions change nothing: a new prediction is made when enough has been learned, and only then,
     so that a forecast follows from what it was told and in which order.
+
+    Attributes:
+        version: How often predictions have changed.
     """
 
     def __init__(self) -> None:
         self._observations: dict[Hashable, _Observation] = {}
-        self._news = 0
+        self._news = 0.0
         self._fit: Regression | None = None
         self._predictions: list[tuple[float, float]] = []
+        self._count = 0
         self._most = 0.0
+        self._median = 0.0
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._observations)
 
-    def learn(self, key: Hashable, params: Params, value: float, *, is_least: bool = False) -> bool:
+    def learn(self, key: Hashable, params: Params, value: float, *, is_least: bool = False) -> None:
         """Take note of what a trial used; the last value under a key counts.
 
         Args:
@@ -72,24 +85,24 @@ class Forecast:
             params: Its hyperparameters.
             value: What it used.
             is_least: Whether it may have come to use more.
-
-        Returns:
-            Whether predictions have changed.
         """
-        value = max(value, 1e-9)
         before = self._observations.pop(key, None)
-        self._observations[key] = _Observation(params, value, is_least)
-        is_news = before is None or before.is_least != is_least
-        if before is not None and abs(math.log(value / before.value)) > _ALIKE:
-            is_news = True
-        self._news += is_news
+        observation = _Observation(params, max(value, 1e-9), is_least)
+        self._observations[key] = observation
+        if before is None or before.is_least != is_least or not _are_alike(before, observation):
+            self._news += 1.0 if self._is_surprising(observation) else _OF_WHAT_WAS_FORETOLD
         if len(self._observations) > REMEMBERED:
             del self._observations[next(iter(self._observations))]
-        if self._news <= len(self._observations) // 8:
-            return False
-        self._news = 0
-        self._learn_anew()
-        return True
+        if self._news > len(self._observations) // 8:
+            self._news = 0.0
+            self._learn_anew()
+
+    def _is_surprising(self, new: _Observation) -> bool:
+        """Whether something else was foretold, or too little is known to say so."""
+        if self._fit is None or len(self._observations) < REMEMBERED:
+            return True
+        expected, _ = self._fit.at(new.params)
+        return abs(math.log(new.value) - expected) > max(_ALIKE, self._fit.margin)
 
     def typical(self, params: Params) -> float:
         """What such a trial uses, most likely; 0 while nothing is known."""
@@ -106,10 +119,8 @@ class Forecast:
         """
         if not self._observations:
             return 0.0
-        count = len(self._observations)
-        caution = self._most * (1.0 + 2.0 / count)
         if self._fit is None:
-            return caution
+            return self._above_all
         expected, leverage = self._fit.at(params)
         above = self._bounded(expected + self._fit.margin * math.sqrt(1.0 + leverage))
         alike = (v for at, v in self._predictions if abs(at - expected) < _ALIKE)
@@ -125,19 +136,21 @@ class Forecast:
     def middle(self) -> float:
         """A bound for a trial in the middle of those that were seen; 0 while nothing is known."""
         if self._fit is None:
-            return self._most * (1.0 + 2.0 / len(self)) if self._observations else 0.0
+            return self._above_all if self._observations else 0.0
         return self._median * max(_LEAST_MARGIN, math.exp(self._fit.margin))
 
     @property
-    def _median(self) -> float:
-        return statistics.median(each.value for each in self._observations.values())
+    def _above_all(self) -> float:
+        return self._most * (1.0 + 2.0 / self._count)
 
     def _bounded(self, logarithm: float) -> float:
         return min(math.exp(min(logarithm, 99.0)), _MOST_BEYOND * self._most)
 
     def _learn_anew(self) -> None:
         observations = list(self._observations.values())
+        self._count = len(observations)
         self._most = max(each.value for each in observations)
+        self._median = statistics.median(each.value for each in observations)
         sure = [each.point for each in observations if not each.is_least]
         fit = fitted(sure)
         if fit is not None and len(sure) < len(observations):
@@ -149,3 +162,4 @@ class Forecast:
         self._predictions = (
             [] if fit is None else [(fit.at(o.params)[0], o.value) for o in observations]
         )
+        self.version += 1

@@ -35,7 +35,8 @@ class StudyOpened:
     is done about attempts that end badly, where that is not the usual. `budget` says how long cores
     or GPUs may be held over all attempts; None for as long as it takes. `added` are configurations
     that the user wants tried next: the sampler is not asked for them, and hears of them. `measured`
-    is what of `resources` the user left unsaid, and what trials use decides instead.
+    is what of `resources` the user left unsaid, and what trials use decides instead. `learns` says
+    whether the search proposes by what trials came to.
     """
 
     at: float
@@ -56,6 +57,7 @@ class StudyOpened:
     budget: DeviceBudget | None = None
     added: tuple[Suggestion, ...] = ()
     measured: tuple[Amount, ...] = ()
+    learns: bool = False
 
     @property
     def goal(self) -> Goal:
@@ -102,7 +104,10 @@ class WorkerRefused:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLeaving:
-    """A worker is about to go: it takes no more attempts, and releases those that it has."""
+    """A worker is about to go: it takes no more attempts.
+
+    Those that it has it releases, or lets come to their ends.
+    """
 
     at: float
     worker: str
@@ -173,7 +178,7 @@ class Measured:
     """What an attempt has used so far.
 
     Comes after the attempt's first report, once more some seconds later (when its pace is known),
-    when a peak has grown by more than a tenth, and right before `AttemptEnded`.
+    when a peak has grown by more than a twentieth, and right before `AttemptEnded`.
 
     Attributes:
         free_share: What share of the memory there was free then, whoever holds the rest; None

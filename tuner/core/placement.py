@@ -173,6 +173,10 @@ class Places:
                 break
         return min(found, at_most)
 
+    def rooms_when_empty(self, worker: str, wanted: Resources) -> int:
+        """How many attempts of this size a worker holds, were nothing else there."""
+        return self._workers[worker].rooms_when_empty(wanted)
+
     def could_hold(self, wanted: Resources, until: float = 0.0) -> bool:
         """Whether some worker, were it empty, could hold an attempt."""
         return any(self._that_could_hold(wanted, until))
@@ -257,13 +261,11 @@ class Places:
         for record in self._workers.values():
             record.most_on_a_gpu = most
 
-    def crowd(self, placement: Placement, attempts: int) -> float:
-        """How many attempts there are to a device of a worker that carries so many.
-
-        That is a GPU, if the placement holds one, else a core.
-        """
-        capacity = self._workers[placement.worker].capacity
-        return max(1.0, attempts / len(capacity.gpus if placement.gpus else capacity.cpus))
+    def crowd(self, worker: str, device: Amount, attempts: int) -> float:
+        """How many attempts there are to a core, or to a GPU, of a worker that carries so many."""
+        capacity = self._workers[worker].capacity
+        devices = capacity.gpus if device is Amount.GPUS else capacity.cpus
+        return max(1.0, attempts / (len(devices) or 1))
 
     def _count_held(self, placement: Placement, sign: int) -> None:
         self.cpus_held += sign * len(placement.cpus) * placement.cpu_share

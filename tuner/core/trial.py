@@ -169,8 +169,8 @@ class Usage:
     Attributes:
         peak_memory_bytes: The most host memory that its processes held at a time; what they
             share with the process that they were forked from is not theirs.
-        peak_gpu_memory_bytes: The most memory that they held on one of their GPUs at a time; None
-            where that cannot be seen.
+        peak_gpu_memory_bytes: The most memory that they held on one of their GPUs at a time; 0 if
+            they never opened any; None where that cannot be seen.
         cpu_seconds: Processor time of all its processes.
         seconds: Since its process was asked for.
         seconds_per_step: Between one report and the next, per step; None before the second.

@@ -101,6 +101,8 @@ class Waiting:
         if mine != sorted(numbers):
             raise AssertionError(f"{mine} wait in the queue, and {sorted(numbers)} by the books")
         for wanted, queue in self._queues.items():
+            if stale := [number for _, number in queue if self._wanted(number) != wanted]:
+                raise AssertionError(f"trials {stale} wait as if they wanted {wanted}")
             soon, _ = self._seconds(queue[0][1])
             if self._pays_for(wanted) and places.rooms(wanted, until=at + soon):
                 raise AssertionError(f"a trial of {wanted} waits, and there is room")

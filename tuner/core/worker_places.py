@@ -67,14 +67,25 @@ class WorkerPlaces:
         """How many attempts of this size fit into what is free."""
         if self.is_retired:
             return 0
-        rooms = self.cpus.rooms(wanted.cpus)
-        gpus = self.gpus_for(wanted)
-        if gpus and rooms:
-            rooms = min(rooms, self.gpus.rooms(gpus))
-        if wanted.memory_bytes and self.capacity.memory_bytes:
-            rooms = min(rooms, max(0, self.free_bytes) // wanted.memory_bytes)
+        rooms = self._rooms(wanted, self.cpus, self.gpus, self.free_bytes)
         if self.attempts == 0 and self.taken_bytes and wanted.memory_bytes:
             rooms = min(rooms, 1)  # for more there may be no room beside what others hold
+        return rooms
+
+    def rooms_when_empty(self, wanted: Resources) -> int:
+        """How many attempts of this size it holds, were nothing else there."""
+        pools = Pool(self.capacity.cpus), Pool(self.capacity.gpus)
+        return self._rooms(wanted, *pools, self.total_bytes)
+
+    def _rooms(self, wanted: Resources, cpus: Pool[int], gpus: Pool[str], memory_bytes: int) -> int:
+        if self.capacity.memory_bytes and memory_bytes < wanted.memory_bytes:
+            return 0  # nor for one that asks for none, where others hold more than there is
+        rooms = cpus.rooms(wanted.cpus)
+        amount = self.gpus_for(wanted)
+        if amount and rooms:
+            rooms = min(rooms, gpus.rooms(amount))
+        if self.capacity.memory_bytes and wanted.memory_bytes:
+            rooms = min(rooms, memory_bytes // wanted.memory_bytes)
         return rooms
 
     @property

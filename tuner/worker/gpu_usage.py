@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import time
@@ -10,6 +12,9 @@ from typing import Any
 
 SMI_SECONDS = 30.0
 """nvidia-smi takes up to seconds of processor time, so it is asked this often at most."""
+
+_DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg")
+"""Whoever computes on a GPU has one of these open: NVIDIA's, AMD's, any graphics card's, WSL's."""
 
 
 class GpuUsage:
@@ -37,6 +42,16 @@ class GpuUsage:
         held = [self._held(name, pids) for name in gpus]
         known = [each for each in held if each is not None]
         return max(known) if known else None
+
+    def is_open(self, pids: Collection[int]) -> bool:
+        """Whether one of these processes has any GPU open."""
+        for pid in pids:
+            with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        if os.readlink(entry.path).startswith(_DEVICE_FILES):  # noqa: PTH115 - many
+                            return True
+        return False
 
     def total_bytes(self, gpus: Sequence[str]) -> int:
         """The memory of the smallest of these GPUs; 0 where one of them does not tell."""

@@ -64,6 +64,8 @@ class AttemptRunner:
         self._client: Client | None = None
         self._lost: list[Client] = []
         self._runs: dict[AttemptId, RunningAttempt] = {}
+        self._starting: set[AttemptId] = set()
+        self._connecting = threading.Lock()
         self._stopped_early = EarlyStops()
         self._lock = threading.RLock()
         self._wake_reader, self._wake_writer = _pipe()
@@ -80,14 +82,22 @@ class AttemptRunner:
 
     def start(self, order: AttemptOrder) -> None:
         """Start an attempt; whatever becomes of it, `AttemptEnded` follows exactly once."""
+        with self._lock:
+            if self._closing:
+                # Nobody would watch it, and its devices are given to others.
+                ending = Ending(Cause.RELEASED, reason="its worker has ended")
+                self._listener(AttemptEnded(0.0, order.attempt, ending))
+                return
+            if halt := self._stopped_early.take(order.attempt):
+                self._end_unstarted(order.attempt, halt)
+                return
+            self._starting.add(order.attempt)
         try:
+            # This may take as long as a framework needs; who is told to stop does not wait for it.
+            client = self._connected()
             with self._lock:
-                if self._closing:
-                    # Nobody would watch it, and its devices are given to others.
-                    ending = Ending(Cause.RELEASED, reason="its worker has ended")
-                    self._listener(AttemptEnded(0.0, order.attempt, ending))
+                if order.attempt not in self._starting:
                     return
-                client = self._connected()
                 channel = client.fork(order.attempt, order)
                 timeout = order.brief.trial_timeout_seconds
                 timeout_at = None if timeout is None else time.monotonic() + timeout
@@ -97,10 +107,13 @@ class AttemptRunner:
                     if self._master is None:
                         study = Path(order.brief.directory)
                         self._master = MasterWatch(study, order.brief.master)
-                if halt := self._stopped_early.take(order.attempt):
-                    self._stop(run, halt)
+                self._starting.discard(order.attempt)
         except (OSError, StudyError) as error:
             self._lose_parent(self._client)
+            with self._lock:
+                if order.attempt not in self._starting:
+                    return
+                self._starting.discard(order.attempt)
             reason = f"no process could be started for it: {error}"
             ending = Ending(Cause.WORKER_LOST, reason=reason)
             self._listener(AttemptEnded(0.0, order.attempt, ending))
@@ -115,10 +128,18 @@ class AttemptRunner:
             run = self._runs.get(attempt)
             if run is not None:
                 self._stop(run, halt)
+            elif attempt in self._starting:
+                self._starting.discard(attempt)
+                self._end_unstarted(attempt, halt)
             else:
                 # Over, or not begun: this order may have overtaken the order to start.
                 self._stopped_early.add(attempt, halt)
         self._wake()
+
+    def _end_unstarted(self, attempt: AttemptId, halt: Halt) -> None:
+        """It was told to stop, and has no process yet."""
+        ending = Ending(halt.cause, reason=f"told to {halt}")
+        self._listener(AttemptEnded(0.0, attempt, ending))
 
     def _stop(self, run: RunningAttempt, halt: Halt) -> None:
         if run.halt is not None or run.ends_as is not None:
@@ -136,6 +157,7 @@ class AttemptRunner:
             if self._closing:
                 return
             self._closing = True
+            self._starting.clear()
         self._wake()
         self._look_now.set()
         self._thread.join()
@@ -155,18 +177,30 @@ class AttemptRunner:
     # --- the warm parent --------------------------------------------------------------------
 
     def _connected(self) -> Client:
-        if self._client is None:
+        """A connection to the warm parent, when that is ready; not to be called with the lock."""
+        with self._connecting:
+            if self._client is not None:
+                return self._client
+            client = None
             if self._warm_address is not None:
                 with contextlib.suppress(OSError):
-                    self._client = Client(self._warm_address)
-            if self._client is None:
-                self._warm_address = None
-                if self._own_parent is not None:
-                    self._own_parent.close()
-                self._own_parent = WarmParent(self._source)
-                self._own_parent.wait_ready()
-                self._client = Client(self._own_parent.address)
-        return self._client
+                    client = Client(self._warm_address)
+            if client is None:
+                client = self._client_of_own_parent()
+            with self._lock:
+                self._client = client
+            return client
+
+    def _client_of_own_parent(self) -> Client:
+        self._warm_address = None
+        if self._own_parent is not None:
+            self._own_parent.close()
+        with self._lock:
+            if self._closing:
+                raise StudyError("its worker has ended")
+            self._own_parent = WarmParent(self._source)
+        self._own_parent.wait_ready()
+        return Client(self._own_parent.address)
 
     def _lose_parent(self, client: Client | None) -> None:
         """The warm parent is gone, or of no use any more, and its children with it."""

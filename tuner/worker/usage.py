@@ -23,10 +23,10 @@ from pathlib import Path
 from ..core.trial import Usage
 from .gpu_usage import GpuUsage
 
-NEWS = 1.1
+NEWS = 1.05
 """A peak that has grown by this factor since it was told is told again."""
 
-PACE_SECONDS = 2.0
+PACE_SECONDS = 1.0
 """So long after its first report an attempt's pace is told, if it has reported again."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -119,6 +119,7 @@ class Meter:
         self._peak = 0
         self._gpu_peak: int | None = None
         self._device_peak: int | None = None
+        self._has_opened_gpu: bool | None = None  # nobody has looked
         self._told: tuple[int, int] | None = None
         self._pace_is_told = False
         self.memory_bytes = 0
@@ -138,11 +139,16 @@ class Meter:
         self._starved_seconds = max(self._starved_seconds, self._starved.seconds(found.delays))
         self._seconds = time.monotonic() - self._began
         if self._gpu_usage is not None and self._gpus:
-            held = self._gpu_usage.memory_bytes(self._gpus, found.pids)
-            if held is not None:
-                self._gpu_peak = max(self._gpu_peak or 0, held)
-            elif self._is_alone and self._gpu_peak is None:
-                held = self._gpu_usage.memory_bytes(self._gpus, None)
+            self._look_at_gpus(self._gpu_usage, found.pids)
+
+    def _look_at_gpus(self, gpu_usage: GpuUsage, pids: tuple[int, ...]) -> None:
+        held = gpu_usage.memory_bytes(self._gpus, pids)
+        if held is not None:
+            self._gpu_peak = max(self._gpu_peak or 0, held)
+        elif self._gpu_peak is None:
+            self._has_opened_gpu = self._has_opened_gpu or gpu_usage.is_open(pids)
+            if self._is_alone and self._has_opened_gpu:
+                held = gpu_usage.memory_bytes(self._gpus, None)
                 self._device_peak = max(self._device_peak or 0, held or 0) or None
 
     def add(self, usage: Usage) -> None:
@@ -168,12 +174,20 @@ class Meter:
             return None
         return Usage(
             peak_memory_bytes=self._peak,
-            peak_gpu_memory_bytes=(self._device_peak if self._gpu_peak is None else self._gpu_peak),
+            peak_gpu_memory_bytes=self._peak_gpu_memory_bytes,
             cpu_seconds=self.cpu_seconds,
             seconds=self._seconds,  # of one that was killed, all is as it was seen last
             seconds_per_step=self._seconds_per_step,
             starved_seconds=self._starved_seconds,
         )
+
+    @property
+    def _peak_gpu_memory_bytes(self) -> int | None:
+        if self._gpu_peak is not None:
+            return self._gpu_peak
+        if self._gpu_usage is None or not self._gpus:
+            return None
+        return 0 if self._has_opened_gpu is False else self._device_peak
 
     @property
     def is_pace_news(self) -> bool:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import replace
 from multiprocessing import reduction
@@ -27,6 +28,8 @@ MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
 _SIZE_SECONDS = 60.0
 """So long the user's RESOURCES may think about some configurations."""
+_LOOK_SECONDS = 0.2
+"""So soon it is seen that somebody else has closed it."""
 _OWNER = "owner"
 _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
@@ -58,6 +61,8 @@ class WarmParent:
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
         self._process = self._start(with_source=source.kind is SourceKind.FILE)
         self._ready = False
+        self._is_closed = False
+        self._reading = threading.Lock()
 
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
@@ -79,13 +84,22 @@ class WarmParent:
         """Wait until children can be had.
 
         Raises:
-            StudyError: The framework cannot be imported; the log's end is shown.
+            StudyError: The framework cannot be imported; the log's end is shown. Or another thread
+                has closed it.
         """
+        with self._reading:
+            self._read_ready(timeout_seconds)
+
+    def _read_ready(self, timeout_seconds: float) -> None:
         deadline = time.monotonic() + timeout_seconds
         while not self._ready:
+            if self._is_closed:
+                raise StudyError("The process that imports the framework is not wanted any more.")
             stdout = _pipe(self._process.stdout)
-            seconds = max(0.0, deadline - time.monotonic())
-            if not select.select([stdout], [], [], seconds)[0]:
+            left = deadline - time.monotonic()
+            if not select.select([stdout], [], [], min(max(0.0, left), _LOOK_SECONDS))[0]:
+                if left > 0:
+                    continue
                 raise StudyError(
                     f"The process that imports the framework was not ready in {timeout_seconds:g} "
                     "seconds. Is the file system slow? Try once more: what was read is cached.",
@@ -155,8 +169,10 @@ class WarmParent:
         return answer
 
     def close(self) -> None:
-        """End the process, and all its children with it."""
-        self._close_pipes()
+        """End the process, and all its children with it. Whoever waits for it is told at once."""
+        self._is_closed = True
+        with self._reading:
+            self._close_pipes()
         if not self._ready:
             # It would see only after its imports that nobody waits any more; it has no children.
             self._process.kill()
