@@ -19,11 +19,11 @@ demo: $(VENV)/.installed
 	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow'
 
 # What the others show, in more cases.
 test-slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

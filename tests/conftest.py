@@ -69,12 +69,20 @@ def attempts(warm: WarmParent, tmp_path: Path) -> Attempts:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """More time for tests with a Slurm: the first of a file may have to wait for its turn."""
+    """Run files side by side, but all that need a Slurm in one process, and these first.
+
+    There is one Slurm at a time on a machine, so two such files would only wait for each other; and
+    the first of them may have to wait for that of another run.
+    """
+    using = [item for item in items if "one_slurm" in getattr(item, "fixturenames", ())]
+    files = {item.path for item in using}
     for item in items:
-        if "one_slurm" in getattr(item, "fixturenames", ()) and not item.get_closest_marker(
-            "timeout"
-        ):
+        group = "slurm" if item.path in files else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    for item in using:
+        if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLURM_TURN_SECONDS))
+    items.sort(key=lambda item: item.path not in files)
 
 
 @pytest.fixture(scope="module")

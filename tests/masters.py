@@ -18,6 +18,7 @@ from tuner.core.messages import (
     Verdict,
 )
 from tuner.core.picture import StudyPicture
+from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
 from tuner.core.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
@@ -43,6 +44,7 @@ from tuner.executors.simulated import (
 from tuner.ledger import Ledger
 from tuner.loop import StudyLoop
 from tuner.model_file import ObjectiveSource, SourceKind
+from tuner.pruners import make_pruner
 from tuner.samplers import SamplerOptions, make_sampler
 from tuner.study_directory import StudyDirectory
 from tuner.suggesting import InformedSampler, SimulatedSuggester, Suggester
@@ -132,6 +134,7 @@ class Cluster:
         workers: Sequence[SimulatedWorker] | None = None,
         faults: Faults | None = None,
         curve: Callable[[Params, int], Curve] = curve,
+        pruner: PrunerSettings | None = None,
     ) -> None:
         self.search = search
         self.trials = trials
@@ -139,6 +142,7 @@ class Cluster:
         self.workers = workers or [two_cores, SimulatedWorker(name="b", joins_seconds=1.5)]
         self.faults = faults
         self.curve = curve
+        self.pruner = pruner or PrunerSettings()
         self.files = Files()
         self.executor = SimulatedExecutor
         self.masters = 0
@@ -199,6 +203,7 @@ class Cluster:
                     resources=Resources(),
                     max_failures=None,
                     same_failure_limit=0,
+                    pruner=self.pruner,
                     space=tuple(SPACE.to_json()),
                 )
             )
@@ -234,7 +239,7 @@ def old_ledger(path: Path) -> Iterator[tuple[Ledger, Engine]]:
     """The ledger of a study that another master began, and an engine that stands where it did."""
     directory = StudyDirectory(path).open()
     with directory.acquire(), Ledger.open(directory) as ledger:
-        engine = Engine()
+        engine = Engine(make_pruner)
         for event in ledger.events():
             engine.handle(event)
         engine.take_changes()

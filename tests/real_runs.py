@@ -196,7 +196,8 @@ class Hptune:
         deadline = time.monotonic() + seconds
         while (self.processes() or self.leftovers()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert (self.processes(), self.leftovers()) == ({}, [])
+        left = (self.processes(), self.leftovers())
+        assert left == ({}, []), f"left behind: {left}"
 
     def close(self) -> None:
         for started in self._started:

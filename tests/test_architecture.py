@@ -36,14 +36,18 @@ ROOMS = (
     "objectives",
     "earlier_studies",
     "points",
+    "setting_checks",
     "settings",
+    "standing",
     "shape",
     "suggesting",
     "muster",
     "collecting",
     "loop",
     "interrupts",
+    "clusters",
     "workforce",
+    "watching",
     "slurm",
     "allocation",
     "doctor",
@@ -89,6 +93,7 @@ class Import:
 
 JOBQUEUE_ROOMS = (
     "errors",
+    "values",
     "config",
     "nodes",
     "sizing",
@@ -99,6 +104,7 @@ JOBQUEUE_ROOMS = (
     "fates",
     "avoided",
     "meeting",
+    "polling",
     "jobs",
     "once",
     "cluster",
@@ -246,6 +252,7 @@ def test_dask_is_known_to_those_who_need_it() -> None:
     users = {each.importer for each in ALL if each.top in ("distributed", "dask")}
     assert users == {
         "tuner.executors.dask_executor",
+        "tuner.executors.local_cluster",
         "tuner.meeting_point",
         "tuner.worker.agent",
         "tuner.worker.joining",

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .collecting import collect, forget
 from .core.clock import SystemClock
 from .core.engine import Engine
-from .core.messages import Event, Finish, GrowSpace, Reported, StudyClosed, StudyOpened
-from .core.picture import StudyPicture
+from .core.messages import Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
 from .core.resources import Amount
-from .core.trial import Attempt, AttemptId, Suggestion, Trial
+from .core.trial import AttemptId, Suggestion
 from .errors import UnknownMetricError
 from .executors.base import Executor
-from .interrupts import Requests, raise_interrupt
+from .interrupts import Requests
 from .ledger import Ledger
 from .loop import StudyLoop
 from .master_lock import MasterLock
 from .model_file import SourceKind
 from .objectives import aims_to_json
-from .plan import Past, Plan, Standing, check_changes, check_request, plan_resume, plan_start
+from .plan import Past, Plan, check_request, plan_resume, plan_start
 from .pruners import make_pruner
 from .reporting.news import News
-from .reporting.progress import Progress, RunHeader
-from .reporting.text import duration
+from .reporting.progress import RunHeader
+from .samplers import learns
 from .settings import StudySettings
-from .study_directory import StudyDirectory, storage_errors, study_exists
+from .standing import Standing, check_changes
+from .study_directory import StudyDirectory, storage_errors
 from .study_files import StudyFiles
 from .suggesting import ask_ahead, sampler_maker, sized, with_sizes
 from .verdicts import raise_verdict
+from .watching import Onlookers, Records, Watch
 from .worker import devices
 from .worker.orders import StudyBrief
 from .worker.sight import Sight, prepare
@@ -46,67 +47,6 @@ class RunResult:
 
     finish: Finish
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who looks on.
-
-    Attributes:
-        progress: Shows how it goes.
-        leave_at_once: What a second Ctrl-C does.
-        is_quiet: Whether only what needs attention is told.
-    """
-
-    progress: Progress
-    leave_at_once: Callable[[], None] = raise_interrupt
-    is_quiet: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Onlookers:
-    """The display, what it is told, and those who find workers for what there is to do."""
-
-    progress: Progress
-    news: News
-    workers: Workforce
-    is_quiet: bool
-    told: set[str] = field(default_factory=set)
-
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
-        """Take note of the present standing."""
-        self.progress.update(picture, ended, now)
-        packing = "" if picture.stopping or not picture.may_begin_more else picture.packing
-        if packing and not self.is_quiet and packing not in self.told:
-            self.told.add(packing)
-            self.progress.note(packing)
-        for line in (*self.news.lines(now), *self.workers.follow(picture)):
-            self.progress.note(line)
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """The ledger, and those who draw conclusions from it.
-
-    They say which workers are of no use, and what the user should know.
-    """
-
-    ledger: Ledger
-    workers: Workforce
-    news: News
-
-    def append(
-        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
-    ) -> None:
-        """Write down events and what they changed; safe when this returns."""
-        changed = tuple(attempts)
-        self.ledger.append(events, trials=trials, attempts=changed)
-        self.workers.heed(events, changed)
-        self.news.heed(events, changed)
-
-    def set_facts(self, facts: Mapping[str, object]) -> None:
-        """Write down what is known of the study as a whole; all or nothing."""
-        self.ledger.set_facts(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +77,7 @@ def start(
         UsageError: Something in the request or in the user's code is wrong. No study was made.
         StudyError: The study could not go on; it can be resumed.
     """
-    if directory.database.exists():
-        raise study_exists(directory)
+    directory.check_place()
     try:
         return _start(settings, directory, watch, client)
     except UnknownMetricError as error:
@@ -220,6 +159,12 @@ def resume(
         # Before what still runs for a master that is gone is asked to leave.
         check_changes(settings, Standing(directory, facts, tuple(past.engine.trials)))
         _collect(ledger, past, heard)
+        asks_for_more = bool(changes or tries or accept_space)
+        if not asks_for_more and (finish := _finished(facts)) is not None:
+            watch.progress.note(
+                "nothing is left to do here; --trials, --epochs or --try asks for more"
+            )
+            return RunResult(finish, past.engine.active_seconds)
         with _workforce(settings, directory, client) as workers:
             _tell_reading(settings, watch)
             found = workers.read_objective()
@@ -243,6 +188,14 @@ def resume(
                 }
             )
             return _run(plan, _Home(directory, lock, ledger), past.engine, workers, watch)
+
+
+def _finished(facts: Mapping[str, Any]) -> Finish | None:
+    """How the last run ended, if all was done that there was to do."""
+    ended = facts["ended"]
+    if ended is None or ended["verdict"] not in (Verdict.DONE, Verdict.EXHAUSTED):
+        return None
+    return Finish(Verdict(ended["verdict"]), ended["reason"])
 
 
 def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[AttemptId, int]]:
@@ -298,14 +251,14 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
     make_sampler = sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies)
     loop = StudyLoop(
         engine=engine,
-        recorder=_Records(home.ledger, workers, news),
+        recorder=Records(home.ledger, workers, news),
         make_sampler=sized(make_sampler, workers.sizes) if workers.are_sized else make_sampler,
         space=plan.space,
         executor=executor,
         clock=clock,
         brief=_brief(plan, home, workers),
         files=files,
-        observer=_Onlookers(watch.progress, news, workers, watch.is_quiet),
+        observer=Onlookers(watch.progress, news, workers, watch.is_quiet),
         requests=requests,
         least_workers=workers.least_workers,
     )
@@ -335,6 +288,7 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
                     answers=settings.answers,
                     budget=settings.device_budget,
                     measured=plan.shape.measured,
+                    learns=learns(settings.search),
                     space=tuple(plan.space.to_json()),
                     ask_ahead=ask_ahead(settings),
                     confirm=settings.confirm,
@@ -362,11 +316,7 @@ def _sized(plan: Plan, workers: Workforce) -> tuple[Suggestion, ...]:
 def _handing_on(watch: Watch) -> Callable[[int], bool] | None:
     from .detached import handing_on
 
-    def tell(line: str) -> None:
-        watch.progress.note(line)
-        watch.progress.stop()
-
-    return handing_on(tell)
+    return handing_on(watch.progress.note, last=watch.progress.stop)
 
 
 def _workforce(settings: StudySettings, directory: StudyDirectory, client: Any) -> Workforce:
@@ -424,36 +374,22 @@ def _brief(plan: Plan, home: _Home, workers: Workforce) -> StudyBrief:
 def _header(
     plan: Plan, directory: StudyDirectory, workers: Workforce, executor: Executor
 ) -> RunHeader:
+    settings = plan.settings
     return RunHeader(
         study=str(directory),
-        search=plan.settings.search,
+        search=settings.search,
         goal=str(plan.aims),
-        trials=plan.settings.budget_trials,
+        trials=settings.budget_trials,
         parallelism=workers.words(plan.shape),
         dashboard=executor.dashboard,
         notes=(*plan.notes, *workers.notes),
         epochs=plan.epochs,
-        again=_again(plan.settings),
-        limits=_limits(plan.settings),
+        confirm=settings.confirm,
+        repeats=settings.repeats,
+        budget="" if settings.device_budget is None else str(settings.device_budget),
+        timeout_seconds=settings.timeout_seconds,
+        trial_timeout_seconds=settings.trial_timeout_seconds,
     )
-
-
-def _limits(settings: StudySettings) -> str:
-    limits = []
-    if settings.device_budget is not None:
-        limits.append(f"{settings.device_budget} for all trials")
-    if settings.timeout_seconds is not None:
-        limits.append(f"{duration(settings.timeout_seconds)} of work")
-    if settings.trial_timeout_seconds is not None:
-        limits.append(f"{duration(settings.trial_timeout_seconds)} for each trial")
-    return ", ".join(limits)
-
-
-def _again(settings: StudySettings) -> str:
-    if not settings.confirm:
-        return ""
-    times = "once" if settings.repeats == 1 else f"{settings.repeats} times"
-    return f", then the best {settings.confirm} {times} again"
 
 
 def _over(engine: Engine) -> set[int]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from . import setting_checks as checks
 from .core.answers import Answer, read_answer
 from .core.beliefs import Belief
 from .core.device_hours import DeviceBudget, read_budget
-from .core.parameters.checks import plain
 from .core.pruner import HalvingMode, PrunerSettings
 from .core.trial import Direction, StopAt
 from .errors import UsageError
 from .model_file import Found, ObjectiveSource, SourceKind
 from .objectives import check
 from .samplers import AUTO
+from .setting_checks import option
 from .study_directory import whole_path
 from .worker.addresses import check_meeting
 
@@ -29,44 +28,30 @@ EXECUTORS = ("dask", "joblib")
 PACKING = ("auto", "off")
 
 
-_OPTIONS = {
-    "grid_resolution": "--grid-points",
-    "memory_per_trial_bytes": "--memory-per-trial",
-    "same_failure_limit": "--same-failures",
-    "timeout_seconds": "--timeout",
-    "trial_timeout_seconds": "--trial-timeout",
-    "start_points": "--try",
-    "priors": "--prior",
-    "objective": "--objective",
-    "constraints": "--constraint",
+_LEAST: Mapping[str, int] = {
+    "trials": 1,
+    "epochs": 1,
+    "workers": 1,
+    "memory_per_trial_bytes": 0,
+    "seed": 0,
+    "max_failures": 0,
+    "same_failure_limit": 0,
+    "checkpoint_every": 0,
+    "keep_checkpoints": 0,
+    "grid_resolution": 2,
+    "confirm": 0,
+    "confirm_repeats": 1,
+    "reduction_factor": 2,
+    "min_epochs": 1,
+    "brackets": 1,
+    "max_jobs": 1,
+    "min_workers": 0,
 }
-"""The settings whose options on the command line are called otherwise."""
-
-
-def option(setting: str) -> str:
-    """What a setting is called on the command line, and so in every message.
-
-    >>> option("min_epochs"), option("timeout_seconds")
-    ('--min-epochs', '--timeout')
-    """
-    return _OPTIONS.get(setting) or f"--{setting.replace('_', '-')}"
-
-
-def in_python(message: str) -> str:
-    """The same message for those who called from Python; commands in backticks stay.
-
-    >>> in_python("--min-epochs is 0; or `hptune resume DIR --trials 9`")
-    'min_epochs is 0; or `hptune resume DIR --trials 9`'
-    """
-    names = {said: setting for setting, said in _OPTIONS.items()}
-
-    def named(found: re.Match[str]) -> str:
-        said = found[0]
-        if said.startswith("`"):
-            return said
-        return names.get(said) or said.removeprefix("--").replace("-", "_")
-
-    return re.sub(r"`[^`]*`|--[a-z][a-z-]*[a-z]", named, message)
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "stop_at": tuple(StopAt),
+    "pack": PACKING,
+    "executor": EXECUTORS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,128 +169,57 @@ class StudySettings:
     @property
     def device_budget(self) -> DeviceBudget | None:
         """The budget in device hours, if there is one."""
-        return None if self.budget in ("", "none") else read_budget(self.budget)
+        if self.budget in ("", "none"):
+            return None
+        with checks.reading("budget"):
+            return read_budget(self.budget)
 
     @property
     def answers(self) -> tuple[Answer, ...]:
         """What is done about attempts that end badly; of two about one cause, the last counts."""
-        return tuple(read_answer(each) for each in reversed(self.on_failure))
+        with checks.reading("on_failure"):
+            return tuple(read_answer(each) for each in reversed(self.on_failure))
 
     def __post_init__(self) -> None:
-        least: Mapping[str, int] = {
-            "trials": 1,
-            "epochs": 1,
-            "workers": 1,
-            "memory_per_trial_bytes": 0,
-            "seed": 0,
-            "max_failures": 0,
-            "same_failure_limit": 0,
-            "checkpoint_every": 0,
-            "keep_checkpoints": 0,
-            "grid_resolution": 2,
-            "confirm": 0,
-            "confirm_repeats": 1,
-            "reduction_factor": 2,
-            "min_epochs": 1,
-            "brackets": 1,
-            "max_jobs": 1,
-            "min_workers": 0,
-        }
-        for name, minimum in least.items():
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= minimum):
-                raise UsageError(
-                    f"{option(name)} is {value!r}; allowed are whole numbers from {minimum} on"
-                )
+        for name, least in _LEAST.items():
+            checks.whole_number(name, getattr(self, name), least=least)
+        for name in ("timeout_seconds", "trial_timeout_seconds"):
+            if getattr(self, name) is not None:
+                checks.seconds(name, getattr(self, name), may_be_zero=False)
+        for name in ("hang_timeout_seconds", "master_grace_seconds"):
+            checks.seconds(name, getattr(self, name), may_be_zero=True)
+        for name, allowed in _CHOICES.items():
+            checks.one_of(name, getattr(self, name), allowed)
+        if self.pruner_mode is not None:
+            checks.one_of("pruner_mode", self.pruner_mode, tuple(HalvingMode))
+        checks.devices("cpus_per_trial", self.cpus_per_trial, device="core", fewest=1)
+        checks.devices("gpus_per_trial", self.gpus_per_trial, device="GPU", fewest=0)
+        checks.room("stage", self.stage)
+        check(self.objectives, self.constraints, self.direction)
         if self.confirm_repeats is not None and not self.confirm:
             raise UsageError(
                 f"--confirm-repeats is {self.confirm_repeats}, but nothing is to be confirmed; say "
                 "with --confirm how many of the best configurations are"
             )
-        for name in ("timeout_seconds", "trial_timeout_seconds"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{option(name)} is {value:g}; allowed are times above 0")
-        if self.stop_at not in [*StopAt]:
-            raise UsageError(f"--stop-at is {self.stop_at!r}; allowed are {' and '.join(StopAt)}")
-        object.__setattr__(self, "stop_at", StopAt(self.stop_at))
-        for name, device in (("cpus_per_trial", "core"), ("gpus_per_trial", "GPU")):
-            amount = getattr(self, name)
-            fewest = 1 if device == "core" else 0
-            is_number = isinstance(amount, int | float)
-            if amount is not None and not (
-                is_number and (0 < amount < 1 or fewest <= amount == int(amount))
-            ):
-                raise UsageError(
-                    f"{option(name)} is {amount!r}; allowed are whole numbers from {fewest} on, "
-                    f"and parts of one {device}, such as 0.5"
-                )
-        if self.pack not in PACKING:
-            raise UsageError(f"--pack is {self.pack!r}; allowed are {' and '.join(PACKING)}")
-        if self.pruner_mode not in (None, *HalvingMode):
-            raise UsageError(
-                f"--pruner-mode is {self.pruner_mode!r}; allowed are {' and '.join(HalvingMode)}"
-            )
-        for point in self.start_points:
-            if not isinstance(point, Mapping) or not all(isinstance(name, str) for name in point):
-                raise UsageError(
-                    f"start_points holds {point!r}; give mappings such as "
-                    '{"lr": 0.001, "units": 64}'
-                )
-        points = [{name: plain(value) for name, value in p.items()} for p in self.start_points]
-        object.__setattr__(self, "start_points", points)
-        if isinstance(self.warm_start, str | os.PathLike):
-            raise UsageError(
-                f"warm_start is {str(self.warm_start)!r}; give a list of directories, even of one"
-            )
-        object.__setattr__(self, "warm_start", [str(each) for each in self.warm_start])
-        if not isinstance(self.priors, Mapping):
-            raise UsageError(
-                f"priors is {self.priors!r}; give a mapping of names to beliefs, such as "
-                '{"lr": "lognormal(0.001, 0.5)"}'
-            )
-        priors = {
-            name: {str(choice): weight for choice, weight in said.items()}
-            if isinstance(said, Mapping)
-            else str(said)
-            for name, said in self.priors.items()
-        }
-        object.__setattr__(self, "priors", priors)
-        for name in ("hang_timeout_seconds", "master_grace_seconds"):
-            value = getattr(self, name)
-            if not value >= 0:
-                raise UsageError(f"{name} is {value:g}; allowed are times from 0 on")
-        try:
-            _ = self.device_budget
-        except ValueError as error:
-            raise UsageError(f"--budget: {error}") from error
-        if isinstance(self.on_failure, str):
-            raise UsageError(f"on_failure is {self.on_failure!r}; give a list, even of one")
-        object.__setattr__(self, "on_failure", tuple(self.on_failure))
-        try:
-            _ = self.answers
-        except ValueError as error:
-            raise UsageError(f"on_failure: {error}") from error
-        check(self.objectives, self.constraints, self.direction)
-        if self.stage not in ("auto", "off") and not (
-            isinstance(self.stage, int) and self.stage >= 0
-        ):
-            raise UsageError(
-                f"stage is {self.stage!r}; allowed are 'auto', 'off' and a number of bytes"
-            )
-        if self.executor not in EXECUTORS:
-            raise UsageError(
-                f"unknown executor {self.executor!r}; allowed are {' and '.join(EXECUTORS)}"
-            )
-
-        if self.connect == "none":
-            object.__setattr__(self, "connect", "")
-        elif self.connect:
+        self._keep(
+            stop_at=StopAt(self.stop_at),
+            start_points=checks.points("start_points", self.start_points),
+            warm_start=checks.several("warm_start", self.warm_start),
+            priors=checks.beliefs("priors", self.priors),
+            on_failure=tuple(checks.several("on_failure", self.on_failure)),
+            connect="" if self.connect == "none" else self.connect,
+            slurm="" if self.slurm == "none" else self.slurm,
+        )
+        _ = self.device_budget, self.answers  # raises what is wrong with them
+        if self.connect:
             self._check_connect()
-        if self.slurm in ("", "none"):
-            object.__setattr__(self, "slurm", "")
-        else:
+        if self.slurm:
             self._check_slurm()
+
+    def _keep(self, **values: object) -> None:
+        """Keep these instead of what was given."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """These settings with some changed; asking for other workers takes back the former wish."""

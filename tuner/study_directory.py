@@ -113,21 +113,40 @@ class StudyDirectory:
                 for directory in (self._path, self.best, self.trials):
                     directory.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError) as err:
-                found = shlex.quote(str(err.filename))
-                raise UsageError(
-                    f"the study cannot be put into {self}: {found} is in the way, which is not "
-                    "a directory. Name another directory with --study"
-                ) from err
+                raise self._in_the_way(err.filename) from err
             except OSError as err:
-                if err.errno in _STORAGE_ERRORS:
-                    raise
-                raise UsageError(
-                    f"the study cannot be put into {self}: no directory can be made there "
-                    f"({os.strerror(err.errno or 0)}). Name another directory with --study"
-                ) from err
+                raise self._no_place(err.errno) from err
             (self._path / "lock").touch()
             self._stop_file.touch()
         return self
+
+    def check_place(self) -> None:
+        """See that a study can be put here, as far as that is seen without making anything.
+
+        Raises:
+            StudyExistsError: There is a study here already.
+            UsageError: Something is in the way, or nothing may be written here.
+        """
+        if self.database.exists():
+            raise study_exists(self)
+        above = next(each for each in (self._path, *self._path.parents) if each.exists())
+        if not above.is_dir():
+            raise self._in_the_way(above)
+        if not os.access(above, os.W_OK | os.X_OK):
+            is_read_only = bool(os.statvfs(above).f_flag & os.ST_RDONLY)
+            raise self._no_place(errno.EROFS if is_read_only else errno.EACCES)
+
+    def _in_the_way(self, found: str | os.PathLike[str]) -> UsageError:
+        return UsageError(
+            f"the study cannot be put into {self}: {shlex.quote(str(found))} is in the way, which "
+            "is not a directory. Name another directory with --study"
+        )
+
+    def _no_place(self, number: int | None) -> UsageError:
+        return UsageError(
+            f"the study cannot be put into {self}: no directory can be made there "
+            f"({os.strerror(number or 0)}). Name another directory with --study"
+        )
 
     @classmethod
     def free(cls, name: str) -> Self:

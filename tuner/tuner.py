@@ -17,11 +17,13 @@ from .core.trial import Direction
 from .errors import UsageError
 from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, UserCode, save
 from .reporting.display import make_progress
-from .run import Watch, resume, start
+from .run import resume, start
 from .samplers import AUTO
-from .settings import StudySettings, in_python
+from .setting_checks import in_python
+from .settings import StudySettings
 from .study import Study
 from .study_directory import StudyDirectory, study_exists
+from .watching import Watch
 
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import LocalCluster
 
-from tuner.core.messages import Event
-from tuner.core.resources import Resources
-from tuner.core.trial import Attempt
+from tuner.clusters import Cluster, Meeting
 from tuner.errors import StudyError, UsageError
 from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.settings import StudySettings
-from tuner.workforce import Meeting, Workforce
+from tuner.workforce import Workforce
 
 ADDRESS = "tcp://node1:8786"
 
@@ -70,7 +67,7 @@ def test_a_client_and_an_address_are_refused() -> None:
         Workforce(settings(connect=ADDRESS), client=object())
 
 
-class Found:
+class Found(Cluster):
     """Workers that somebody found, which remembers who was still connected when they were let go.
 
     Args:
@@ -89,21 +86,12 @@ class Found:
     def outlives_master(self) -> bool:
         return True
 
+    @property
+    def ends_workers(self) -> bool:
+        return False
+
     def describe(self) -> str:
         return "here and there"
-
-    def start(self, resources: Resources, trials: int) -> None:
-        """Nobody is needed."""
-
-    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
-        del sizes, workers
-        return ()
-
-    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        pass
-
-    def least_workers(self) -> int:
-        return 0
 
     def dismiss(self) -> None:
         self._note("dismiss")

@@ -33,6 +33,8 @@ def test_devices_count_while_processes_run() -> None:
     assert books([ENDED, HALF]) == Books(4.0, 1.5, 120.0, idle_core_hours=0.5)
     early = replace(HALF, usage=replace(USAGE, seconds=2 * HOUR))
     assert books([early]).idle_core_hours == 0.5
+    starved = replace(HALF, usage=replace(USAGE, starved_seconds=0.25 * HOUR))
+    assert books([starved]).idle_core_hours == 0.25
 
 
 def test_what_was_held_before_it_was_packed_counts() -> None:

@@ -53,6 +53,16 @@ def test_a_worker_is_told_of_when_it_joins_when_it_leaves_and_when_it_is_lost() 
     ]
 
 
+def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
+    news = News()
+    told(news, joined(1), WorkerLeaving(0.0, "w1", "it takes no more trials"), at=0.0)
+    lost = attempt(0, ended_at=1.0, outcome=Outcome.LOST)
+    lost = replace(lost, placement=replace(lost.placement, worker="w1"))
+    assert told(news, left(1), attempts=(lost,), at=100.0) == [
+        "the worker on node1 was lost, 1 trial goes on from the last checkpoint; 0 workers now"
+    ]
+
+
 def test_a_lost_worker_has_its_name_where_others_share_its_node() -> None:
     news = News()
     told(news, joined(1, node="vm"), joined(2, node="vm"), at=0.0)
@@ -110,3 +120,27 @@ def test_a_trial_that_uses_more_memory_than_it_was_to_is_told_once_with_what_to_
     assert line.endswith("--memory-per-trial 7GB")
     assert told(news, attempts=(using(9e9),), at=2.0) == []
     assert told(News(), attempts=(using(9e9),), at=3.0) == []
+
+
+def test_a_trial_that_opens_none_of_its_gpus_is_told_once_with_what_to_do() -> None:
+    def using(size_bytes: int | None, *, pace: float | None = 1.0, gpus: int = 1) -> Attempt:
+        usage = Usage(
+            peak_memory_bytes=1,
+            peak_gpu_memory_bytes=size_bytes,
+            cpu_seconds=1.0,
+            seconds=1.0,
+            seconds_per_step=pace,
+        )
+        one = attempt(7)
+        placement = replace(one.placement, gpus=tuple(map(str, range(gpus))))
+        return replace(one, placement=placement, usage=usage)
+
+    news = News()
+    for other in (using(None), using(9), using(0, pace=None), using(0, gpus=0)):
+        assert told(news, attempts=(other,), at=0.0) == []
+    (line,) = told(news, attempts=(using(0),), at=1.0)
+    assert line.startswith("trial 7 holds 1 GPU, but has not opened any: if the model trains on")
+    assert "--gpus-per-trial 0" in line
+    assert told(news, attempts=(using(0),), at=9999.0) == []
+    ended = replace(using(0, pace=None), outcome=Outcome.FINISHED)
+    assert told(News(), attempts=(ended,), at=0.0) == [line]

@@ -118,7 +118,7 @@ def test_the_time_left_is_no_guess_while_the_study_waits_for_workers() -> None:
 
 
 def test_what_follows_the_trials_is_said_before_the_first() -> None:
-    header = replace(HEADER, again=", then the best 2 twice again")
+    header = replace(HEADER, confirm=2, repeats=2)
     assert header.lines()[0].endswith("10 trials, then the best 2 twice again")
 
 

@@ -60,9 +60,11 @@ def test_nobody_waits_for_a_reader_and_what_is_left_out_is_counted(reader: Reade
         reader.write(str(number))
     reader.read(100)
     assert reader.scribe.finish()
-    # The first one had left the queue when the others came, or had not.
+    # The first one leaves the queue before, while or after the others come: so there is room for
+    # three, and for one more of them.
     *kept, lost = reader.written
-    assert kept in (["0", "1", "2"], ["0", "1", "2", "3"])
+    assert kept[:3] == ["0", "1", "2"]
+    assert len(kept) in (3, 4)
     assert lost == f"{10 - len(kept)} lost"
 
 

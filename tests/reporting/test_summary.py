@@ -98,7 +98,7 @@ def test_status_of_a_running_study() -> None:
 def test_status_of_a_study_whose_master_is_gone() -> None:
     lines = status_text(replace(VIEW, master=None), now=1100.0).splitlines()
     assert "master   none; go on with: hptune resume 'runs/my digits'" in lines
-    assert "trial 5 ran when the master ended; resuming runs it again" in lines
+    assert "trial 5 ran when the master ended; resuming goes on with it" in lines
     assert status_json(replace(VIEW, master=None), now=1100.0)["running"] == []
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import UsageError
 from .options import as_json
 from .output import echo
 from .values import Duration
@@ -44,6 +45,13 @@ if TYPE_CHECKING:
     help="Look around in a short Slurm job as well, one of each shape in this file.",
 )
 @click.option(
+    "--gpus-per-trial",
+    type=float,
+    metavar="N",
+    help="As for `hptune run`; 0 for models that train on cores.  [default: one where there are "
+    "any]",
+)
+@click.option(
     "--wait",
     "wait_seconds",
     type=Duration(),
@@ -58,6 +66,7 @@ def doctor(
     connect: str,
     *,
     slurm_toml: Path | None,
+    gpus_per_trial: float | None,
     wait_seconds: float,
     as_json: bool,
 ) -> None:
@@ -68,14 +77,20 @@ def doctor(
     is left behind, nor in Slurm's queue. Exits with 1 if anything fails; warnings
     are no failure.
     """
+    from ..core.resources import Resources
     from ..doctor.findings import Status, Subject
     from ..model_file import check_path
     from ..study_directory import whole_path
 
+    try:
+        Resources(1, gpus_per_trial)
+    except ValueError as error:
+        raise UsageError(f"--gpus-per-trial: {error}") from error
     subject = Subject(
         study=str(whole_path(study)),
         model_file="" if model_file is None else check_path(model_file).path,
         connect=connect,
+        gpus_per_trial=gpus_per_trial,
     )
     # Its Slurm jobs go with it, and so do its folders where it runs in one that is cancelled.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -153,9 +153,10 @@ def run(
     from ..core.trial import Direction
     from ..model_file import check_path
     from ..points import read_points
-    from ..run import Watch, start
+    from ..run import start
     from ..settings import StudySettings
     from ..study_directory import StudyDirectory
+    from ..watching import Watch
 
     priors = dict(map(read_belief, options.pop("priors")))
     said = {name: value for name, value in options.items() if value is not None}
@@ -218,9 +219,9 @@ def resume(
     """
     from ..model_file import check_path
     from ..points import read_points
-    from ..run import Watch
     from ..run import resume as resume_study
     from ..study_directory import StudyDirectory
+    from ..watching import Watch
 
     changes = {name: value for name, value in options.items() if value is not None}
     if model_file is not None:

@@ -51,12 +51,14 @@ class Subject:
         study: A study's directory; it need not be there.
         model_file: The user's model file; empty for a tiny model of the doctor's own.
         connect: The address of a Dask scheduler whose workers to look at; empty to start one here.
+        gpus_per_trial: GPUs of a trial; None for one where there are any, 0 if it trains on cores.
         token: Part of the name of every folder that is made beside the study.
     """
 
     study: str
     model_file: str = ""
     connect: str = ""
+    gpus_per_trial: float | None = None
     token: str = ""
 
 

@@ -24,13 +24,14 @@ def check_training(subject: Subject) -> Iterator[Finding]:
             "pip install keras and one of tensorflow, jax and torch (and set KERAS_BACKEND)",
         )
         return
-    granted = len(devices.gpus())
+    granted = len(devices.gpus()) if subject.gpus_per_trial != 0 else 0
     if seen.gpus < granted:
         yield failed(
             "framework",
             f"{seen.words} sees {seen.gpus} of {granted} GPUs",
             "install its build for CUDA, such as pip install 'tensorflow[and-cuda]', and see that "
-            "the driver is recent enough (nvidia-smi)",
+            "the driver is recent enough (nvidia-smi); or, if the model trains on cores, say "
+            "--gpus-per-trial 0, here and to hptune run",
         )
     else:
         count = f"{seen.gpus} GPUs" if seen.gpus else "trains on cores"

@@ -75,6 +75,8 @@ def check_machine(subject: Subject) -> Iterator[Finding]:
     yield _memory(granted.memory_bytes)
     if granted.gpus:
         yield passed("GPUs", f"{len(granted.gpus)} granted: {', '.join(granted.gpus)}")
+    elif subject.gpus_per_trial == 0:
+        yield passed("GPUs", "none granted, none wanted; trials train on cores")
     elif os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
         yield warned(
             "GPUs",

@@ -52,7 +52,8 @@ def examine_jobs(
         wait_seconds: How long a job may wait to be started.
     """
     for shape in config.shapes:
-        where = f"in a Slurm job ({shape.name})"
+        where = "in a Slurm job"
+        where += f" ({shape.name})" if len(config.shapes) > 1 else ""
         try:
             with folder_for(subject) as folder:
                 for finding in _examine_one(subject, shape, folder, wait_seconds):
@@ -74,9 +75,11 @@ def _examine_one(
         module="tuner worker",
         max_jobs=1,
     )
-    (kind,) = job_kinds(order, Need(gpus=None))
+    gpus = subject.gpus_per_trial
+    (kind,) = job_kinds(order, Need(gpus=gpus))
     answer = folder / "answer.json"
     arguments = ["--json", "--study", subject.study]
+    arguments += [] if gpus is None else ["--gpus-per-trial", f"{gpus:g}"]
     arguments += [subject.model_file] if subject.model_file else []
     command = f"-m tuner doctor {shlex.join(arguments)} > {shlex.quote(str(answer))}"
     began = time.monotonic()

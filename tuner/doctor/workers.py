@@ -14,12 +14,12 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
+from ..clusters import Meeting
 from ..errors import StudyError
 from ..executors.dask_executor import connect
 from ..worker import devices, versions
 from ..worker.addresses import outward
 from ..worker.agent import granted_by
-from ..workforce import Meeting
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import MOST_SKEW_SECONDS, folder_for
 

@@ -20,7 +20,8 @@ class Books:
         gpu_hours: The same of GPUs; parts of one count as parts.
         wait_seconds: From the attempts' placements to the starts of their processes: for a turn
             on a worker that several studies use, and for the fork.
-        idle_core_hours: How long cores were held and not computed on, as far as was measured.
+        idle_core_hours: How long cores were held, and neither computed on nor waited for because
+            others had them, as far as was measured.
     """
 
     core_hours: float = 0.0
@@ -66,4 +67,5 @@ def _idle_seconds(attempt: Attempt, now: float) -> float:
         return 0.0
     # What was measured begins before the process does, and ends when it was last told.
     measured = min(used.seconds, seconds) / seconds
-    return max(0.0, measured * held_seconds(attempt, Device.CORE, now=now) - used.cpu_seconds)
+    held = measured * held_seconds(attempt, Device.CORE, now=now)
+    return max(0.0, held - used.cpu_seconds - used.starved_seconds)

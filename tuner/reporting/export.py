@@ -178,7 +178,7 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "cpus": list(attempt.placement.cpus),
         "gpus": list(attempt.placement.gpus),
         "cpu_share": attempt.placement.cpu_share,
-        "gpu_share": attempt.placement.gpu_share,
+        "gpu_share": attempt.placement.gpu_share if attempt.placement.gpus else None,
         "memory_bytes": attempt.placement.memory_bytes,
         "why": attempt.why,
         "placed_at": attempt.placed_at,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..core.picture import StudyPicture
+from ..core.picture import RunningAttempt, StudyPicture
 from ..core.trial import Trial, TrialState
 from . import text
 from .progress import EndedTrial, Pace, latest_value, step_of, waits
@@ -127,42 +127,12 @@ def _trial_lines(
     head = ("trial", text.step_word(epochs), metric, "time")
     running = sorted(picture.running, key=lambda run: run.trial.number)
     shown = running if len(running) <= rows else running[: max(0, rows - 1)]
-    running_cells = [
-        (
-            str(run.trial.number),
-            step_of(run, epochs),
-            text.measured(latest_value(run, picture.goal)),
-            text.duration(pace.seconds_run(run.trial.number)),
-        )
-        for run in shown
-    ]
-    ended_cells = [
-        (
-            str(ended.trial.number),
-            text.NOTHING if ended.trial.step is None else str(ended.trial.step),
-            text.measured(ended.trial.value),
-            text.duration(ended.seconds),
-        )
-        for ended in recent
-    ]
-    widths = [
-        max(cell_len(cells[i]) for cells in (head, *running_cells, *ended_cells)) for i in range(4)
-    ]
-    # Room for usual values from the start, so that columns stay where they are.
-    widths = [max(least, width) for least, width in zip((5, 5, 7, 6), widths, strict=True)]
-
-    def row(label: str, cells: Sequence[str], style: str = "") -> Text:
-        padded = (" " * (w - cell_len(cell)) + cell for w, cell in zip(widths, cells, strict=False))
-        return _gutter(label).append("  ".join(padded), style)
-
-    lines = [row("", head, _LABEL)] if running_cells or ended_cells else []
+    running_cells = [_running_cells(run, picture, pace, epochs) for run in shown]
+    ended_cells = [_ended_cells(ended) for ended in recent]
+    columns = _Columns([head, *running_cells, *ended_cells])
+    lines = [columns.row("", head, _LABEL)] if running_cells or ended_cells else []
     for i, (run, cells) in enumerate(zip(shown, running_cells, strict=True)):
-        line = row("" if i else "running", cells)
-        place = text.where(run.attempt.node, run.attempt.placement)
-        line.append(f"  {place}", _LABEL)
-        if waits(run):
-            line.append(f"  {text.clean(run.attempt.reason)}", _WARN)
-        lines.append(line)
+        lines.append(_running_line(run, columns.row("" if i else "running", cells)))
     if len(shown) < len(running):
         label = "" if shown else "running"
         lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))
@@ -170,21 +140,72 @@ def _trial_lines(
         lines.append(Text())
     best = {trial.number for trial in picture.front}
     for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
-        label = "" if i else "ended"
-        if ended.trial.state is TrialState.FAILED:
-            # The reason takes the columns that a failed trial leaves empty: it is what matters.
-            after = "" if ended.seconds is None else f" after {cells[3]}"
-            line = row(label, cells[:1])
-            line.append(f"  failed{after}: {text.failure(ended.trial)}", _BAD)
-        else:
-            line = row(label, cells)
-            line.append(f"  {ended.trial.state.lower()}", _LABEL)
-            if ended.trial.violation:
-                line.append(", infeasible", _WARN)
-            if ended.trial.number in best:
-                line.append(", best", _GOOD)
-        lines.append(line)
+        is_best = ended.trial.number in best
+        lines.append(_ended_line(ended, cells, columns, "" if i else "ended", is_best=is_best))
     return lines
+
+
+_Cells = tuple[str, str, str, str]
+_LEAST_CELLS = (5, 5, 7, 6)
+"""Room for usual values from the start, so that columns stay where they are."""
+
+
+class _Columns:
+    """Columns that are each as wide as the widest of their cells."""
+
+    def __init__(self, rows: Sequence[_Cells]) -> None:
+        widest = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
+        self._widths = [max(*each) for each in zip(_LEAST_CELLS, widest, strict=True)]
+
+    def row(self, label: str, cells: Sequence[str], style: str = "") -> Text:
+        """One row, or the beginning of one."""
+        columns = zip(self._widths, cells, strict=False)
+        padded = (" " * (width - cell_len(cell)) + cell for width, cell in columns)
+        return _gutter(label).append("  ".join(padded), style)
+
+
+def _running_cells(
+    run: RunningAttempt, picture: StudyPicture, pace: Pace, epochs: int | None
+) -> _Cells:
+    return (
+        str(run.trial.number),
+        step_of(run, epochs),
+        text.measured(latest_value(run, picture.goal)),
+        text.duration(pace.seconds_run(run.trial.number)),
+    )
+
+
+def _ended_cells(ended: EndedTrial) -> _Cells:
+    return (
+        str(ended.trial.number),
+        text.NOTHING if ended.trial.step is None else str(ended.trial.step),
+        text.measured(ended.trial.value),
+        text.duration(ended.seconds),
+    )
+
+
+def _running_line(run: RunningAttempt, row: Text) -> Text:
+    row.append(f"  {text.where(run.attempt.node, run.attempt.placement)}", _LABEL)
+    if waits(run):
+        row.append(f"  {text.clean(run.attempt.reason)}", _WARN)
+    return row
+
+
+def _ended_line(
+    ended: EndedTrial, cells: _Cells, columns: _Columns, label: str, *, is_best: bool
+) -> Text:
+    if ended.trial.state is TrialState.FAILED:
+        # The reason takes the columns that a failed trial leaves empty: it is what matters.
+        after = "" if ended.seconds is None else f" after {cells[3]}"
+        line = columns.row(label, cells[:1])
+        return line.append(f"  failed{after}: {text.failure(ended.trial)}", _BAD)
+    line = columns.row(label, cells)
+    line.append(f"  {ended.trial.state.lower()}", _LABEL)
+    if ended.trial.violation:
+        line.append(", infeasible", _WARN)
+    if is_best:
+        line.append(", best", _GOOD)
+    return line
 
 
 def _foot_lines(picture: StudyPicture) -> list[Text]:

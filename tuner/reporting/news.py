@@ -53,7 +53,8 @@ class News:
 
     def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Take note of what happened, and of the attempts that were changed by it."""
-        died = set()
+        attempts, died = tuple(attempts), set()
+        lost_at = {each.placement.worker for each in attempts if each.outcome is Outcome.LOST}
         for event in events:
             match event:
                 case WorkerJoined():
@@ -61,12 +62,13 @@ class News:
                     if self._joins_are_news:
                         self._joined.append(event)
                 case WorkerLeaving():
-                    self._leaving[event.worker] = event.reason
+                    self._leaving.setdefault(event.worker, event.reason)
                 case WorkerLeft() if event.worker in self._nodes:
                     node = self._nodes.pop(event.worker)
                     # A worker of our own that comes back is news, too.
                     self._joins_are_news = True
-                    if (reason := self._leaving.pop(event.worker, None)) is not None:
+                    reason = self._leaving.pop(event.worker, None)
+                    if reason is not None and event.worker not in lost_at:
                         self._left.append((node, reason))
                     else:
                         died.add(event.worker)
@@ -82,6 +84,7 @@ class News:
             if attempt.placement.worker in died and attempt.outcome is Outcome.LOST:
                 self._interrupted += 1
             self._look_at_memory(attempt)
+            self._look_at_gpus(attempt)
 
     def lines(self, now: float) -> list[str]:
         """What is to be said now.
@@ -141,6 +144,20 @@ class News:
             f"--memory-per-trial is {text.size(granted)}: where many run, the machine may run out "
             f"of it. Stop, and resume with --memory-per-trial {_more(used.peak_memory_bytes)}",
         )
+
+    def _look_at_gpus(self, attempt: Attempt) -> None:
+        """See whether a trial that holds GPUs has trained without them."""
+        gpus, used = attempt.placement.gpus, attempt.usage
+        if not gpus or used is None or used.peak_gpu_memory_bytes != 0:
+            return
+        # What trains for several steps has come to its GPUs by now.
+        if attempt.outcome is Outcome.FINISHED or used.seconds_per_step is not None:
+            self._say_once(
+                "gpus",
+                f"trial {attempt.id.trial} holds {text.plural(len(gpus), 'GPU')}, but has not "
+                "opened any: if the model trains on cores, stop, and resume with "
+                "--gpus-per-trial 0; if not, `hptune doctor` says why no GPU is seen",
+            )
 
     def _say_once(self, kind: str, line: str) -> None:
         if kind not in self._said:

@@ -24,8 +24,11 @@ class RunHeader:
         dashboard: The dashboard's address; empty if there is none.
         notes: Further lines to show once.
         epochs: How many epochs a trial has; None if unknown or if its steps are not epochs.
-        again: What follows when all these trials are over, in words; empty if nothing does.
-        limits: What ends the run sooner, in words: a budget, a time limit; empty for nothing.
+        confirm: How many of the best configurations are trained again when all trials are over.
+        repeats: How often each of them is.
+        budget: In device hours, in words; empty if there is none.
+        timeout_seconds: How long masters work on the study at most; None for as long as it takes.
+        trial_timeout_seconds: How long a trial may take; None for as long as it does.
     """
 
     study: str
@@ -36,23 +39,42 @@ class RunHeader:
     dashboard: str = ""
     notes: Sequence[str] = ()
     epochs: int | None = None
-    again: str = ""
-    limits: str = ""
+    confirm: int = 0
+    repeats: int = 1
+    budget: str = ""
+    timeout_seconds: float | None = None
+    trial_timeout_seconds: float | None = None
 
     def lines(self) -> list[str]:
         """The header in lines of text."""
         trials = "the whole space" if self.trials is None else text.plural(self.trials, "trial")
         told = [
-            f"hptune   {self.search} search for {self.goal}, {trials}{self.again}",
+            f"hptune   {self.search} search for {self.goal}, {trials}{self._again}",
             f"study    {text.clean(self.study)}",
         ]
         if self.parallelism:
             told.append(f"runs     {self.parallelism}")
-        if self.limits:
-            told.append(f"limits   {self.limits}")
+        if limits := self._limits:
+            told.append(f"limits   {', '.join(limits)}")
         if self.dashboard:
             told.append(f"watch    {self.dashboard} (Dask's dashboard)")
         return [*told, *(text.clean(note) for note in self.notes)]
+
+    @property
+    def _again(self) -> str:
+        if not self.confirm:
+            return ""
+        times = {1: "once", 2: "twice"}.get(self.repeats, f"{self.repeats} times")
+        return f", then the best {self.confirm} {times} again"
+
+    @property
+    def _limits(self) -> list[str]:
+        limits = [f"{self.budget} for all trials"] if self.budget else []
+        if self.timeout_seconds is not None:
+            limits.append(f"{text.duration(self.timeout_seconds)} of work")
+        if self.trial_timeout_seconds is not None:
+            limits.append(f"{text.duration(self.trial_timeout_seconds)} for each trial")
+        return limits
 
 
 class Progress(Protocol):

@@ -250,7 +250,7 @@ def _running_rows(view: StudyView, now: float) -> list[str]:
     if view.master is None:
         numbers = tuple(attempt.id.trial for attempt in attempts)
         them = "it" if len(numbers) == 1 else "them"
-        return [f"{_named(numbers)} ran when the master ended; resuming runs {them} again"]
+        return [f"{_named(numbers)} ran when the master ended; resuming goes on with {them}"]
     table = [("running", text.step_word(view.epochs), view.goal.metric, "time", "where")]
     for attempt in attempts:
         report = view.latest.get(attempt.id)
@@ -283,7 +283,7 @@ def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, ob
         "cpus": len(attempt.placement.cpus),
         "cpu_share": attempt.placement.cpu_share,
         "gpus": list(attempt.placement.gpus),
-        "gpu_share": attempt.placement.gpu_share,
+        "gpu_share": attempt.placement.gpu_share if attempt.placement.gpus else None,
         "seconds": attempt.seconds(now),
         "step": None if report is None else report.step,
         "value": None if report is None else finite(report.metrics.get(view.goal.metric)),
