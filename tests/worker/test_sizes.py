@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_runs import Hptune, trials
+from real_runs import Ended, Hptune, trials
 
 from tuner.core.trial import Params
 from tuner.errors import ModelFileError
@@ -76,15 +76,16 @@ def test_a_function_that_fails_is_told(ask: Any, resources: str, words: list[str
         assert word in caught.value.message
 
 
-def gpus_of_its_own(hptune: Hptune) -> dict[str, str]:
-    """Two GPUs of a machine that no other test is on."""
-    return {"CUDA_VISIBLE_DEVICES": "0,1", "SLURMD_NODENAME": str(hptune.directory)}
+def run(hptune: Hptune, *arguments: object) -> Ended:
+    """Run it with two GPUs of a machine that no other test is on."""
+    node = str(hptune.directory)
+    return hptune("run", *arguments, CUDA_VISIBLE_DEVICES="0,1", SLURMD_NODENAME=node)
 
 
 def test_large_configurations_get_more(hptune: Hptune) -> None:
     model = hptune.file("model.py", MODEL)
     arguments = ("--search", "random", "--seed", 1, "--trials", 6, "--study", hptune.study())
-    ended = hptune("run", model, *arguments, **gpus_of_its_own(hptune))
+    ended = run(hptune, model, *arguments)
     assert ended.code == 0, ended.err
     found = {trial["params"]["width"]: seen(trial) for trial in trials(hptune.study())}
     assert found == {width: 2 if width > 512 else 1 for width in found}
@@ -103,7 +104,7 @@ def test_what_can_never_run_makes_no_study(
     hptune: Hptune, gpus: str, arguments: tuple[str, ...], words: str
 ) -> None:
     model = hptune.file("model.py", MODEL.replace('2 if hp["width"] > 512 else 0.5', gpus))
-    ended = hptune("run", model, "--study", hptune.study(), *arguments, **gpus_of_its_own(hptune))
+    ended = run(hptune, model, "--study", hptune.study(), *arguments)
     assert ended.code == 2
     assert words in ended.err
     assert not hptune.study().exists()
@@ -116,8 +117,6 @@ def test_resources_as_a_value_are_taken_as_they_are(hptune: Hptune) -> None:
             'lambda hp: Resources(gpus=2 if hp["width"] > 512 else 0.5)', "Resources(gpus=2)"
         ),
     )
-    ended = hptune(
-        "run", model, "--trials", 1, "--study", hptune.study(), **gpus_of_its_own(hptune)
-    )
+    ended = run(hptune, model, "--trials", 1, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert [seen(trial) for trial in trials(hptune.study())] == [2]
