@@ -87,6 +87,7 @@ def play(
     pruner: PrunerSettings | None = None,
     resources: Resources | None = None,
     measured: tuple[Amount, ...] = (),
+    learns: bool = False,
     observer: Observer | None = None,
     requests: Callable[[], Sequence[Event]] = tuple,
 ) -> Played:
@@ -105,6 +106,7 @@ def play(
         pruner: How trials are pruned; None for not at all.
         resources: What a trial asks for; None for the usual.
         measured: What of it is decided by measurement instead.
+        learns: Whether the search learns from its trials; then few run at once by packing.
         observer: Is shown the study after each batch of events; None for nobody.
         requests: Asked regularly for events from outside.
     """
@@ -147,6 +149,7 @@ def play(
                 same_failure_limit=0,
                 pruner=pruner or PrunerSettings(),
                 measured=measured,
+                learns=learns,
             )
         )
     finally:
