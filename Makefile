@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # How many tests run at once.
 JOBS ?= 2
+# Files side by side, in the order that tests/conftest.py gives them.
+BY_FILE := --dist loadgroup --no-loadscope-reorder
 
 .PHONY: demo test test-slow lint clean
 
@@ -19,11 +21,11 @@ demo: $(VENV)/.installed
 	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow'
+	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow'
 
 # What the others show, in more cases.
 test-slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow
+	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

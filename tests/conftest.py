@@ -68,6 +68,7 @@ def attempts(warm: WarmParent, tmp_path: Path) -> Attempts:
     return Attempts(warm, tmp_path)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run files side by side, but all that need a Slurm in one process, and these first.
 
