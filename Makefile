@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # How many tests run at once.
 JOBS ?= 2
 # Files side by side, in the order that tests/conftest.py gives them.
-BY_FILE := --dist loadgroup --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow lint clean
 

@@ -14,6 +14,7 @@ import pytest
 from attempts import Attempts
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
+from xdist.scheduler import LoadFileScheduling
 
 from tuner.ledger import Ledger
 from tuner.model_file import check_path
@@ -25,6 +26,7 @@ SLURM_TURN_SECONDS = 900
 if TYPE_CHECKING:
     from engine_driver import EngineDriver
     from staging_node import Calls, Node
+    from xdist.remote import Producer
 
 
 @pytest.fixture
@@ -68,22 +70,31 @@ def attempts(warm: WarmParent, tmp_path: Path) -> Attempts:
     return Attempts(warm, tmp_path)
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files side by side, but all that need a Slurm in one process, and these first.
-
-    There is one Slurm at a time on a machine, so two such files would only wait for each other; and
-    the first of them may have to wait for that of another run.
-    """
-    using = [item for item in items if "one_slurm" in getattr(item, "fixturenames", ())]
-    files = {item.path for item in using}
+    """Those that need a Slurm come first: they may have to wait for that of another run."""
     for item in items:
-        group = "slurm" if item.path in files else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-    for item in using:
-        if not item.get_closest_marker("timeout"):
+        if needs_slurm(item.nodeid) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLURM_TURN_SECONDS))
-    items.sort(key=lambda item: item.path not in files)
+    items.sort(key=lambda item: not needs_slurm(item.nodeid))
+
+
+def needs_slurm(nodeid: str) -> bool:
+    """Whether a test is one of those on a real Slurm, by its place."""
+    return nodeid.startswith("tests/slurm/")
+
+
+class FilesSideBySide(LoadFileScheduling):  # type: ignore[misc]
+    """One process runs all that need a Slurm, beside the others: there is one at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        return "slurm" if needs_slurm(nodeid) else scope
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesSideBySide:
+    """How tests are divided between the processes of `pytest -n`."""
+    return FilesSideBySide(config, log)
 
 
 @pytest.fixture(scope="module")
