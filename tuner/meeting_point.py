@@ -116,7 +116,7 @@ async def _serve(
             )
         except (OSError, RuntimeError, ValueError) as error:
             raise StudyError(
-                f"No scheduler can listen on {host}, port {port}: {error.__cause__ or error}. "
+                f"no scheduler can listen on {host}, port {port}: {error.__cause__ or error}. "
                 "Choose others with --host and --port (0 for any)."
             ) from error
     try:

@@ -164,7 +164,7 @@ def check_path(path: Path) -> ObjectiveSource:
         meant = difflib.get_close_matches(path.stem, [Path(name).stem for name in near], 1, 0.7)
         hint = f" Python files there: {', '.join(near[:8])}." if near else ""
         hint = f" Did you mean {path.with_name(f'{meant[0]}.py')}?" if meant else hint
-        raise ModelFileError(f"There is no file {path}.{hint}")
+        raise ModelFileError(f"there is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
     return ObjectiveSource(SourceKind.FILE, str(path.resolve()))

@@ -245,7 +245,7 @@ def _spaces(
     if accept_space:
         return declared, space
     raise SpaceChangedError(
-        f"The search space of {settings.source.path} has changed since the study "
+        f"the search space of {settings.source.path} has changed since the study "
         f"began: {'; '.join(differences)}. Undo that, or go on in the new space with "
         f"`hptune resume {past.directory} --accept-space` (trials that are over stay), or "
         "start a new study with `hptune run … --study OTHER`."

@@ -38,7 +38,7 @@ def check_changes(settings: StudySettings, standing: Standing) -> None:
     source, directory = settings.source, standing.directory
     if source.kind is SourceKind.FILE and not Path(source.path).exists():
         raise ModelFileError(
-            f"The model file {source.path} is gone. If it was moved, say where it is: "
+            f"the model file {source.path} is gone. If it was moved, say where it is: "
             f"`hptune resume {directory} --model-file FILE`"
         )
     _check_budget(settings, standing)

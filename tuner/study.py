@@ -91,7 +91,7 @@ class Study:
         best = self.view().best
         if best is None:
             raise StudyError(
-                f"No trial of {self._directory} is complete yet; see `hptune status "
+                f"no trial of {self._directory} is complete yet; see `hptune status "
                 f"{self._directory}`."
             )
         return best

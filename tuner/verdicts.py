@@ -36,7 +36,7 @@ def raise_verdict(
         used_up = _trials_used_up(engine, budget_trials)
         more = f" --trials {2 * used_up}" if used_up else ""
         raise ObjectiveFailedError(
-            f"The study was stopped: {finish.reason}. Its trials' logs are in "
+            f"the study was stopped: {finish.reason}. Its trials' logs are in "
             f"{directory.trials}. Mend the cause and go on with "
             f"`hptune resume {directory}{more}`.",
             finish.detail,

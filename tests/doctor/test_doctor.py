@@ -88,7 +88,7 @@ def test_an_interrupt_ends_all_of_it(hptune: Hptune) -> None:
 def test_a_file_that_is_not_there_is_a_usage_error(hptune: Hptune) -> None:
     ended = hptune("doctor", "modle.py")
     assert ended.code == 2
-    assert "There is no file modle.py" in ended.err
+    assert "there is no file modle.py" in ended.err
 
 
 # --- versions and the machine -----------------------------------------------------------------

@@ -288,7 +288,7 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
         raise SystemExit(INTERRUPTED)
     view = study.view()
     if view.best is None:
-        words = f"No trial is complete: {counts(view.counts) if view.trials else 'none began'}."
+        words = f"no trial is complete: {counts(view.counts) if view.trials else 'none began'}."
         if view.counts.get(TrialState.FAILED):
             words += f" `hptune status {directory}` says why they failed."
         if result.finish.verdict is Verdict.DONE and view.budget_trials is not None:
@@ -322,13 +322,13 @@ def stop(directory: Path, wait_seconds: float) -> None:
         return
     where.open()
     if owner is None:
-        raise StudyError(f"Nobody runs the study in {where}: there is nothing to stop.")
+        raise StudyError(f"nobody runs the study in {where}: there is nothing to stop.")
     where.request_stop("asked by `hptune stop`")
     deadline = time.monotonic() + wait_seconds
     while where.owner() is not None:
         if time.monotonic() > deadline:
             raise StudyError(
-                f"The master (process {owner.pid} on {owner.host}) was asked to stop, but has not "
+                f"the master (process {owner.pid} on {owner.host}) was asked to stop, but has not "
                 f"let go within {wait_seconds:g} seconds. See `hptune status {where}`."
             )
         time.sleep(0.2)

@@ -83,7 +83,7 @@ def connect(address: str, *, name: str) -> Client:
         found = dict(client.sync(scheduler.versions)["packages"])
     except (OSError, TimeoutError, KeyError) as error:
         client.close()
-        raise StudyError(f"The Dask scheduler at {address} does not answer: {error}") from error
+        raise StudyError(f"the Dask scheduler at {address} does not answer: {error}") from error
     found["python"] = ".".join(str(found.get("python", "")).split(".")[:2])
     here = versions.installed()
     different = versions.differences(here, found, ("python", "distributed"))
@@ -91,7 +91,7 @@ def connect(address: str, *, name: str) -> Client:
         client.close()
         who = f"the scheduler at {address}"
         raise StudyError(
-            f"{versions.told(different, here='This machine', there=who)}. Start the scheduler "
+            f"{versions.told(different, here='this machine', there=who)}. Start the scheduler "
             "from the same environment as the study."
         )
     return client
@@ -99,7 +99,7 @@ def connect(address: str, *, name: str) -> Client:
 
 def _nobody(address: str, why: str) -> StudyError:
     return StudyError(
-        f"No Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
+        f"no Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
         "says its address; between machines, a firewall may be in the way."
     )
 
@@ -192,7 +192,7 @@ class DaskExecutor(Executor):
                 # A worker died while it was told; the others may not have heard of it.
                 if not left:
                     raise StudyError(
-                        f"The Dask workers cannot be told of the study: {error}"
+                        f"the Dask workers cannot be told of the study: {error}"
                     ) from error
             except Exception as error:  # whatever a worker of somebody else's says
                 # Each is asked who it is: this one is refused, and who was left out is told.
@@ -241,7 +241,7 @@ class DaskExecutor(Executor):
         if self._client.status != "running" or not is_same:
             study = "DIR" if self._sight is None else shlex.quote(self._sight.directory)
             raise StudyError(
-                "The connection to the Dask scheduler is lost. What the trials reported is "
+                "the connection to the Dask scheduler is lost. What the trials reported is "
                 "stored; see that a scheduler runs, then go on with "
                 f"`hptune resume {study}` (and `--connect`, if it has another address now)."
             )

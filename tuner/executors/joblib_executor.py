@@ -201,7 +201,7 @@ class JoblibExecutor(Executor):
                 if self._restarts > _MAX_RESTARTS:
                     self._queue.fail(
                         StudyError(
-                            f"The joblib backend failed {self._restarts} times; "
+                            f"the joblib backend failed {self._restarts} times; "
                             f"the last time: {error!r}"
                         )
                     )

@@ -55,7 +55,7 @@ def start_cluster(cores: Sequence[tuple[int, ...]], gpus: Sequence[str]) -> Loca
                 env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {},
             )
     except (OSError, RuntimeError, TimeoutError) as error:
-        raise StudyError(f"The Dask cluster cannot be started: {error}") from error
+        raise StudyError(f"the Dask cluster cannot be started: {error}") from error
 
 
 def silence() -> None:

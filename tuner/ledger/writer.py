@@ -184,7 +184,7 @@ class Ledger:
         differing = [each for each in sorted(numbers) if written.get(each) != replayed.get(each)]
         first = differing[0]
         raise StudyError(
-            f"This hptune reads the events of {self._directory} otherwise than the one that wrote "
+            f"this hptune reads the events of {self._directory} otherwise than the one that wrote "
             f"them ({read_facts(self._connection).get('hptune_version', 'unknown')}): "
             f"{len(differing)} of {len(written)} trials differ, the first being trial {first}, "
             f"which {_words(written.get(first))} by what is written down and "

@@ -181,7 +181,7 @@ class _Joining:
             await _first(self._leave.wait(), worker.is_closing.wait(), worker.is_of_no_use.wait())
             if worker.is_of_no_use.is_set():
                 await worker.close()
-                raise StudyError("No study here can use this worker; the reason is above.")
+                raise StudyError("no study here can use this worker; the reason is above.")
             await self._left(worker)
         self._say("left")
 
@@ -215,7 +215,7 @@ class _Joining:
                 return worker
             if deadline is not None and time.monotonic() > deadline:
                 raise StudyError(
-                    f"No scheduler answered at {self._offer.meeting} within {seconds:g} s. "
+                    f"no scheduler answered at {self._offer.meeting} within {seconds:g} s. "
                     "Start one with `hptune scheduler`."
                 )
             if not is_told:
@@ -248,7 +248,7 @@ class _Joining:
             cause = error.__cause__ or error
             if isinstance(cause, OSError | TimeoutError):
                 return None
-            raise StudyError(f"The scheduler at {address} takes no such worker: {cause}") from error
+            raise StudyError(f"the scheduler at {address} takes no such worker: {cause}") from error
         return worker
 
 

@@ -94,14 +94,14 @@ class WarmParent:
         deadline = time.monotonic() + timeout_seconds
         while not self._ready:
             if self._is_closed:
-                raise StudyError("The process that imports the framework is not wanted any more.")
+                raise StudyError("the process that imports the framework is not wanted any more.")
             stdout = _pipe(self._process.stdout)
             left = deadline - time.monotonic()
             if not select.select([stdout], [], [], min(max(0.0, left), _LOOK_SECONDS))[0]:
                 if left > 0:
                     continue
                 raise StudyError(
-                    f"The process that imports the framework was not ready in {timeout_seconds:g} "
+                    f"the process that imports the framework was not ready in {timeout_seconds:g} "
                     "seconds. Is the file system slow? Try once more: what was read is cached.",
                     _tail(self._log),
                 )
@@ -111,7 +111,7 @@ class WarmParent:
             status = self._process.wait()
             if not self._with_source:
                 raise StudyError(
-                    f"The framework cannot be imported: the process that tried {_manner(status)}.",
+                    f"the framework cannot be imported: the process that tried {_manner(status)}.",
                     _tail(self._log),
                 )
             # The user's file did something at import that must not be inherited (it started
@@ -134,7 +134,7 @@ class WarmParent:
                     found = _read_probe(order, client, channel)
         except (OSError, EOFError) as error:
             raise StudyError(
-                "The process that imports the framework is gone (out of memory?); try again.",
+                "the process that imports the framework is gone (out of memory?); try again.",
                 _tail(self._log),
             ) from error
         if self._source.kind is SourceKind.FILE and not self._with_source:
@@ -162,7 +162,7 @@ class WarmParent:
                     answer: NotFound | list[dict[str, Any]] = channel.recv()
         except (OSError, EOFError) as error:
             raise StudyError(
-                "The process that calls RESOURCES(hp) ended without an answer.", _tail(self._log)
+                "the process that calls RESOURCES(hp) ended without an answer.", _tail(self._log)
             ) from error
         if isinstance(answer, NotFound):
             raise ModelFileError(f"{path}: {answer.message}", answer.detail)
