@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .core.aims import Aims, Comparison, Constraint
+from .core.aims import Aims, Comparison, Constraint, metric_meant
 from .core.trial import Direction, Goal
 from .errors import UsageError
 from .model_file import Found
@@ -139,8 +138,8 @@ def _doubts(aims: Aims, known: Sequence[str]) -> list[str]:
     doubts = []
     for metric in aims.metrics:
         if known and metric not in known:
-            near = difflib.get_close_matches(metric, known, n=1)
-            meant = f"did you mean {near[0]}? It" if near else "it"
+            near = metric_meant(metric, known)
+            meant = f"did you mean {near}? It" if near else "it"
             doubts.append(
                 f"no metric of the model is called {metric!r}: {meant} reports {', '.join(known)}"
             )

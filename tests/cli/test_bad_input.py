@@ -142,10 +142,13 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
     )
     command = ("run", model, *LIGHT, "--study", hptune.study(), "--objective")
     refused(
-        hptune(*command, "val_auc"), hptune, "'val_auc'", "it has: auc, loss", "taken away again"
+        hptune(*command, "val_auc"),
+        hptune,
+        "unknown metric 'val_auc' (did you mean 'auc'?); the trial reports: auc, loss",
+        "taken away again",
     )
     constraint = ("--objective", "auc", "--constraint", "params<9")
-    refused(hptune(*command[:-1], *constraint), hptune, "'params'", "it has: auc, loss")
+    refused(hptune(*command[:-1], *constraint), hptune, "'params'", "reports: auc, loss")
     # The mended command finds nothing in its way.
     assert hptune(*command, "auc").code == 0
 

@@ -77,7 +77,7 @@ def test_every_goal_and_every_constraint_needs_its_metric(driver: EngineDriver, 
     finish = driver.end(first(0), returned(0.5))[-1]
     assert isinstance(finish, Finish)
     assert finish.verdict is Verdict.UNKNOWN_METRIC
-    assert finish.reason == "the result has no metric 'size'; it has: score"
+    assert finish.reason == "unknown metric 'size'; the trial reports: score"
 
 
 def test_a_constraint_that_is_no_number_fails_the_trial(driver: EngineDriver) -> None:

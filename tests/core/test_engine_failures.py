@@ -64,7 +64,7 @@ def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> Non
     assert Stop(AttemptId(1, 0), Halt.LET_GO) in commands
     (finish,) = driver.end(AttemptId(1, 0), Ending(Cause.STOPPED))
     assert finish == Finish(
-        Verdict.UNKNOWN_METRIC, "the result has no metric 'score'; it has: accuracy, loss"
+        Verdict.UNKNOWN_METRIC, "unknown metric 'score'; the trial reports: accuracy, loss"
     )
 
 

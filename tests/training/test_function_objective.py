@@ -98,7 +98,7 @@ def test_a_number_is_not_called_what_the_command_line_asks_for(
     path = hptune.file("model.py", model.replace("{returned}", "score"))
     ended = hptune("run", path, "--objective", "accuracy", "--study", hptune.study())
     assert ended.code == 2
-    assert f"the result has no metric 'accuracy'; it has: {known}" in ended.err
+    assert f"unknown metric 'accuracy'; the trial reports: {known}" in ended.err
     assert not hptune.study().exists()
 
 

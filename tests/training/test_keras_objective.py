@@ -267,9 +267,7 @@ def test_an_unknown_metric_lists_those_there_are(attempts: Attempts) -> None:
     text = BUILD.replace('OBJECTIVE = "val_loss"', 'OBJECTIVE, DIRECTION = "val_auc", "max"')
     result = attempts.run(text + DATA)
     assert result.ending.cause is Cause.UNKNOWN_METRIC
-    assert result.ending.reason == (
-        "unknown metric 'val_auc'; the training reports: loss, val_loss"
-    )
+    assert result.ending.reason == ("unknown metric 'val_auc'; the trial reports: loss, val_loss")
 
 
 def test_a_loss_that_is_no_number_ends_the_trial(attempts: Attempts) -> None:

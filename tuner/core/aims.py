@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,30 @@ trainable parameters, the mean time of an epoch (without the first, which compil
 more), and the size of all weights."""
 
 _TIE = 2.0**-52
+
+
+def metric_meant(name: str, known: Iterable[str]) -> str:
+    """The known metric that a name is likely to mean; empty if none is.
+
+    >>> [metric_meant(name, ["loss", "accuracy"]) for name in ("acuracy", "acc", "f1")]
+    ['accuracy', 'accuracy', '']
+    """
+    names = sorted(known)
+    alike = difflib.get_close_matches(name, names, n=1)
+    longer = (each for each in names if each.startswith(name))
+    return next(iter([*alike, *longer]), "")
+
+
+def unknown_metric(name: str, known: Iterable[str]) -> str:
+    """Says that trials do not have a metric, which ones they have, and which may be meant.
+
+    >>> unknown_metric("acc", ["loss", "accuracy"])
+    "unknown metric 'acc' (did you mean 'accuracy'?); the trial reports: accuracy, loss"
+    """
+    names = sorted(known)
+    meant = metric_meant(name, names)
+    hint = f" (did you mean {meant!r}?)" if meant else ""
+    return f"unknown metric {name!r}{hint}; the trial reports: {', '.join(names) or 'none'}"
 
 
 class Comparison(enum.StrEnum):

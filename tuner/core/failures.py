@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from .aims import Aims
+from .aims import Aims, unknown_metric
 from .answers import Action, Answer
 from .messages import Finish, Verdict
 from .trial import Cause, Ending, Outcome
@@ -35,8 +35,7 @@ def judged(ending: Ending, aims: Aims) -> Ending:
         return replace(
             ending,
             cause=Cause.UNKNOWN_METRIC,
-            reason=f"the result has no metric {missing[0]!r}; "
-            f"it has: {', '.join(sorted(ending.metrics)) or 'none'}",
+            reason=unknown_metric(missing[0], ending.metrics),
         )
     for metric in aims.metrics:
         value = ending.metrics[metric]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -191,12 +191,6 @@ def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
         except (TypeError, ValueError):
             continue
     return measured
-
-
-def unknown_metric_message(metric: str, known: Iterable[str]) -> str:
-    """What to say when the study's metric is not among those measured."""
-    names = ", ".join(sorted(known)) or "none"
-    return f"unknown metric {metric!r}; the training reports: {names}"
 
 
 _current: TrialContext | None = None

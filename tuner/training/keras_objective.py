@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.aims import MEASURED
+from ..core.aims import MEASURED, unknown_metric
 from ..core.trial import Cause, Ending, Score
 from ..errors import ModelFileError
 from ..model_file import UserCode
 from .checkpoint import NoRoom, room_needed
-from .context import TrialContext, UnknownMetric, as_metrics, unknown_metric_message
+from .context import TrialContext, UnknownMetric, as_metrics
 from .measured import measure
 from .recorder import make_recorder
 from .staging import call_load_data
@@ -67,7 +67,7 @@ def run(
         recorder.best_model.set_weights(recorder.best_weights)
     missing = [name for name in trial.aims.metrics if name not in metrics]
     if missing:
-        raise UnknownMetric(unknown_metric_message(missing[0], metrics))
+        raise UnknownMetric(unknown_metric(missing[0], metrics))
     try:
         recorder.resumption.keep_last()
     except NoRoom as error:
@@ -230,12 +230,12 @@ def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, flo
     if isinstance(result, Mapping):
         metrics = as_metrics(result)
         if metric not in metrics and metric not in MEASURED:
-            raise UnknownMetric(unknown_metric_message(metric, metrics))
+            raise UnknownMetric(unknown_metric(metric, metrics))
         return metrics, None
     if recorder.best_step is not None:
         return recorder.best_metrics, recorder.best_step
     if recorder.seen:
-        raise UnknownMetric(unknown_metric_message(metric, recorder.seen))
+        raise UnknownMetric(unknown_metric(metric, recorder.seen))
     # The user's fit did not pass the callbacks on, so the model is what the last epoch left, and
     # that epoch's metrics are the model's.
     history = getattr(result, "history", None)
@@ -255,7 +255,7 @@ def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, 
         UnknownMetric: The history has no such metric.
     """
     if metric not in history:
-        raise UnknownMetric(unknown_metric_message(metric, history))
+        raise UnknownMetric(unknown_metric(metric, history))
     last = as_metrics({name: values[-1] for name, values in history.items() if values})
     return last, len(history[metric])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.aims import MEASURED
+from ..core.aims import MEASURED, unknown_metric
 from .checkpoint import Checkpoints
-from .context import TrialContext, UnknownMetric, as_metrics, unknown_metric_message
+from .context import TrialContext, UnknownMetric, as_metrics
 from .measured import EpochTimes, measure
 from .resumption import Resumption, watch_callback_lists
 
@@ -59,7 +59,7 @@ def make_recorder(trial: TrialContext) -> Any:
             for name in wanted:
                 may_come = name.startswith("val_") and not validated
                 if name not in self.seen and not may_come:
-                    raise UnknownMetric(unknown_metric_message(name, self.seen))
+                    raise UnknownMetric(unknown_metric(name, self.seen))
             metrics.update(measure(trial.aims.metrics, self.model, self.times))
             # A user's fit may train in two phases; its second one starts from epoch 0 again.
             self.step = max(self.step, epoch) + 1
