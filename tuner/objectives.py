@@ -121,14 +121,16 @@ def resolve_aims(
     constants = found.constants
     said = tuple(objectives) or _texts(constants.get("OBJECTIVE"))
     kept = tuple(constraints) or _texts(constants.get("CONSTRAINTS"))
-    if direction is None and (not objectives or _is_of_the_file(objectives, constants)):
+    of_the_file = not objectives or _is_of_the_file(objectives, constants)
+    if direction is None and of_the_file:
         direction = _read_direction(constants.get("DIRECTION"))
     check(said, kept, direction)
     notes: list[str] = []
     if not said:
         goals = [_suggested(found, direction, notes)]
     else:
-        goals = [_goal(each, direction) for each in said]
+        other_way = _other_way(constants, of_the_file=of_the_file) if len(said) == 1 else ""
+        goals = [_goal(each, direction, other_way) for each in said]
     aims = Aims(tuple(goals), tuple(read_constraint(each) for each in kept))
     return aims, [*notes, *_doubts(aims, found.metrics)]
 
@@ -159,14 +161,24 @@ def _texts(said: Any) -> tuple[str, ...]:
     return (said,) if isinstance(said, str) else tuple(map(str, said))
 
 
-def _goal(text: str, direction: Direction | None) -> Goal:
+def _other_way(constants: Mapping[str, object], *, of_the_file: bool) -> str:
+    """How else to say the direction of the only objective than with its name."""
+    way = ", or say --direction max or --direction min"
+    if of_the_file:
+        return f"{way} (or DIRECTION in the model file)"
+    if "DIRECTION" not in constants:
+        return way
+    own = ", ".join(_texts(constants["OBJECTIVE"]))
+    return f"{way} (DIRECTION in the model file is that of its own OBJECTIVE, {own})"
+
+
+def _goal(text: str, direction: Direction | None, other_way: str) -> Goal:
     metric, own = read_objective(text)
     known = own or direction or direction_of(metric)
     if known is None:
         raise UsageError(
             f"whether more or less of {metric!r} is better cannot be told from its name; "
-            f"say --direction max or --direction min, or name the objective {metric}:max or "
-            f"{metric}:min (or DIRECTION in the model file)"
+            f"name the objective {metric}:max or {metric}:min{other_way}"
         )
     return Goal(metric, known)
 
