@@ -174,7 +174,7 @@ def load(source: ObjectiveSource) -> UserCode:
     """Run the user's file (or unpickle what was given in Python) and find its entry points.
 
     Raises:
-        ModelFileError: The file offers nothing to tune.
+        ModelFileError: The file is no Python, or offers nothing to tune.
         BaseException: Whatever the user's code raises at import.
     """
     if source.kind is SourceKind.PICKLE:
@@ -230,10 +230,21 @@ def _import(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, SyntaxError) and (words := _place_and_fault(error)):
+            raise ModelFileError(words) from error
         raise
     return module
+
+
+def _place_and_fault(error: SyntaxError) -> str:
+    """What is wrong with the user's own text, and where; empty if it is not theirs."""
+    file, line = error.filename, error.lineno
+    if file is None or not line or not Path(file).is_file() or is_installed(file):
+        return ""
+    text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+    return f"{file}:{line}: {type(error).__name__}: {error.msg}{text}"
 
 
 def _entry_points(module: ModuleType, path: str) -> UserCode:
