@@ -157,6 +157,26 @@ def test_it_redraws_four_times_a_second_at_most() -> None:
     assert drawn == [tick % 4 == 0 for tick in range(20)]
 
 
+def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None:
+    screen = Screen(60)
+    path = "/scratch/" + "a-long-name/" * 6 + "model-1"
+    notes = ("no objective was named: taking val_accuracy (say OBJECTIVE or --objective)",)
+    screen.progress.start(
+        RunHeader(path, "auto", "val_accuracy (max)", 50, "2 at a time", confirm=3, notes=notes)
+    )
+    screen.progress.note("letting go of 2 trials; their checkpoints are kept, Ctrl-C again stops")
+    assert [line.rstrip() for line in screen.new_lines() if line.strip()] == [
+        "hptune   auto search for val_accuracy (max), 50 trials, then",
+        "         the best 3 once again",
+        f"study    {path}",
+        "runs     2 at a time",
+        "no objective was named: taking val_accuracy (say OBJECTIVE",
+        "or --objective)",
+        "letting go of 2 trials; their checkpoints are kept, Ctrl-C",
+        "again stops",
+    ]
+
+
 def test_a_terminal_made_narrower_is_cleared_of_wrapped_lines() -> None:
     screen = Screen(100)
     screen.progress.start(HEADER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -10,9 +11,8 @@ from rich.text import Text
 from ..core.picture import RunningAttempt, StudyPicture
 from ..core.trial import Trial, TrialState
 from . import text
-from .progress import EndedTrial, Pace, latest_value, step_of, waits
+from .progress import GUTTER, EndedTrial, Pace, latest_value, step_of, waits
 
-_GUTTER = 9
 _BAR_CELLS = 36
 _RUNNING_ROWS = 12
 _METRIC_CELLS = 16
@@ -67,7 +67,7 @@ def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool
         times += "" if left is None else f"   ETA {text.duration(left)}"
     line = _gutter("trials")
     if picture.budget_trials:
-        cells = max(6, min(_BAR_CELLS, width - _GUTTER - len(told) - len(times) - 7))
+        cells = max(6, min(_BAR_CELLS, width - GUTTER - len(told) - len(times) - 7))
         filled = min(cells, cells * picture.ended // picture.budget_trials)
         line.append("━" * filled, _BAR).append("─" * (cells - filled), _LABEL).append("  ")
     line.append(told, "bold").append(f"   {times}")
@@ -76,7 +76,7 @@ def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool
     for i, part in enumerate(shown.split(", ") if any(picture.counts.values()) else ()):
         counts.append(", " if i else "", _LABEL)
         counts.append(part, _BAD if part.endswith("failed") else "")
-    return [line, counts] if counts.cell_len > _GUTTER else [line]
+    return [line, counts] if counts.cell_len > GUTTER else [line]
 
 
 def _best_lines(picture: StudyPicture, epochs: int | None, width: int) -> list[Text]:
@@ -101,7 +101,7 @@ def _configuration_lines(trial: Trial, width: int) -> list[Text]:
         more = f"  … {len(parts) - i} more"
         name, _, value = part.partition("=")
         told = Text().append(f"{name}=", _LABEL).append(value)
-        told.truncate(max(1, width - _GUTTER - len(more)), overflow="ellipsis")
+        told.truncate(max(1, width - GUTTER - len(more)), overflow="ellipsis")
         last = len(lines) == _CONFIGURATION_LINES
         reserve = len(more) if last and i + 1 < len(parts) else 0
         if lines and lines[-1].cell_len + 2 + told.cell_len + reserve <= width:
@@ -224,14 +224,23 @@ def _foot_lines(picture: StudyPicture) -> list[Text]:
 
 
 def _gutter(label: str) -> Text:
-    return Text().append(label.ljust(_GUTTER), _LABEL)
+    return Text().append(label.ljust(GUTTER), _LABEL)
 
 
-def labelled(line: str) -> Text:
-    """A line of the header, with its first word toned down."""
-    styled = Text(line)
-    styled.stylize(_LABEL, 0, _GUTTER)
-    return styled
+def paragraph(words: str, *, label: str = "", width: int) -> list[Text]:
+    """Words beside a label, if there is one, in lines that break between words.
+
+    A word that is longer than a line stays whole: paths and addresses are copied.
+    """
+    indent = GUTTER if label else 0
+    lines = textwrap.wrap(
+        words, max(1, width - indent), break_long_words=False, break_on_hyphens=False
+    )
+    first, *others = lines or [""]
+    return [
+        _gutter(label).append(first) if label else Text(first),
+        *(Text(" " * indent + line) for line in others),
+    ]
 
 
 def _fit(line: Text, width: int) -> Text:

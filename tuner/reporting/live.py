@@ -21,7 +21,7 @@ from rich.text import Text
 from ..core.picture import StudyPicture
 from ..core.trial import Trial
 from . import text
-from .frame import frame, labelled, summary
+from .frame import frame, paragraph, summary
 from .plain import lost_words
 from .progress import EndedTrial, Pace, RunHeader
 from .scribe import AtOnce, InBackground, Scribe, Unshared, can_block
@@ -107,8 +107,8 @@ class LiveProgress:
         """Write the header, which scrolls away, and begin to draw below it."""
         self._epochs = header.epochs
         self._is_begun = True
-        for line in header.lines():
-            self._say(labelled(line))
+        for label, words in header.rows():
+            self._tell(words, label)
         self._say(Text())
         self._scribe.write(self._begin)
         self._put_aside()
@@ -132,7 +132,7 @@ class LiveProgress:
 
     def note(self, line: str) -> None:
         """Show one line above what is redrawn."""
-        self._say(Text(text.clean(line)))
+        self._tell(text.clean(line))
 
     def stop(self) -> None:
         """Replace what is redrawn by a short summary, and give the cursor back."""
@@ -160,6 +160,10 @@ class LiveProgress:
         self._aside.clear()
 
     # --- by the scribe ----------------------------------------------------------------------
+
+    def _tell(self, words: str, label: str = "") -> None:
+        for line in paragraph(words, label=label, width=self._console.size.width):
+            self._say(line)
 
     def _say(self, line: Text) -> None:
         self._scribe.write(lambda: self._print(line))

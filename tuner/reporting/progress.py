@@ -10,6 +10,9 @@ from ..core.picture import RunningAttempt, StudyPicture
 from ..core.trial import Goal, Trial
 from . import text
 
+GUTTER = 9
+"""So wide are the labels that lines begin with."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
@@ -47,18 +50,22 @@ class RunHeader:
 
     def lines(self) -> list[str]:
         """The header in lines of text."""
+        return [f"{label.ljust(GUTTER)}{words}" if label else words for label, words in self.rows()]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The header as labels and what stands beside them; the notes have no label."""
         trials = "the whole space" if self.trials is None else text.plural(self.trials, "trial")
         told = [
-            f"hptune   {self.search} search for {self.goal}, {trials}{self._again}",
-            f"study    {text.clean(self.study)}",
+            ("hptune", f"{self.search} search for {self.goal}, {trials}{self._again}"),
+            ("study", text.clean(self.study)),
         ]
         if self.parallelism:
-            told.append(f"runs     {self.parallelism}")
+            told.append(("runs", self.parallelism))
         if limits := self._limits:
-            told.append(f"limits   {', '.join(limits)}")
+            told.append(("limits", ", ".join(limits)))
         if self.dashboard:
-            told.append(f"watch    {self.dashboard} (Dask's dashboard)")
-        return [*told, *(text.clean(note) for note in self.notes)]
+            told.append(("watch", f"{self.dashboard} (Dask's dashboard)"))
+        return [*told, *(("", text.clean(note)) for note in self.notes)]
 
     @property
     def _again(self) -> str:
