@@ -7,6 +7,7 @@ from dataclasses import replace
 from fake_study import attempt
 
 from tuner.core.messages import (
+    AttemptEnded,
     AttemptWaits,
     Event,
     WorkerJoined,
@@ -15,7 +16,7 @@ from tuner.core.messages import (
     WorkerRefused,
 )
 from tuner.core.resources import Capacity
-from tuner.core.trial import Attempt, AttemptId, Outcome, Usage
+from tuner.core.trial import Attempt, AttemptId, Cause, Ending, Outcome, Usage
 from tuner.reporting.news import QUIET_SECONDS, News
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
@@ -144,3 +145,65 @@ def test_a_trial_that_opens_none_of_its_gpus_is_told_once_with_what_to_do() -> N
     assert told(news, attempts=(using(0),), at=9999.0) == []
     ended = replace(using(0, pace=None), outcome=Outcome.FINISHED)
     assert told(News(), attempts=(ended,), at=0.0) == [line]
+
+
+def tried(
+    trial: int, number: int = 0, *, cause: Cause | None = None, why: str = "", memory: float = 0
+) -> Attempt:
+    """An attempt; with a cause, one that ended by it and is not held against its trial."""
+    outcome = None if cause is None else Outcome.LOST
+    one = attempt(trial, number, ended_at=1.0 if cause else None, outcome=outcome, cause=cause)
+    placement = replace(one.placement, memory_bytes=int(memory))
+    return replace(one, node=f"node{number}", reason=why, placement=placement)
+
+
+def lost(*attempts: Attempt) -> tuple[Event, ...]:
+    return tuple(
+        AttemptEnded(1.0, each.id, Ending(each.cause, reason=each.reason))
+        for each in attempts
+        if each.cause is not None
+    )
+
+
+def test_an_attempt_that_hung_is_told_of_with_where_its_trial_goes_on() -> None:
+    news = News()
+    hung = tried(3, cause=Cause.HUNG, why="it hung: no report and no work for 600 s")
+    assert told(news, *lost(hung), attempts=(hung, tried(3, 1)), at=0.0) == [
+        "trial 3 on node0: it hung: no report and no work for 600 s; tried again on node1"
+    ]
+    assert told(news, attempts=(hung, tried(3, 1)), at=999.0) == []
+    assert told(news, *lost(hung), attempts=(hung,), at=9999.0) == [
+        "trial 3 on node0: it hung: no report and no work for 600 s; to be tried again"
+    ]
+
+
+def test_a_trial_that_ran_out_of_memory_is_told_of_with_what_it_is_given_next() -> None:
+    ended = tried(3, cause=Cause.OUT_OF_MEMORY, why="out of memory (it held 4 GB)", memory=4e9)
+    (line,) = told(News(), *lost(ended), attempts=(ended, tried(3, 1, memory=8e9)), at=0.0)
+    assert line == (
+        "trial 3 on node0: out of memory (it held 4 GB); tried again on node1 with 8 GB of memory"
+    )
+    part = tried(3, cause=Cause.DEVICE_OUT_OF_MEMORY, why="OOM when allocating")
+    part = replace(part, placement=replace(part.placement, gpus=("0",), gpu_share=0.5))
+    (line,) = told(News(), *lost(part), attempts=(part, tried(3, 1)), at=0.0)
+    assert line.endswith("OOM when allocating; tried again on node1 with a whole GPU")
+
+
+def test_thousands_of_retries_are_told_of_in_a_few_lines() -> None:
+    news, lines = News(), list[str]()
+    for number in range(3000):
+        ended = tried(number, cause=Cause.OUT_OF_MEMORY, why="out of memory", memory=4e9)
+        again = (tried(number, 1, memory=8e9),) if number % 2 else ()
+        lines += told(news, *lost(ended), attempts=(ended, *again), at=number / 100)
+    lines += news.lines(30.0 + QUIET_SECONDS)
+    assert len(lines) <= 2 + 30 / QUIET_SECONDS
+    assert lines[1] == (
+        "1000 attempts: out of memory, such as trial 1 on node0: out of memory; 500 tried again "
+        "with up to 8 GB of memory, 500 to be"
+    )
+
+
+def test_what_is_held_against_its_trial_or_went_with_its_worker_is_no_news_of_a_retry() -> None:
+    failed = replace(tried(1, cause=Cause.HUNG), outcome=Outcome.ERRORED)
+    for other in (failed, tried(2, cause=Cause.WORKER_LOST), tried(3, cause=Cause.KILLED)):
+        assert told(News(), *lost(other), attempts=(other,), at=0.0) == []

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..core.messages import (
+    AttemptEnded,
     AttemptWaits,
     Event,
     WorkerJoined,
@@ -17,13 +18,16 @@ from ..core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from ..core.trial import Attempt, Outcome
+from ..core.trial import Attempt, AttemptId, Cause, Outcome
 from . import text
 
 QUIET_SECONDS = 10.0
 """The shortest time between two tellings; what happens in between is told together."""
 
 _NAMED = 3
+_TOLD_OTHERWISE = (Cause.KILLED, Cause.WORKER_LOST, Cause.MASTER_LOST)
+"""A lost worker is told of as such; and what is killed may be so because the study ends."""
+
 _ROOM = 1.25
 """Memory to ask for, by the most that was seen: what one trial used, another may exceed."""
 
@@ -46,6 +50,8 @@ class News:
         self._left: list[tuple[str, str]] = []
         self._died: dict[str, str] = {}
         self._interrupted = 0
+        self._retried: dict[AttemptId, Attempt] = {}
+        self._next: dict[AttemptId, Attempt] = {}
         self._refused: dict[tuple[str, str], None] = {}
         self._said: set[str] = set()
         self._urgent: list[str] = []
@@ -53,7 +59,7 @@ class News:
 
     def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Take note of what happened, and of the attempts that were changed by it."""
-        attempts, died = tuple(attempts), set()
+        attempts, died, ended = tuple(attempts), set(), set()
         lost_at = {each.placement.worker for each in attempts if each.outcome is Outcome.LOST}
         for event in events:
             match event:
@@ -75,6 +81,8 @@ class News:
                         self._died[event.worker] = node
                 case WorkerRefused():
                     self._refused[event.node, event.reason] = None
+                case AttemptEnded():
+                    ended.add(event.attempt)
                 case AttemptWaits():
                     waits = f"trial {event.attempt.trial} {event.reason}; others may have to, too"
                     self._say_once("waits", waits)
@@ -83,6 +91,10 @@ class News:
         for attempt in attempts:
             if attempt.placement.worker in died and attempt.outcome is Outcome.LOST:
                 self._interrupted += 1
+            if attempt.id in ended:
+                self._look_at_end(attempt)
+            if (before := _before(attempt)) in self._retried:
+                self._next[before] = attempt
             self._look_at_memory(attempt)
             self._look_at_gpus(attempt)
 
@@ -95,7 +107,7 @@ class News:
         told, self._urgent = self._urgent, []
         if now < self._quiet_until:
             return told
-        told += self._of_workers()
+        told += self._of_workers() + self._of_retries()
         if told:
             self._quiet_until = now + QUIET_SECONDS
         return told
@@ -131,8 +143,39 @@ class News:
         self._interrupted = 0
         return told
 
+    def _of_retries(self) -> list[str]:
+        """One line for each way in which attempts ended that are not held against their trials."""
+        by_cause: dict[Cause | None, list[Attempt]] = {}
+        for attempt in self._retried.values():
+            by_cause.setdefault(attempt.cause, []).append(attempt)
+        told = [self._of_retry(cause, attempts) for cause, attempts in by_cause.items()]
+        self._retried, self._next = {}, {}
+        return told
+
+    def _of_retry(self, cause: Cause | None, attempts: Sequence[Attempt]) -> str:
+        first, *others = attempts
+        following = [self._next[each.id] for each in attempts if each.id in self._next]
+        given = _given(cause, following, first)
+        trial = f"trial {first.id.trial} on {first.node}: " + text.shorten(
+            first.reason, text.FAILURE_CHARACTERS
+        )
+        if not others:
+            again = (
+                f"tried again on {following[0].node}{given}" if following else "to be tried again"
+            )
+            return f"{trial}; {again}"
+        again = f"{len(following)} tried again{given}, {len(attempts) - len(following)} to be"
+        if len(following) == len(attempts):
+            again = f"all tried again{given}"
+        return f"{len(attempts)} attempts: {cause}, such as {trial}; {again}"
+
     def _now_there(self) -> str:
         return f"; {text.plural(len(self._nodes), 'worker')} now"
+
+    def _look_at_end(self, attempt: Attempt) -> None:
+        """Remember an attempt whose bad end is not held against its trial, which is tried again."""
+        if attempt.outcome is Outcome.LOST and attempt.cause not in _TOLD_OTHERWISE:
+            self._retried[attempt.id] = attempt
 
     def _look_at_memory(self, attempt: Attempt) -> None:
         granted, used = attempt.placement.memory_bytes, attempt.usage
@@ -163,6 +206,22 @@ class News:
         if kind not in self._said:
             self._said.add(kind)
             self._urgent.append(line)
+
+
+def _before(attempt: Attempt) -> AttemptId:
+    return AttemptId(attempt.id.trial, attempt.id.number - 1)
+
+
+def _given(cause: Cause | None, following: Sequence[Attempt], before: Attempt) -> str:
+    """What trials that ran out of memory are given now, in words; empty for others."""
+    if not following:
+        return ""
+    if cause is Cause.DEVICE_OUT_OF_MEMORY and before.placement.gpu_share < 1:
+        return " with a whole GPU" if following[0].placement.gpu_share == 1 else ""
+    most = max(each.placement.memory_bytes for each in following)
+    if cause is not Cause.OUT_OF_MEMORY or not most:
+        return ""
+    return f" with {'up to ' if len(following) > 1 else ''}{text.size(most)} of memory"
 
 
 def _workers(nodes: Sequence[str]) -> str:

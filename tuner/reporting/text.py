@@ -15,6 +15,9 @@ from ..core.trial import Params, ParamValue, Trial, TrialState
 NOTHING = "\N{EN DASH}"
 """Stands where a value is not known (yet)."""
 
+FAILURE_CHARACTERS = 160
+"""So much is told of why a trial failed."""
+
 
 def clean(text: str) -> str:
     r"""The text in one line, free of control codes, so that no value can upset a terminal.
@@ -194,5 +197,5 @@ def where(node: str, placement: Placement) -> str:
 
 
 def failure(trial: Trial) -> str:
-    """Why a trial failed, in one line of at most 160 characters."""
-    return shorten(trial.reason, 160) or "no reason was given"
+    """Why a trial failed, in one line of at most `FAILURE_CHARACTERS`."""
+    return shorten(trial.reason, FAILURE_CHARACTERS) or "no reason was given"
