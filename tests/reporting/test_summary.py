@@ -150,12 +150,47 @@ def test_a_master_of_which_little_is_known_is_still_shown() -> None:
 
 def test_only_the_most_frequent_failures_are_listed() -> None:
     many = replace(
-        VIEW, trials=[trial(i, TrialState.FAILED, reason=f"reason {i % 8}") for i in range(100)]
+        VIEW, trials=[trial(i, TrialState.FAILED, reason="ABCDEFGH"[i % 8]) for i in range(100)]
     )
     lines = status_text(many, now=0.0).splitlines()
-    assert "  13 x reason 0 (trials 0, 8, 16, 24, 32, 40, …)" in lines
+    assert "  13 x A (trials 0, 8, 16, 24, 32, 40, …)" in lines
     assert "  and 3 other reasons" in lines
     assert len(failure_groups(many.trials)) == 8
+
+
+def test_failures_that_differ_in_numbers_only_are_one_with_the_first_as_example() -> None:
+    reasons = (
+        "ValueError: bad value 0.123",
+        "ValueError: bad value -4.56e-07",
+        "<Layer at 0x7f3a10> wants float32",
+        "<Layer at 0x7fff20> wants float32",
+        "<Layer at 0x7fff20> wants float64",
+        "no file /tmp/tmpab12cd_4/data.npy",
+        "no file /tmp/tmpzz12cd_4/data.npy",
+    )
+    trials = [trial(i, TrialState.FAILED, reason=reason) for i, reason in enumerate(reasons)]
+    failed = replace(VIEW, trials=trials)
+    told = [
+        "2 x such as ValueError: bad value 0.123 (trials 0, 1)",
+        "2 x such as <Layer at 0x7f3a10> wants float32 (trials 2, 3)",
+        "2 x such as no file /tmp/tmpab12cd_4/data.npy (trials 5, 6)",
+    ]
+    shown = status_text(failed, now=0.0).splitlines()
+    for line in (*told, "1 x <Layer at 0x7fff20> wants float64 (trial 4)"):
+        assert f"  {line}" in shown
+    ended = closing_text(failed, Finish(Verdict.DONE, ""), seconds=1.0).splitlines()
+    assert ended[1:7] == [
+        "  7 failed, 3 to come",
+        "  retried: 1 attempt (1 worker lost)",
+        f"  failed: {told[0]}",
+        f"          {told[1]}",
+        f"          {told[2]}",
+        "          and 1 other reason",
+    ]
+    assert status_json(failed, now=0.0)["failures"][0] == {
+        "reason": "ValueError: bad value 0.123",
+        "trials": [0, 1],
+    }
 
 
 def test_status_as_data_is_strict_json() -> None:

@@ -18,25 +18,51 @@ from .books import Books, books
 from .view import StudyView
 
 _FAILURES_TOLD = 5
+_FAILURES_IN_THE_END = 3
 _TRIALS_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Trials that failed for the same reason, as one line tells it."""
+    """Trials that failed for the same reason, but for numbers and the like (see `text.alike`).
+
+    Attributes:
+        reason: The first one's, in one line.
+        trials: Their numbers.
+        is_example: Whether others of them failed with other numbers.
+    """
 
     reason: str
     trials: tuple[int, ...]
+    is_example: bool = False
+
+    def __str__(self) -> str:
+        such_as = "such as " if self.is_example else ""
+        return f"{len(self.trials)} x {such_as}{self.reason} ({_named(self.trials)})"
 
 
 def failure_groups(trials: Sequence[Trial]) -> list[FailureGroup]:
     """The failed trials by reason, the most frequent reason first."""
-    numbers: dict[str, list[int]] = {}
+    groups: dict[str, list[Trial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         if trial.state is TrialState.FAILED:
-            numbers.setdefault(text.failure(trial), []).append(trial.number)
-    groups = [FailureGroup(reason, tuple(failed)) for reason, failed in numbers.items()]
-    return sorted(groups, key=lambda group: -len(group.trials))
+            reason = text.shorten(text.alike(trial.reason), text.FAILURE_CHARACTERS)
+            groups.setdefault(reason, []).append(trial)
+    found = [_group(failed) for failed in groups.values()]
+    return sorted(found, key=lambda group: -len(group.trials))
+
+
+def _group(failed: Sequence[Trial]) -> FailureGroup:
+    reasons = [text.failure(trial) for trial in failed]
+    numbers = tuple(trial.number for trial in failed)
+    return FailureGroup(reasons[0], numbers, is_example=len(set(reasons)) > 1)
+
+
+def _failure_lines(groups: Sequence[FailureGroup], most: int) -> list[str]:
+    """The most frequent reasons, and how many others there are."""
+    told = [str(group) for group in groups[:most]]
+    more = len(groups) - most
+    return [*told, f"and {text.plural(more, 'other reason')}"] if more > 0 else told
 
 
 def status_text(view: StudyView, *, now: float) -> str:
@@ -72,10 +98,7 @@ def status_text(view: StudyView, *, now: float) -> str:
     failures = failure_groups(view.trials)
     if failures:
         lines += ["", "failures"]
-        for group in failures[:_FAILURES_TOLD]:
-            lines.append(f"  {len(group.trials)} x {group.reason} ({_named(group.trials)})")
-        if len(failures) > _FAILURES_TOLD:
-            lines.append(f"  and {len(failures) - _FAILURES_TOLD} other reasons")
+        lines += [f"  {line}" for line in _failure_lines(failures, _FAILURES_TOLD)]
         log = f"{view.directory}/trials/{failures[0].trials[-1]}/log.txt"
         lines.append(f"  see {shlex.quote(log)}")
     return "\n".join(lines)
@@ -154,6 +177,10 @@ def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
     lines.append(f"  {text.counts(view.counts, of=view.all_trials)}")
     if view.retried:
         lines.append(f"  retried: {_retried_words(view)}")
+    label = "  failed: "
+    for line in _failure_lines(failure_groups(view.trials), _FAILURES_IN_THE_END):
+        lines.append(f"{label}{line}")
+        label = " " * len(label)
     best = view.best
     if best is not None:
         lines += ["", f"best  {best_words(view, best)}"]

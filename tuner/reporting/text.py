@@ -6,6 +6,7 @@ Exports do not use this module: they keep every digit.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 
@@ -17,6 +18,10 @@ NOTHING = "\N{EN DASH}"
 
 FAILURE_CHARACTERS = 160
 """So much is told of why a trial failed."""
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"(?<![A-Za-z\d])[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+_TEMPORARY = re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b")
 
 
 def clean(text: str) -> str:
@@ -36,6 +41,23 @@ def shorten(text: str, limit: int) -> str:
     """
     line = clean(text)
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def alike(text: str) -> str:
+    """The text without what makes two tellings of one failure differ: the same for both.
+
+    Numbers, addresses and the names of Python's temporary directories are replaced; digits within
+    a word, such as those of float32, are not.
+
+    >>> alike("bad value 0.123") == alike("bad value -4e-06")
+    True
+    >>> alike("<Layer at 0x7f10> of float32: (17, 3)")
+    '<Layer at #> of float32: (#, #)'
+    >>> alike("no file /tmp/tmpx2_k81ab/data-3.npy")
+    'no file /tmp/#/data-#.npy'
+    """
+    shown = _ADDRESS.sub("#", clean(text))
+    return _NUMBER.sub("#", _TEMPORARY.sub("#", shown))
 
 
 def number(value: float) -> str:
