@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 from fake_study import AIMS, attempt, trial
 
-from tuner.core.aims import Aims
+from tuner.core.aims import Aims, Comparison, Constraint
 from tuner.core.device_hours import Device, DeviceBudget
 from tuner.core.messages import Finish, Verdict
 from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
@@ -191,6 +191,42 @@ def test_failures_that_differ_in_numbers_only_are_one_with_the_first_as_example(
         "reason": "ValueError: bad value 0.123",
         "trials": [0, 1],
     }
+
+
+def test_trials_that_broke_a_constraint_are_counted_with_the_constraints() -> None:
+    light, quick = (
+        Constraint("params", Comparison.LESS, 400.0),
+        Constraint("seconds_per_epoch", Comparison.AT_MOST, 2.0),
+    )
+    measured = [(100.0, 1.0), (500.0, 1.0), (500.0, 3.0)]
+    trials = [
+        replace(
+            trial(i, value=0.9, metrics={"params": params, "seconds_per_epoch": seconds}),
+            violation=float(params > 400.0),
+        )
+        for i, (params, seconds) in enumerate(measured)
+    ]
+    done = Finish(Verdict.DONE, "")
+    both = replace(VIEW, trials=trials, aims=replace(AIMS, constraints=(light, quick)))
+    told = "2 trials broke a constraint (2 params < 400, 1 seconds_per_epoch <= 2)"
+    assert f"  {told}" in closing_text(both, done, seconds=1.0).splitlines()
+    assert f"         {told}" in status_text(both, now=0.0).splitlines()
+    one = replace(both, aims=replace(AIMS, constraints=(light,)))
+    told = "  2 trials broke a constraint (params < 400)"
+    assert told in closing_text(one, done, seconds=1.0).splitlines()
+
+
+def test_trials_that_are_pruned_for_a_bad_end_are_counted_with_how_they_ended() -> None:
+    trials = [trial(i, TrialState.PRUNED, value=0.1) for i in range(4)]
+    causes = (Cause.PRUNED, Cause.OUT_OF_MEMORY, Cause.TIMED_OUT, Cause.TIMED_OUT)
+    attempts = [
+        attempt(i, ended_at=1001.0, outcome=Outcome.PRUNED, cause=cause)
+        for i, cause in enumerate(causes)
+    ]
+    view = replace(VIEW, trials=trials, attempts=attempts)
+    told = "3 trials pruned by --on-failure (2 timed out, 1 out of memory)"
+    assert f"  {told}" in closing_text(view, Finish(Verdict.DONE, ""), seconds=1.0).splitlines()
+    assert f"         {told}" in status_text(view, now=0.0).splitlines()
 
 
 def test_status_as_data_is_strict_json() -> None:

@@ -7,6 +7,7 @@ infinity) is null, and times are seconds since the epoch.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,9 @@ def status_text(view: StudyView, *, now: float) -> str:
         more = text.plural(len(view.front) - 1, "other trial")
         lines.append(_field("", f"{more} on the Pareto front: hptune best {_directory(view)}"))
     if view.infeasible:
-        lines.append(_field("", f"{text.plural(view.infeasible, 'trial')} broke a constraint"))
+        lines.append(_field("", _infeasible_words(view)))
+    if view.written_off:
+        lines.append(_field("", _written_off_words(view)))
     running = _running_rows(view, now)
     if running:
         lines += ["", *running]
@@ -181,6 +184,10 @@ def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
     for line in _failure_lines(failure_groups(view.trials), _FAILURES_IN_THE_END):
         lines.append(f"{label}{line}")
         label = " " * len(label)
+    if view.written_off:
+        lines.append(f"  {_written_off_words(view)}")
+    if view.infeasible:
+        lines.append(f"  {_infeasible_words(view)}")
     best = view.best
     if best is not None:
         lines += ["", f"best  {best_words(view, best)}"]
@@ -230,8 +237,24 @@ def _resume(view: StudyView, finish: Finish | None) -> str:
 def _retried_words(view: StudyView) -> str:
     """How many attempts did not count, and why not."""
     retried = view.retried
-    causes = ", ".join(f"{count} {cause}" for cause, count in retried.most_common())
-    return f"{text.plural(retried.total(), 'attempt')} ({causes})"
+    return f"{text.plural(retried.total(), 'attempt')} ({_counted(retried)})"
+
+
+def _written_off_words(view: StudyView) -> str:
+    """How many trials count as pruned for a bad end, and for which."""
+    pruned = view.written_off
+    return f"{text.plural(pruned.total(), 'trial')} pruned by --on-failure ({_counted(pruned)})"
+
+
+def _infeasible_words(view: StudyView) -> str:
+    """How many trials are infeasible, and why."""
+    broken = view.broken
+    which = _counted(broken) if len(broken) > 1 else "".join(broken)
+    return f"{text.plural(view.infeasible, 'trial')} broke a constraint ({which})"
+
+
+def _counted(by_kind: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in by_kind.most_common())
 
 
 def _verdict_words(view: StudyView, finish: Finish) -> str:

@@ -11,7 +11,7 @@ from ..core.aims import Aims
 from ..core.device_hours import DeviceBudget
 from ..core.messages import Finish
 from ..core.ranking import Confirmation, Ranking
-from ..core.trial import Attempt, AttemptId, Goal, Outcome, Report, Trial, TrialState
+from ..core.trial import Attempt, AttemptId, Cause, Goal, Outcome, Report, Trial, TrialState
 from . import text
 
 
@@ -107,6 +107,17 @@ class StudyView:
         return sum(bool(t.violation) for t in self.trials if t.state is TrialState.COMPLETE)
 
     @property
+    def broken(self) -> Counter[str]:
+        """How many complete trials break each constraint, by the constraint in words."""
+        complete = [trial for trial in self.trials if trial.state is TrialState.COMPLETE]
+        return Counter(
+            str(each)
+            for each in self.aims.constraints
+            for trial in complete
+            if each.metric in trial.metrics and each.violation(trial.metrics[each.metric])
+        )
+
+    @property
     def open_attempts(self) -> list[Attempt]:
         """The attempts of which no end is known: running, unless the master is gone."""
         return [attempt for attempt in self.attempts if attempt.outcome is None]
@@ -122,6 +133,12 @@ class StudyView:
         """How many attempts were not held against their trials, by how they ended."""
         lost = (attempt for attempt in self.attempts if attempt.outcome is Outcome.LOST)
         return Counter("lost" if each.cause is None else str(each.cause) for each in lost)
+
+    @property
+    def written_off(self) -> Counter[str]:
+        """How many trials are PRUNED for a bad end, as the user wanted it, by how they ended."""
+        pruned = (each for each in self.attempts if each.outcome is Outcome.PRUNED)
+        return Counter(str(e.cause) for e in pruned if e.cause not in (None, Cause.PRUNED))
 
     @property
     def front(self) -> tuple[Trial, ...]:
