@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 
@@ -32,6 +33,25 @@ def test_an_objective_is_tuned_from_a_script_that_has_no_guard(hptune: Hptune) -
     assert value == pytest.approx((params["x"] - 0.3) ** 2)
     assert count == 5
     assert value == min(trial["value"] for trial in trials(hptune.study()))
+
+
+def test_the_table_of_trials_is_the_one_that_is_exported(hptune: Hptune) -> None:
+    ended = hptune.script(
+        PLAIN
+        + """
+    study = Tuner(objective, trials=3, directory="study", quiet=True).fit()
+    table = study.trials_dataframe()
+    seconds = [float(each) for each in table["seconds"]]
+    print(json.dumps([list(table), seconds, list(table["cause"])]))
+    """
+    ).wait()
+    assert ended.code == 0, ended.err
+    columns, seconds, causes = json.loads(ended.out)
+    heading, *exported = csv.reader(hptune("export", "study", "--format", "csv").out.splitlines())
+    assert columns == heading
+    assert {"param.x", "peak_memory_bytes", "core_hours", "node"} < set(columns)
+    assert [float(row[heading.index("seconds")]) for row in exported] == seconds
+    assert causes == ["returned"] * 3
 
 
 def test_a_study_goes_on_where_it_was_moved_to(hptune: Hptune) -> None:

@@ -128,7 +128,10 @@ class Study:
         return keras.saving.load_model(path, custom_objects=own)
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """One row for each trial, hyperparameters and metrics in columns of their own.
+        """One row for each trial, with the columns of `hptune export --format csv`.
+
+        Hyperparameters (`param.<name>`) and metrics (`metric.<name>`) have columns of their own,
+        and values keep their types; what a trial lacks is missing.
 
         Raises:
             ImportError: pandas is not installed.
@@ -137,19 +140,8 @@ class Study:
             import pandas as pd
         except ImportError as error:
             raise ImportError("trials_dataframe needs pandas: pip install pandas") from error
-        rows = [
-            {
-                "number": trial.number,
-                "state": str(trial.state),
-                "value": trial.value,
-                "step": trial.step,
-                **{f"param.{name}": value for name, value in trial.params.items()},
-                **{f"metric.{name}": value for name, value in trial.metrics.items()},
-                "reason": trial.reason,
-            }
-            for trial in self.trials
-        ]
-        return pd.DataFrame(rows)
+        trials = export.table(self.view())
+        return pd.DataFrame(trials.rows, columns=trials.columns)
 
     # --- for the command line ---------------------------------------------------------------
 

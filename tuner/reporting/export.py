@@ -1,4 +1,4 @@
-"""All trials of a study as a table (CSV) or as a tree (JSON), with every digit.
+"""All trials of a study as a table (CSV, or pandas') or as a tree (JSON), with every digit.
 
 Trials come in the order of their numbers, columns in the order in which they first appear, so
 that exporting twice gives the same bytes.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from ..core.trial import Attempt, Trial, Usage
@@ -45,8 +46,16 @@ class ReportRow(Protocol):
         """When it was reported, in seconds since the epoch."""
 
 
-def export_csv(view: StudyView, stream: TextIO) -> None:
-    """Write one row for each trial, as RFC 4180 describes CSV.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A row for each trial, by number; what a trial lacks is not in its row."""
+
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, object]]
+
+
+def table(view: StudyView) -> Table:
+    """The trials in rows, with values as they are.
 
     The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
     trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`), what the trial
@@ -54,14 +63,8 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
     peak_memory_bytes, peak_gpu_memory_bytes, what it held (cpu_share and gpu_share of each of its
     cores and GPUs, memory_bytes) and why (if that was measured), worker, node and cause (how it
     ended), and reason.
-    What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
-    is None reads `None`. Before reason come, where the study has such things: front (whether the
-    trial is on the Pareto front), violation (of the constraints), confirms (the trial that it
-    trains once more).
-
-    Args:
-        view: The study.
-        stream: Where to write; a file opened with `newline=""`.
+    Before reason come, where the study has such things: front (whether the trial is on the Pareto
+    front), violation (of the constraints), confirms (the trial that it trains once more).
     """
     trials = sorted(view.trials, key=lambda trial: trial.number)
     of_trial = _by_trial(view.attempts)
@@ -73,45 +76,62 @@ def export_csv(view: StudyView, stream: TextIO) -> None:
         special["violation"] = lambda trial: trial.violation if trial.values else None
     if view.confirmations:
         special["confirms"] = lambda trial: trial.confirms
-    params = _names(trial.params for trial in trials)
-    metrics = _names(trial.metrics for trial in trials)
-    writer = csv.writer(stream)
-    writer.writerow(
-        [
-            *("number", "state", "value", "step"),
-            *(f"param.{name}" for name in params),
-            *(f"metric.{name}" for name in metrics),
-            *("attempts", "seconds", *books.NAMES, *_OF_LAST, *special, "reason"),
-        ]
-    )
+    columns = [
+        *("number", "state", "value", "step"),
+        *(f"{_PARAM}{name}" for name in _names(trial.params for trial in trials)),
+        *(f"metric.{name}" for name in _names(trial.metrics for trial in trials)),
+        *("attempts", "seconds", *books.NAMES, *_OF_LAST, *special, "reason"),
+    ]
+    rows = []
     for trial in trials:
-        writer.writerow(
-            [
-                *(trial.number, str(trial.state), trial.value, trial.step),
-                *(str(trial.params[name]) if name in trial.params else "" for name in params),
-                *(trial.metrics.get(name) for name in metrics),
-                trial.attempts,
-                seconds_run(of_trial.get(trial.number, [])),
-                *books.books(of_trial.get(trial.number, [])).to_json().values(),
-                *_of_last(of_trial.get(trial.number, [])),
-                *(tell(trial) for tell in special.values()),
-                trial.reason,
-            ]
+        attempts = of_trial.get(trial.number, [])
+        rows.append(
+            {
+                "number": trial.number,
+                "state": str(trial.state),
+                "value": trial.value,
+                "step": trial.step,
+                **{f"{_PARAM}{name}": value for name, value in trial.params.items()},
+                **{f"metric.{name}": value for name, value in trial.metrics.items()},
+                "attempts": trial.attempts,
+                "seconds": seconds_run(attempts),
+                **books.books(attempts).to_json(),
+                **_of_last(attempts),
+                **{name: tell(trial) for name, tell in special.items()},
+                "reason": trial.reason,
+            }
         )
+    return Table(columns, rows)
 
 
+def export_csv(view: StudyView, stream: TextIO) -> None:
+    """Write the `table`, as RFC 4180 describes CSV.
+
+    What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
+    is None reads `None`.
+
+    Args:
+        view: The study.
+        stream: Where to write; a file opened with `newline=""`.
+    """
+    trials = table(view)
+    writer = csv.DictWriter(stream, trials.columns, restval="")
+    writer.writeheader()
+    for row in trials.rows:
+        writer.writerow({k: str(v) if k.startswith(_PARAM) else v for k, v in row.items()})
+
+
+_PARAM = "param."
 _OF_LAST = (
     *("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_share", "gpu_share", "memory_bytes"),
     *("why", "worker", "node", "cause"),
 )
 
 
-def _of_last(attempts: Sequence[Attempt]) -> list[object]:
+def _of_last(attempts: Sequence[Attempt]) -> dict[str, object]:
     """What the columns of `_OF_LAST` hold."""
-    if not attempts:
-        return [None] * len(_OF_LAST)
-    last = _attempt(attempts[-1])
-    return [last[name] for name in _OF_LAST]
+    last = _attempt(attempts[-1]) if attempts else {}
+    return {name: last.get(name) for name in _OF_LAST}
 
 
 def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -> None:
