@@ -72,6 +72,34 @@ def test_an_attempt_without_a_gpu_sees_none(attempts: Attempts) -> None:
     assert len(seen.split("threads")[0].split(",")) == 1
 
 
+LOOKS = """
+import os
+import tensorflow as tf
+
+look = tf.config.list_physical_devices
+
+def look_and_complain(kind):
+    os.write(2, b"E failed call to cuInit: no device\\nE the driver is too old\\n")
+    return look(kind)
+
+tf.config.list_physical_devices = look_and_complain
+
+def objective(hp, trial):
+    os.write(2, b"E the trial's own cuInit\\n")
+    return float(tf.reduce_sum(tf.fill(3, hp.Float("x", 0.0, 1.0, default=0.5))))
+"""
+
+
+def test_tensorflow_finds_no_gpu_without_a_word_where_there_is_to_be_none(
+    attempts: Attempts,
+) -> None:
+    ended = attempts.run(LOOKS, placement=Placement("w", (CORES[0],)))
+    assert ended.ending.metrics == {"value": 1.5}
+    told = [line for line in ended.log.splitlines() if line.startswith("E ")]
+    assert told == ["E the driver is too old", "E the trial's own cuInit"]
+    assert ended.log.count("cuInit") == 1
+
+
 def test_tensorflow_computes_with_the_threads_of_its_cores(attempts: Attempts) -> None:
     result = attempts.run(
         """

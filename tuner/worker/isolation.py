@@ -101,6 +101,34 @@ def cap_gpu_memory(placement: Placement) -> None:
                 )
 
 
+def look_for_no_gpu(placement: Placement) -> None:
+    """Let TensorFlow find out that an attempt without GPUs has none, and say nothing of that.
+
+    It looks once in a process, and where it finds none, as it is to, calls that an error ("failed
+    call to cuInit"). Its other errors, those of the same moment too, are left to be read.
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    if placement.gpus or tensorflow is None:
+        return
+    with _leaving_out(b"cuInit"), contextlib.suppress(RuntimeError, ValueError, AttributeError):
+        tensorflow.config.list_physical_devices("GPU")
+
+
+@contextlib.contextmanager
+def _leaving_out(word: bytes) -> Iterator[None]:
+    """What is written to standard error meanwhile comes after it, without lines with this word."""
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "wb") as stderr, os.fdopen(os.memfd_create("stderr"), "rb") as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr.fileno(), 2)
+            held.seek(0)
+            stderr.writelines(line for line in held if word not in line)
+
+
 def _cap_tensorflow(tensorflow: Any, placement: Placement) -> None:
     if not placement.gpu_memory_bytes:
         return  # at least it takes no more than it needs

@@ -184,8 +184,10 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
     )
     context.enter(trial)
     threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
+    code = load(brief.source)
+    isolation.look_for_no_gpu(order.placement)
     code = staged(
-        load(brief.source),
+        code,
         brief.source,
         limit_bytes=brief.stage_bytes,
         hang_timeout_seconds=brief.hang_timeout_seconds,
