@@ -97,7 +97,7 @@ class Workforce:
         has = self._machine
         stack.callback(claims.give_back, has.gpus, has.cpus)
         if not claims.cores(has.cpus):
-            beside = "another study of yours uses the same cores of this machine"
+            beside = "another study or worker of yours uses the same cores of this machine"
             self.notes += (f"{beside}, so both are slower (taskset divides them)",)
         if not has.gpus or self._settings.gpus_per_trial == 0:
             return

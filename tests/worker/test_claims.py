@@ -62,6 +62,40 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
     assert claims.gpus(GPUS, 3) == GPUS
 
 
+def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "capacity", lambda: Capacity((0, 1, 2, 3), (), 1000))
+
+    def memory(cpus: int | None, memory_bytes: int | None = None) -> int:
+        offer = offered("tcp://x:1", cpus=cpus, gpus=None, memory_bytes=memory_bytes)
+        return offer.capacity.memory_bytes
+
+    assert (memory(None), memory(4), memory(1)) == (1000, 1000, 250)
+    assert (memory(1, 900), memory(None, 300), memory(1, 0)) == (900, 300, 0)
+
+
+def test_the_second_worker_that_offers_a_whole_machine_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cores = (0, 1, 2, 3)
+    monkeypatch.setattr(devices, "capacity", lambda: Capacity(cores, (), 1000))
+
+    def note(cpus: int | None = None) -> str:
+        return offered("tcp://x:1", cpus=cpus, gpus=None, memory_bytes=None).note
+
+    other = f"from tuner.worker import claims; claims.cores({cores}); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert "another worker or study of yours has all cores and all memory" in note()
+        assert note(cpus=2) == ""
+        process.kill()
+    assert note() == note() == ""
+
+
 def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,7 +98,8 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
     "--memory",
     "memory_bytes",
     type=Size(),
-    help="Memory to give, such as 64GB; 0 to count none.  [default: all]",
+    help="Memory to give, such as 64GB; 0 to count none.  [default: all, or with --cpus as large "
+    "a part of it]",
 )
 @click.option(
     "--nthreads",
@@ -150,6 +151,9 @@ def worker(
     ADDRESS is what `hptune scheduler` prints, such as tcp://node1:8786, or its scheduler
     file. All that this process may use is given, unless the options say less. A scheduler
     that is not there yet, or not any more, is waited for.
+
+    One worker for each machine is enough. Of several, none knows what the others give of
+    cores and memory (only GPUs are never given twice): start each with its part.
 
     Ctrl-C or SIGTERM: the trials that run here write a checkpoint and go on elsewhere;
     a second one ends all at once.

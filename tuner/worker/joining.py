@@ -35,6 +35,7 @@ class Offer:
         death_timeout_seconds: Leave when no scheduler answered for so long; None for never.
         interface: The network interface to use; None for the one that leads out.
         local_directory: Where Dask puts its files; None for where it likes.
+        note: What the user should know of it; empty if there is nothing.
     """
 
     meeting: str
@@ -43,6 +44,7 @@ class Offer:
     death_timeout_seconds: float | None = None
     interface: str | None = None
     local_directory: str | None = None
+    note: str = ""
 
 
 def offered(
@@ -63,7 +65,7 @@ def offered(
         meeting: The scheduler's address, or the path of a file that has it.
         cpus: How many cores to give; None for all.
         gpus: How many GPUs to give; None for all.
-        memory_bytes: Memory to give; None for all.
+        memory_bytes: Memory to give, 0 to count none; None for as large a part as of the cores.
         name: As `Offer` has it, like all that follows.
         death_timeout_seconds: As above.
         interface: As above.
@@ -75,14 +77,16 @@ def offered(
         UsageError: More is offered than there is, or there can be no scheduler there.
     """
     check_meeting("the scheduler", meeting)
-    has = _within(devices.capacity(), *granted)
+    machine = devices.capacity()
+    has = _within(machine, *granted)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
         if asked is not None and asked > len(there):
             raise UsageError(
                 f"{asked} {what} are offered, but this process may use {len(there)}; offer at "
                 "most as many"
             )
-    memory = has.memory_bytes if memory_bytes is None else memory_bytes
+    part = 1.0 if cpus is None else cpus / len(has.cpus)
+    memory = int(part * has.memory_bytes) if memory_bytes is None else memory_bytes
     if has.memory_bytes and memory > has.memory_bytes:
         raise UsageError(
             f"{memory / 1e9:.3g} GB of memory are offered, but this process may use "
@@ -98,7 +102,19 @@ def offered(
             f"{len(free)} of its {len(has.gpus)}; offer at most as many, or end one of them"
         )
     capacity = replace(_within(has, cpus, memory), gpus=free)
-    return Offer(meeting, capacity, name, death_timeout_seconds, interface, local_directory)
+    note = _note_on(capacity, machine)
+    return Offer(meeting, capacity, name, death_timeout_seconds, interface, local_directory, note)
+
+
+def _note_on(given: Capacity, machine: Capacity) -> str:
+    """That others give all of this machine, too, where this is all of it; else nothing."""
+    gives_all = (given.cpus, given.memory_bytes) == (machine.cpus, machine.memory_bytes)
+    if not gives_all or claims.cores(machine.cpus):
+        return ""
+    return (
+        "another worker or study of yours has all cores and all memory of this machine, too, "
+        "which may run out: start each worker with its part (--cpus, --memory)"
+    )
 
 
 def _within(has: Capacity, cores: int | None, memory_bytes: int | None) -> Capacity:
@@ -176,6 +192,8 @@ class _Joining:
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, self._on_signal, each)
+        if self._offer.note:
+            self._say(self._offer.note)
         while (worker := await self._joined()) is not None:
             self._say(f"joined {worker.scheduler.address} with {_words(self._offer.capacity)}")
             await _first(self._leave.wait(), worker.is_closing.wait(), worker.is_of_no_use.wait())
