@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from fake_study import AIMS, attempt, trial
@@ -187,10 +188,8 @@ def test_failures_that_differ_in_numbers_only_are_one_with_the_first_as_example(
         f"          {told[2]}",
         "          and 1 other reason",
     ]
-    assert status_json(failed, now=0.0)["failures"][0] == {
-        "reason": "ValueError: bad value 0.123",
-        "trials": [0, 1],
-    }
+    failures: Any = status_json(failed, now=0.0)["failures"]
+    assert failures[0] == {"reason": "ValueError: bad value 0.123", "trials": [0, 1]}
 
 
 def test_trials_that_broke_a_constraint_are_counted_with_the_constraints() -> None:

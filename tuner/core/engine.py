@@ -226,7 +226,7 @@ class Engine:
         records, dispatch = self._records, self._dispatch
         dispatch.take_in()
         if self._finished:
-            return  # what is heard of after the end waits for the next master
+            return  # what is heard of now waits for the next master
         if self._ending is None:
             dispatch.place(at, commands)
             question = self._asking.next(
