@@ -28,13 +28,14 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np
 
-from tuner.core.aims import Aims
+from tuner.config.model_file import check_path, load
+from tuner.core.goals import Aims
 from tuner.core.trial import AttemptId, Direction, Goal, Score
-from tuner.model_file import check_path, load
-from tuner.training import keras_objective, resumption
 from tuner.training.context import TrialContext
 from tuner.training.hyperparameters import import_keras_tuner
-from tuner.training.randomness import seed_everything
+from tuner.training.keras import objective as keras_objective
+from tuner.training.resume import resumption
+from tuner.training.resume.randomness import seed_everything
 
 OFTEN = {"each epoch": 1, "by itself": None, "never": 0}
 

@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tuner.core.trial import AttemptId
-from tuner.ledger.reader import LedgerReader
-from tuner.study_directory import StudyDirectory
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger.reader import LedgerReader
 
 MODEL = ROOT / "examples/digits_cnn.py"
 METRIC = "val_accuracy"

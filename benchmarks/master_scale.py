@@ -37,12 +37,12 @@ from pathlib import Path
 
 import psutil
 
-from tuner.core.aims import Aims
-from tuner.core.engine import Engine
+from tuner.core.engine.engine import Engine
+from tuner.core.goals import Aims
 from tuner.core.messages import Event
-from tuner.core.picture import StudyPicture
 from tuner.core.resources import Amount
-from tuner.core.space import (
+from tuner.core.snapshot import StudyPicture
+from tuner.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -52,16 +52,10 @@ from tuner.core.space import (
     SearchSpace,
 )
 from tuner.core.trial import Attempt, Direction, Goal, Params, Trial
-from tuner.executors.simulated import (
-    Curve,
-    Faults,
-    Needs,
-    SimulatedExecutor,
-    SimulatedWorker,
-)
-from tuner.ledger import Ledger
+from tuner.executors.simulated import Curve, Faults, Needs, SimulatedExecutor, SimulatedWorker
 from tuner.samplers.random_search import RandomSampler
-from tuner.study_directory import StudyDirectory
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger
 from tuner.testing.studies import Memory, play
 
 SIZES = ("100x10", "1000x10", "10000x10", "1000x100", "10000x100", "10000x1000", "100000x1000",

@@ -18,7 +18,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import psutil
 
 from tuner.core.sampler import Sampler
-from tuner.core.space import (
+from tuner.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -28,7 +28,7 @@ from tuner.core.space import (
     SearchSpace,
 )
 from tuner.core.trial import Direction, Trial, TrialState
-from tuner.samplers import SEARCH_NAMES, SamplerOptions, make_sampler
+from tuner.samplers.registry import SEARCH_NAMES, SamplerOptions, make_sampler
 
 SPACE = SearchSpace(
     (

@@ -1,4 +1,10 @@
-"""Dask workers as Slurm jobs, sized by what a trial needs; they join the scheduler they are told.
+"""Dask workers as Slurm jobs, sized by what a trial needs.
 
-Knows nothing of tuner: the two meet at the address of a Dask scheduler.
+The jobs' workers join a Dask scheduler. The package submits, replaces, resumes and cancels jobs,
+reads `slurm.toml`, and knows nothing of `tuner`.
+
+Offers: `config.read`, `cluster`, `allocation`, `master` (the job of a detached master), `template`
+(a first `slurm.toml`), `script`, `sizing`.
+
+May import: nothing of `tuner`.
 """

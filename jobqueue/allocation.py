@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .commands import Slurm, outside_environment
 from .errors import ConfigError, JobsFailError, SlurmUnavailableError
-from .fates import FAILURES_IN_A_ROW, tail_of
-from .meeting import MeetingPoint
+from .job_records import FAILURES_IN_A_ROW, tail_of
 from .nodes import node_names
-from .queue import Slurm, outside_environment
+from .scheduler import MeetingPoint
 from .script import ENDS_AT, GANG, WHOLE_NODE
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .commands import Slurm
 from .config import Shape, SlurmConfig
 from .errors import ConfigError, JobQueueError, SubmissionError
+from .job_kinds import JobKind, size_suffix
 from .jobs import Jobs
-from .kinds import JobKind, size_suffix
-from .meeting import MeetingPoint
 from .nodes import Partition
-from .queue import Slurm
+from .scheduler import MeetingPoint
 from .script import WorkerCommand, job_of, job_script
 from .sizing import Need, choose_worker
 

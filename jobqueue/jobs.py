@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .avoided import AvoidedNodes, culprit
+from .commands import Job, JobState, Slurm
 from .errors import JobsFailError, SlurmUnavailableError, SubmissionError
-from .fates import FAILURES_IN_A_ROW, KnownJob, Standing, counted, tail_of, words_of
-from .kinds import JobKind, Kinds
+from .excluded_nodes import AvoidedNodes, culprit
+from .job_kinds import JobKind, Kinds
+from .job_records import FAILURES_IN_A_ROW, KnownJob, Standing, counted, tail_of, words_of
 from .plan import Alive, Plan, plan
 from .polling import Polling
-from .queue import Job, JobState, Slurm
 from .sizing import Need
 
 _REFUSED_SECONDS = 60.0

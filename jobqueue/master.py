@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .commands import Job, JobState, Slurm
 from .config import Shape, SlurmConfig, check_notice
 from .errors import ConfigError, SlurmUnavailableError, SubmissionError
 from .nodes import Partition
-from .queue import Job, JobState, Slurm
 from .script import MASTER_NOTICE, master_script
 from .values import clock
 

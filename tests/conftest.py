@@ -16,16 +16,16 @@ from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
 from xdist.scheduler import LoadFileScheduling
 
-from tuner.ledger import Ledger
-from tuner.model_file import check_path
-from tuner.study_directory import StudyDirectory
-from tuner.worker.warm_parent import WarmParent
+from tuner.config.model_file import check_path
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger
+from tuner.worker.forkserver.client import WarmParent
 
 SLURM_TURN_SECONDS = 900
 
 if TYPE_CHECKING:
+    from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
-    from staging_node import Calls, Node
     from xdist.remote import Producer
 
 
@@ -143,9 +143,9 @@ def driver() -> EngineDriver:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A node whose store lies in the test's directory."""
-    from staging_node import Node
+    from data_cache_node import Node
 
-    from tuner.training import staging
+    from tuner.training.data_cache import data_cache
 
     place = tmp_path / "node"
     place.mkdir()
@@ -156,12 +156,12 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     try:
         yield node
     finally:
-        staging.leave()
+        data_cache.leave()
 
 
 @pytest.fixture
 def calls(tmp_path: Path) -> Calls:
     """Counts the calls of a load_data."""
-    from staging_node import Calls
+    from data_cache_node import Calls
 
     return Calls(tmp_path / "calls")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,52 +19,7 @@ import tuner
 
 PACKAGE = Path(tuner.__file__).parent
 JOBQUEUE = Path(jobqueue.__file__).parent
-ROOMS = (
-    "errors",
-    "core",
-    "samplers",
-    "pruners",
-    "master_lock",
-    "study_directory",
-    "ledger",
-    "mounts",
-    "model_file",
-    "training",
-    "worker",
-    "meeting_point",
-    "executors",
-    "reporting",
-    "study_files",
-    "objectives",
-    "earlier_studies",
-    "points",
-    "setting_checks",
-    "settings",
-    "standing",
-    "shape",
-    "suggesting",
-    "muster",
-    "collecting",
-    "loop",
-    "interrupts",
-    "clusters",
-    "workforce",
-    "watching",
-    "slurm",
-    "allocation",
-    "doctor",
-    "plan",
-    "verdicts",
-    "detached",
-    "run",
-    "replay",
-    "study",
-    "tuner",
-    "cli",
-    "__main__",
-    "testing",
-)
-"""Each room imports only those above it."""
+TOP_MODULES = {"__init__", "__main__", "errors", "study", "tuner"}
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
 OUTSIDE_WORLD = {
@@ -75,7 +32,7 @@ OUTSIDE_WORLD = {
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One import statement; names are absolute, such as `tuner.core.engine`."""
+    """One import statement; names are absolute, such as `tuner.core.engine.engine`."""
 
     importer: str
     imported: str
@@ -89,30 +46,6 @@ class Import:
     def top(self) -> str:
         """The imported package."""
         return self.imported.partition(".")[0]
-
-
-JOBQUEUE_ROOMS = (
-    "errors",
-    "values",
-    "config",
-    "nodes",
-    "sizing",
-    "script",
-    "queue",
-    "plan",
-    "kinds",
-    "fates",
-    "avoided",
-    "meeting",
-    "polling",
-    "jobs",
-    "once",
-    "cluster",
-    "allocation",
-    "master",
-    "starter",
-)
-"""The same of `jobqueue`, which stands beside `tuner`."""
 
 
 def imports(root: Path = PACKAGE) -> list[Import]:
@@ -168,25 +101,84 @@ def named(rule: list[Import]) -> list[str]:
     return sorted({str(each) for each in rule})
 
 
+def folder(module: str) -> str:
+    """The folder that a module lies in; a folder's own `__init__` lies in the folder."""
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return module if path.is_dir() else module.rpartition(".")[0]
+
+
+def place(imported: str, importer: str) -> str:
+    """A module's place as `May import:` names it: a folder of the same room, or another room."""
+    within = folder(imported).partition(".")[2] or imported.partition(".")[2]
+    return within if room(imported) == room(importer) else within.partition(".")[0]
+
+
+def declared(init: Path) -> set[str]:
+    """What the docstring of a folder's `__init__` lists under `May import:`."""
+    doc = ast.get_docstring(ast.parse(init.read_text())) or ""
+    _, found, tail = doc.partition("May import: ")
+    assert found, f"{init} does not say what the folder may import"
+    sentence = re.split(r"\.(?:\s|$)", tail)[0]
+    return set(re.findall(r"`([a-z_.]+)`", sentence)) - {"tuner"}
+
+
+def circle(edges: set[tuple[str, str]]) -> list[str]:
+    """Some names that import each other in a circle; empty if there is none."""
+    graph = TopologicalSorter[str]()
+    for importer, imported in edges:
+        graph.add(importer, imported)
+    try:
+        graph.prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
+
+
 def test_imports_are_found() -> None:
     pairs = {(each.importer, each.imported) for each in ALL}
-    assert ("tuner.core.engine", "tuner.core.messages") in pairs
-    assert ("tuner.worker.agent", "distributed") in pairs
-    assert ("tuner.worker.agent", "tuner.worker.devices") in pairs
+    assert ("tuner.core.engine.engine", "tuner.core.messages") in pairs
+    assert ("tuner.worker.dask.plugin", "distributed") in pairs
+    assert ("tuner.worker.dask.plugin", "tuner.worker.devices") in pairs
     assert any(each.in_function and each.top == "keras" for each in ALL)
 
 
-def test_every_room_has_its_place() -> None:
-    names = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert names - {"__init__", "__pycache__"} <= set(ROOMS)
+def test_few_modules_lie_at_the_top() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} == TOP_MODULES
 
 
-def test_each_room_imports_only_those_above_it() -> None:
-    def breaks(each: Import) -> bool:
-        above, below = room(each.imported), room(each.importer)
-        return bool(above and below) and ROOMS.index(above) > ROOMS.index(below)
+@pytest.mark.parametrize("path", FOLDERS, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_each_folder_imports_what_it_declares_and_nothing_else(path: Path) -> None:
+    name = ".".join(path.relative_to(PACKAGE.parent).parts)
+    used = {
+        place(each.imported, each.importer)
+        for each in OURS
+        if (folder(each.importer) == name and folder(each.imported) not in (name, "tuner"))
+        or (folder(each.importer) == name and each.imported.count(".") == 1)
+    }
+    assert used - {""} == declared(path / "__init__.py")
 
-    assert named([each for each in OURS if breaks(each)]) == []
+
+@pytest.mark.parametrize("path", [PACKAGE, *FOLDERS], ids=lambda path: path.name)
+def test_no_circle_among_the_modules_and_folders_of_a_folder(path: Path) -> None:
+    inside = ".".join(path.relative_to(PACKAGE.parent).parts) + "."
+
+    def entry(module: str) -> str:
+        return module.removeprefix(inside).partition(".")[0]
+
+    edges = {
+        (entry(each.importer), entry(each.imported))
+        for each in OURS
+        if each.importer.startswith(inside) and each.imported.startswith(inside)
+    }
+    assert circle({(a, b) for a, b in edges if a != b}) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")})
+    assert circle({("a", "b"), ("a", "c")}) == []
 
 
 def test_nothing_imports_the_suites() -> None:
@@ -212,13 +204,17 @@ def test_the_engine_never_sees_the_clock() -> None:
 
 
 def test_samplers_are_pure_and_know_nothing_of_each_other() -> None:
-    samplers = {f"tuner.samplers.{path.stem}" for path in (PACKAGE / "samplers").glob("*.py")
-                if "(Sampler):" in path.read_text()}  # fmt: skip
+    samplers = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in (PACKAGE / "samplers").rglob("*.py")
+        if "(Sampler):" in path.read_text()
+    }
     assert {"tuner.samplers.grid", "tuner.samplers.random_search"} <= samplers
     rule = [
         each
         for each in ALL
         if each.importer.startswith("tuner.samplers.")
+        and each.importer != "tuner.samplers.registry"
         and (each.imported in samplers or each.top in OUTSIDE_WORLD)
     ]
     assert named(rule) == []
@@ -234,15 +230,16 @@ def test_pruners_are_pure_and_the_core_knows_none() -> None:
     assert named(rule) == []
 
 
+UNKNOWN_TO_WORKERS = ("engine", "packing", "sampler")
+
+
 def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
     rule = [
         each
         for each in OURS
-        if room(each.importer) in ("executors", "ledger", "worker", "training")
-        and each.imported.removeprefix("tuner.core.")
-        in (
-            *("engine", "course", "records", "early_stopping", "keeping", "asking"),
-            *("placement", "waiting", "sampler"),
+        if room(each.importer) in ("executors", "storage", "worker", "training")
+        and each.imported.startswith(
+            ("tuner.core.engine", "tuner.core.packing", "tuner.core.sampler")
         )
     ]
     assert named(rule) == []
@@ -251,11 +248,11 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
 def test_dask_is_known_to_those_who_need_it() -> None:
     users = {each.importer for each in ALL if each.top in ("distributed", "dask")}
     assert users == {
-        "tuner.executors.dask_executor",
+        "tuner.executors.dask",
         "tuner.executors.local_cluster",
-        "tuner.meeting_point",
-        "tuner.worker.agent",
-        "tuner.worker.joining",
+        "tuner.clusters.scheduler",
+        "tuner.worker.dask.plugin",
+        "tuner.worker.dask.worker",
         "tuner.doctor.workers",
     }
 
@@ -263,8 +260,8 @@ def test_dask_is_known_to_those_who_need_it() -> None:
 def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
     def breaks(each: Import) -> bool:
         at_home = room(each.importer) == "training" or each.importer in (
-            "tuner.worker.trial_process",
-            "tuner.worker.warm_server",
+            "tuner.worker.forkserver.child",
+            "tuner.worker.forkserver.server",
             "tuner.study",
         )
         return not at_home or not each.in_function
@@ -280,16 +277,10 @@ def test_the_job_queue_knows_nothing_of_the_tuner() -> None:
     assert named([each for each in found if each.top == "tuner"]) == []
 
 
-def test_each_room_of_the_job_queue_imports_only_those_above_it() -> None:
-    names = {path.stem for path in JOBQUEUE.glob("*.py")} - {"__init__"}
-    assert names <= set(JOBQUEUE_ROOMS)
+def test_no_circle_among_the_modules_of_the_job_queue() -> None:
     found = [each for each in imports(JOBQUEUE) if each.top == "jobqueue" and room(each.imported)]
-
-    def breaks(each: Import) -> bool:
-        above, below = room(each.imported), room(each.importer)
-        return JOBQUEUE_ROOMS.index(above) > JOBQUEUE_ROOMS.index(below)
-
-    assert named([each for each in found if breaks(each)]) == []
+    edges = {(each.importer, each.imported) for each in found}
+    assert circle({(a, b) for a, b in edges if a != b}) == []
 
 
 def test_only_the_job_script_knows_dask_jobqueue() -> None:

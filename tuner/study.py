@@ -9,19 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .core.aims import Aims
+from .config.model_file import load, own_objects
+from .config.objectives import aims_of
+from .config.settings import StudySettings
+from .core.goals import Aims
 from .core.messages import Finish, Verdict
-from .core.space import SearchSpace
+from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial
 from .errors import StudyError
-from .ledger import LedgerReader
-from .model_file import load, own_objects
-from .objectives import aims_of
-from .reporting import best, export, summary
-from .reporting.view import StudyView
-from .settings import StudySettings
-from .study_directory import StudyDirectory
-from .study_files import StudyFiles
+from .reporting.results import best, export, summary
+from .reporting.results.view import StudyView
+from .storage.artifacts import StudyFiles
+from .storage.directory import StudyDirectory
+from .storage.ledger import LedgerReader
 
 if TYPE_CHECKING:
     import pandas as pd

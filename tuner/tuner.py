@@ -12,18 +12,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .config.model_file import (
+    BuildFunction,
+    ObjectiveSource,
+    SourceKind,
+    StoredData,
+    UserCode,
+    save,
+)
+from .config.settings import StudySettings
+from .config.validation import in_python
 from .core.messages import Verdict
 from .core.trial import Direction
 from .errors import UsageError
-from .model_file import BuildFunction, ObjectiveSource, SourceKind, StoredData, UserCode, save
-from .reporting.display import make_progress
-from .run import resume, start
-from .samplers import AUTO
-from .setting_checks import in_python
-from .settings import StudySettings
+from .master.observers import Watch
+from .master.run import resume, start
+from .reporting.terminal.display import make_progress
+from .samplers.registry import AUTO
+from .storage.directory import StudyDirectory, study_exists
 from .study import Study
-from .study_directory import StudyDirectory, study_exists
-from .watching import Watch
 
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
@@ -68,7 +75,7 @@ class Tuner:
         seed: Makes a run repeat itself.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
-        settings: Further settings, named and described in `tuner.settings.StudySettings`:
+        settings: Further settings, named and described in `tuner.config.settings.StudySettings`:
             `connect`, `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`,
             `pack`, `executor`, `timeout_seconds`, `trial_timeout_seconds`, `max_failures`,
             `same_failure_limit`, `grid_resolution`, `surrogate`, `confirm`, `confirm_repeats`,

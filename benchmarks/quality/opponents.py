@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import tuner
-from tuner.core.space import SearchSpace
+from tuner.core.space.space import SearchSpace
 from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
-from tuner.samplers import OPTUNA, SEARCH_NAMES, SamplerOptions, make_sampler
-from tuner.samplers.skopt_adapter import SURROGATES
+from tuner.samplers.adapters.skopt import SURROGATES
+from tuner.samplers.registry import OPTUNA, SEARCH_NAMES, SamplerOptions, make_sampler
 
 
 class Opponent(abc.ABC):

@@ -8,7 +8,7 @@ import itertools
 import logging
 from typing import Any, Protocol
 
-from tuner.core.space import (
+from tuner.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     FloatParameter,

@@ -20,8 +20,8 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 
 from tuner.core.trial import TrialState
-from tuner.ledger.reader import LedgerReader
-from tuner.study_directory import StudyDirectory
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger.reader import LedgerReader
 
 METRIC = "val_accuracy"
 

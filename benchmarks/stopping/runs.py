@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tuner.core.aims import Aims
+from tuner.core.goals import Aims
 from tuner.core.messages import Event, Reported, StopRequested, Verdict
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.sampler import Sampler
-from tuner.core.space import SearchSpace
+from tuner.core.space.space import SearchSpace
 from tuner.core.trial import Attempt, Direction, Goal, Trial
 from tuner.executors.simulated import SimulatedExecutor, SimulatedWorker
-from tuner.samplers.bayesian import BayesianSampler
+from tuner.samplers.gp.sampler import BayesianSampler
 from tuner.samplers.random_search import RandomSampler
-from tuner.samplers.tpe import TpeSampler
+from tuner.samplers.tpe.sampler import TpeSampler
 from tuner.testing.studies import Memory, play
 
 from .tasks import Task

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.core.space import SearchSpace
+from tuner.core.space.space import SearchSpace
 from tuner.core.trial import Params
 
 HERE = Path(__file__).parent
@@ -113,7 +113,7 @@ class Digits(Task):
     """Recorded trainings of examples/digits_cnn.py; a configuration has its nearest one's curve."""
 
     def __init__(self) -> None:
-        from tuner.samplers.axes import Axes
+        from tuner.samplers.common.encoding import Axes
 
         space = SearchSpace.from_json(json.loads(SPACE.read_text()))
         self._axes = Axes(space)

@@ -26,14 +26,14 @@ from tuner.core.messages import (
 from tuner.core.resources import Capacity
 from tuner.core.trial import Cause, Halt
 from tuner.errors import StudyError
-from tuner.executors import dask_executor
+from tuner.executors import dask as dask_executor
 from tuner.executors.base import Executor
-from tuner.executors.dask_executor import DaskExecutor
-from tuner.study_directory import StudyDirectory
+from tuner.executors.dask import DaskExecutor
+from tuner.storage.directory import StudyDirectory
 from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
-from tuner.worker.agent import Announcement
-from tuner.worker.sight import Sight, prepare
+from tuner.worker.dask.plugin import Announcement
+from tuner.worker.dask.study_access import Sight, prepare
 
 
 @contextmanager

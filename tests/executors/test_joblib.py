@@ -17,7 +17,7 @@ from joblib.parallel import BACKENDS, ThreadingBackend
 from tuner.core.clock import SystemClock
 from tuner.core.trial import Cause
 from tuner.executors.base import Executor
-from tuner.executors.joblib_executor import JoblibExecutor
+from tuner.executors.joblib import JoblibExecutor
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
 
 
@@ -72,7 +72,7 @@ class TestJoblibExecutor(ExecutorSuite):
                 super().__init__(*arguments, **keywords)
                 strangers.append(socket.create_connection(self.address))
 
-        monkeypatch.setattr("tuner.executors.joblib_executor.Listener", Visited)
+        monkeypatch.setattr("tuner.executors.joblib.Listener", Visited)
         with on_joblib(stage, [(0,), (1,)]) as executor:
             self.seats(Driver(executor, stage.brief, self.limit_seconds), 2)
             assert len(strangers) == 1

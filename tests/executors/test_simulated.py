@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
 from tuner.executors.simulated import Faults, Needs, SimulatedExecutor, SimulatedWorker
-from tuner.model_file import ObjectiveSource, SourceKind
 from tuner.testing.executors import ExecutorSuite, Stage, curve
 from tuner.worker.orders import AttemptOrder
 

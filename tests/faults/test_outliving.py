@@ -9,7 +9,7 @@ import pytest
 from real_runs import Hptune, Started, rows, trials, wait_for
 
 from tuner.core.messages import AttemptEnded
-from tuner.worker.spool import read_spool
+from tuner.storage.attempt_journal import read_spool
 
 MODEL = """
 import os, time

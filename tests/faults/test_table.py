@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from real_runs import Hptune, Started, rows, trials, wait_for
 
-from tuner.worker import warm_parent
+from tuner.worker.forkserver import client as forkserver
 
 PLACES = ("before start", "mid-epoch", "during the checkpoint", "after the result")
 MANNERS = {
@@ -170,9 +170,9 @@ def test_what_carries_the_trials_dies(hptune: Hptune, manner: str) -> None:
 def test_what_nobody_was_left_to_remove_goes_with_the_next_run(hptune: Hptune) -> None:
     path = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)")
     dead, living = (hptune.temporary / name for name in ("hptune-dead", "hptune-living"))
-    here = " ".join(warm_parent._here())
+    here = " ".join(forkserver._here())
     for folder, pid, began in ((dead, os.getpid(), "1"),
-                               (living, os.getpid(), warm_parent._began(os.getpid()))):  # fmt: skip
+                               (living, os.getpid(), forkserver._began(os.getpid()))):  # fmt: skip
         folder.mkdir()
         (folder / "owner").write_text(f"{here} {pid} {began}")
     assert hptune("run", path, "--trials", "1", "--executor", "joblib").code == 0

@@ -12,11 +12,11 @@ import pytest
 
 from jobqueue import jobs as jobs_module
 from jobqueue import polling
+from jobqueue.commands import Job, JobState, Slurm
 from jobqueue.config import Shape, parse_config
 from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
+from jobqueue.job_kinds import JobKind
 from jobqueue.jobs import Jobs
-from jobqueue.kinds import JobKind
-from jobqueue.queue import Job, JobState, Slurm
 from jobqueue.sizing import Need, WorkerShape
 
 Fate = Callable[[Job], Job]

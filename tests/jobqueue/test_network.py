@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from jobqueue.meeting import way_to
+from jobqueue.scheduler import way_to
 
 
 class Probe(socket.socket):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jobqueue.commands import JobState, parse_squeue
 from jobqueue.config import parse_config
-from jobqueue.queue import JobState, parse_squeue
 from jobqueue.script import WorkerCommand, job_script
 from jobqueue.sizing import WorkerShape
 

@@ -11,9 +11,9 @@ import pytest
 from tuner.core.pruner import Decision, HalvingMode, NeverPrune, Pruner, PrunerSettings
 from tuner.core.trial import Direction, Goal, TrialState
 from tuner.errors import UsageError
-from tuner.pruners import PRUNER_NAMES, make_pruner
 from tuner.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
 from tuner.pruners.median import MedianPruner
+from tuner.pruners.registry import PRUNER_NAMES, make_pruner
 from tuner.testing.pruners import EPOCHS, PrunerSuite
 
 

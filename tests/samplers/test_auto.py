@@ -2,16 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.space import (
-    ChoiceParameter,
-    FloatParameter,
-    IntParameter,
-    Scale,
-    SearchSpace,
-)
+from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, Scale, SearchSpace
 from tuner.core.trial import Direction
-from tuner.samplers import SamplerOptions, make_sampler
 from tuner.samplers.auto import choose
+from tuner.samplers.registry import SamplerOptions, make_sampler
 from tuner.testing.spaces import (
     ALL_TYPES,
     BRANIN,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tuner.core.sampler import Sampler
-from tuner.core.space import FixedParameter, SearchSpace
+from tuner.core.space.space import FixedParameter, SearchSpace
 from tuner.core.trial import ParamValue, Suggestion, Trial, TrialState
 from tuner.samplers.random_search import RandomSampler
 from tuner.testing.sampler_cases import Phase

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tuner.core.sampler import Sampler
-from tuner.core.space import (
+from tuner.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     FloatParameter,

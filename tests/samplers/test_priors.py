@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from searches import branin_regret
 
-from tuner.core.beliefs import Belief, believing
 from tuner.core.sampler import Sampler
-from tuner.core.space import SearchSpace
+from tuner.core.space.space import SearchSpace
+from tuner.core.space.user_priors import Belief, believing
 from tuner.core.trial import Direction
-from tuner.samplers import SamplerOptions, make_sampler
-from tuner.samplers.axes import Axes
-from tuner.samplers.density import Density, Smoothing
-from tuner.samplers.tpe import TpeSampler
+from tuner.samplers.common.encoding import Axes
+from tuner.samplers.registry import SamplerOptions, make_sampler
+from tuner.samplers.tpe.parzen_estimator import Density, Smoothing
+from tuner.samplers.tpe.sampler import TpeSampler
 from tuner.testing.samplers import SamplerSuite
 from tuner.testing.spaces import ALL_TYPES, BRANIN
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tuner.core.sampler import Sampler
-from tuner.core.space import (
+from tuner.core.space.space import (
     ChoiceParameter,
     Condition,
     FloatParameter,

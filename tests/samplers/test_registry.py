@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.space import FloatParameter, SearchSpace
+from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction
 from tuner.errors import UsageError
-from tuner.samplers import SEARCH_NAMES, SEARCH_WORDS, SamplerOptions, learns, make_sampler
 from tuner.samplers.grid import GridSampler
+from tuner.samplers.registry import SEARCH_NAMES, SEARCH_WORDS, SamplerOptions, learns, make_sampler
 
 SPACE = SearchSpace((FloatParameter("rate", 0.0, 1.0),))
 NO_DIRECTION = SamplerOptions(space=SPACE, seed=0)
@@ -77,7 +77,7 @@ def test_an_unknown_name_gets_the_allowed_ones_and_no_guess() -> None:
 
 def test_the_names_are_known_without_loading_a_sampler() -> None:
     program = (
-        "import sys, tuner.samplers; "
-        "sys.exit(any(m.startswith(('tuner.samplers.', 'numpy')) for m in sys.modules))"
+        "import sys, tuner.samplers.registry; "
+        "sys.exit(any(m.startswith(('tuner.samplers.registry.', 'numpy')) for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

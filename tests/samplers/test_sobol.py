@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tuner.core.sampler import Sampler
-from tuner.core.space import (
+from tuner.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,

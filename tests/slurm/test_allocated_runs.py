@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import COMMAND, Hptune, rows, states, wait_for
-from test_runs import model, reached
+from slurm_studies import model, reached
 
 ON_TWO_NODES = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--gres=gpu:1",
                 "--partition=gpu", "--mem=1G", "--time=30", "--no-kill"]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, trials, wait_for
-from test_runs import SLICES, model, reached
+from slurm_studies import SLICES, model, reached
 
 TOML = SLICES + '[master]\npartition = "cpu"\nmemory = "500MB"\n'
 RUN = ("run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--search", "random",

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, wait_for
-from test_runs import GPUS, finish, job_ids, model, reached, start
+from slurm_studies import GPUS, finish, job_ids, model, reached, start
 
 PAIRS = GPUS + "nodes = 2\ntrials_per_job = 1\n"
 OPTIONS = ("--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)

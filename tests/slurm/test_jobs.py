@@ -13,11 +13,11 @@ from distributed import Client, LocalCluster
 from private_slurm import PrivateSlurm, wait_until
 
 from jobqueue import polling
+from jobqueue.commands import JobState, Slurm
 from jobqueue.config import parse_config
 from jobqueue.errors import JobsFailError, SubmissionError
+from jobqueue.job_kinds import JobKind
 from jobqueue.jobs import Jobs
-from jobqueue.kinds import JobKind
-from jobqueue.queue import JobState, Slurm
 from jobqueue.script import WorkerCommand, job_of, job_script
 from jobqueue.sizing import Need, choose_worker
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tuner.worker import devices, gpu_usage, memory
+from tuner.worker import devices
+from tuner.worker.monitoring import gpu as gpu_usage
+from tuner.worker.monitoring import memory
 
 GB = 10**9
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from real_runs import wait_for
 
-from tuner.core.aims import Aims
+from tuner.config.model_file import check_path
+from tuner.core.goals import Aims
 from tuner.core.messages import AttemptEnded, Event
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Direction, Goal, Halt
-from tuner.model_file import check_path
 from tuner.worker.orders import AttemptOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 

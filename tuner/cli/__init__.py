@@ -1,4 +1,12 @@
-"""The command `hptune`."""
+"""The command line `hptune`.
+
+Reads options, calls `master`, `doctor` or `tuner.Study`, prints results and sets the exit code.
+
+Offers: `main`, the entry point.
+
+May import: `errors`, `core`, `samplers`, `storage`, `config`, `worker`, `clusters`, `reporting`,
+`study`, `master`, `doctor`.
+"""
 
 from __future__ import annotations
 

@@ -77,10 +77,10 @@ def doctor(
     is left behind, nor in Slurm's queue. Exits with 1 if anything fails; warnings
     are no failure.
     """
+    from ..config.model_file import check_path
     from ..core.resources import Resources
     from ..doctor.findings import Status, Subject
-    from ..model_file import check_path
-    from ..study_directory import whole_path
+    from ..storage.directory import whole_path
 
     try:
         Resources(1, gpus_per_trial)
@@ -120,7 +120,7 @@ def _findings(subject: Subject, slurm_toml: Path | None, wait_seconds: float) ->
 
 
 def _shown(findings: Iterator[Finding]) -> Iterator[Finding]:
-    from ..reporting.checkup import Checkup
+    from ..doctor.report import Checkup
 
     where = ""
     with Checkup(sys.stdout) as checkup:

@@ -21,7 +21,7 @@ quiet_option = click.option(
 @contextlib.contextmanager
 def _saying() -> Iterator[Callable[[str], None]]:
     """Says what happens and when; waits for no reader, but for a moment in the end."""
-    from ..reporting.plain import Lines
+    from ..reporting.terminal.plain import Lines
     from ..reporting.text import moment
 
     lines = Lines(sys.stdout)
@@ -56,7 +56,7 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
     Workers and studies may come and go, in any order. It ends on Ctrl-C; the studies
     that used it can then be resumed with another one.
     """
-    from ..meeting_point import serve
+    from ..clusters.scheduler import serve
 
     def opened(address: str, dashboard: str) -> None:
         there = address if scheduler_file is None else shlex.quote(str(scheduler_file.absolute()))
@@ -158,7 +158,7 @@ def worker(
     Ctrl-C or SIGTERM: the trials that run here write a checkpoint and go on elsewhere;
     a second one ends all at once.
     """
-    from ..worker.joining import join, offered
+    from ..worker.dask.worker import join, offered
 
     offer = offered(
         address,

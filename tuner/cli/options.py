@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from ..core.answers import CAUSES
+from ..config.settings import PACKING
+from ..core.failure_policy import CAUSES
 from ..errors import UsageError
-from ..settings import PACKING
 from .values import Duration, Size, Stage
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")

@@ -49,7 +49,7 @@ def show_error(error: HptuneError) -> None:
 
 def last_words(content: str, stream: TextIO) -> None:
     """Print what a command says before it ends; it ends also where nobody reads it."""
-    from ..reporting.plain import Lines
+    from ..reporting.terminal.plain import Lines
 
     with contextlib.suppress(OSError, ValueError):
         stream.flush()

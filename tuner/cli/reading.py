@@ -17,9 +17,9 @@ from .output import a_reader_that_may_leave, echo
 @as_json
 def status(directory: Path, as_json: bool) -> None:
     """Show where the study in DIR stands; it may be running."""
-    from ..detached import master_job
+    from ..master.detached import master_job
+    from ..storage.directory import StudyDirectory
     from ..study import Study
-    from ..study_directory import StudyDirectory
 
     where = StudyDirectory(directory)
     job = master_job(where)
@@ -55,8 +55,8 @@ def replay(directory: Path, as_json: bool) -> None:
     Nothing is trained: the search is told what the trials gave. Exits with 1 at the
     first suggestion that differs from the study's, and shows both.
     """
-    from ..replay import replay as replay_study
-    from ..study_directory import StudyDirectory
+    from ..master.replay import replay as replay_study
+    from ..storage.directory import StudyDirectory
 
     replayed = replay_study(StudyDirectory(directory))
     echo(replayed.to_json() if as_json else replayed.to_text())

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import StudyError
-from ..samplers import AUTO, SEARCH_WORDS
+from ..samplers.registry import AUTO, SEARCH_WORDS
 from .options import settings_options, settled_options, start_points_option, study_directory
 from .output import INTERRUPTED, echo, last_words
 from .sections import SectionedCommand
 from .values import Duration
 
 if TYPE_CHECKING:
-    from ..reporting.progress import Progress
-    from ..run import RunResult
+    from ..master.run import RunResult
+    from ..reporting.terminal.progress import Progress
 
 
 class _Repeatable(SectionedCommand):
@@ -149,14 +149,14 @@ def run(
     MODEL_FILE says what may vary and how it is trained; see `hptune --help`. What is
     not said here is taken from the file or chosen, and then told.
     """
-    from ..core.beliefs import read_belief
+    from ..config.model_file import check_path
+    from ..config.settings import StudySettings
+    from ..config.start_points import read_points
+    from ..core.space.user_priors import read_belief
     from ..core.trial import Direction
-    from ..model_file import check_path
-    from ..points import read_points
-    from ..run import start
-    from ..settings import StudySettings
-    from ..study_directory import StudyDirectory
-    from ..watching import Watch
+    from ..master.observers import Watch
+    from ..master.run import start
+    from ..storage.directory import StudyDirectory
 
     priors = dict(map(read_belief, options.pop("priors")))
     said = {name: value for name, value in options.items() if value is not None}
@@ -170,7 +170,7 @@ def run(
     )
     directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)
     if detach:
-        from ..detached import detach_new
+        from ..master.detached import detach_new
 
         where = [] if study else ["--study", str(directory.path)]
         echo(detach_new(settings, directory, _arguments(*where)))
@@ -217,11 +217,11 @@ def resume(
 
     Numbers are totals: a study of 50 trials resumed with --trials 80 runs 30 more.
     """
-    from ..model_file import check_path
-    from ..points import read_points
-    from ..run import resume as resume_study
-    from ..study_directory import StudyDirectory
-    from ..watching import Watch
+    from ..config.model_file import check_path
+    from ..config.start_points import read_points
+    from ..master.observers import Watch
+    from ..master.run import resume as resume_study
+    from ..storage.directory import StudyDirectory
 
     changes = {name: value for name, value in options.items() if value is not None}
     if model_file is not None:
@@ -229,7 +229,7 @@ def resume(
     where = StudyDirectory(directory)
     tries = [point for each in start_points for point in read_points(each)]
     if detach:
-        from ..detached import detach_again
+        from ..master.detached import detach_again
 
         echo(detach_again(changes, where, _arguments(), accept_space=accept_space, tries=tries))
         return
@@ -250,7 +250,7 @@ def _leaving(directory: Any) -> Callable[[], None]:
     """What a second Ctrl-C does."""
 
     def leave() -> None:
-        from ..interrupts import end_process
+        from ..master.stop_requests import end_process
 
         last_words(f"Left at once. Go on with: hptune resume {directory}", sys.stderr)
         end_process()
@@ -261,7 +261,7 @@ def _leaving(directory: Any) -> Callable[[], None]:
 def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
     from ..core.messages import Verdict
     from ..core.trial import TrialState
-    from ..reporting.display import make_progress
+    from ..reporting.terminal.display import make_progress
     from ..reporting.text import counts
     from ..study import Study
 
@@ -312,8 +312,8 @@ def stop(directory: Path, wait_seconds: float) -> None:
 
     Waits until it has. `hptune resume DIR` goes on later.
     """
-    from ..detached import cancel_jobs
-    from ..study_directory import StudyDirectory
+    from ..master.detached import cancel_jobs
+    from ..storage.directory import StudyDirectory
 
     where = StudyDirectory(directory)
     owner = where.owner()

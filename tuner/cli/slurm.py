@@ -29,7 +29,7 @@ def slurm() -> None:
 @click.option("--account", metavar="NAME", help="The account that jobs are charged to.")
 def init(output: Path, account: str | None) -> None:
     """Ask Slurm what there is, and write a commented slurm.toml."""
-    from ..slurm import starter_text
+    from ..clusters.slurm_jobs import starter_text
 
     text = starter_text(account)
     if str(output) == "-":
@@ -68,8 +68,8 @@ def script(
     memory_per_trial_bytes: int,
 ) -> None:
     """Print the job scripts that SLURM_TOML leads to; nothing is submitted."""
+    from ..clusters.slurm_jobs import script_texts
     from ..core.resources import Resources
-    from ..slurm import script_texts
 
     try:
         resources = Resources(cpus_per_trial, gpus_per_trial, memory_per_trial_bytes)

@@ -10,9 +10,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .aims import Aims
-from .answers import Answer
-from .device_hours import DeviceBudget
+from .budget import DeviceBudget
+from .failure_policy import Answer
+from .goals import Aims
 from .pruner import PrunerSettings
 from .resources import Amount, Capacity, Placement, Resources
 from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage

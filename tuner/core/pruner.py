@@ -33,7 +33,7 @@ class PrunerSettings:
     """Which pruner, and how it is set; plain data, for the ledger.
 
     Attributes:
-        name: One of `tuner.pruners.PRUNER_NAMES`.
+        name: One of `tuner.pruners.registry.PRUNER_NAMES`.
         epochs: The full training of a trial, in steps; None where nobody said.
         reduction_factor: One in so many trials goes on at each rung (eta).
         min_epochs: No trial is judged before this step; None for a twentieth of `epochs`.

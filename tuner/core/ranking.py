@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .aims import Aims
+from .goals import Aims
 from .trial import NO_BETTER, Attempt, Outcome, Score, Trial, TrialState
 
 

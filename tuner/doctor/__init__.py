@@ -1,1 +1,9 @@
-"""`hptune doctor`: whether hptune will work here, and what to do where it will not."""
+"""`hptune doctor`: checks whether hptune will work here, and says how to fix what will not.
+
+Each check runs in a process of its own with a time limit.
+
+Offers: `examination.examine`, `slurm_jobs.examine_jobs`, `report.Checkup`, `findings.Finding`.
+
+May import: `errors`, `storage`, `config`, `training`, `worker`, `executors`, `clusters`,
+`reporting`.
+"""

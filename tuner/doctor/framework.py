@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..model_file import check_path, load
-from ..training.first_batch import see_framework, tiny_code, train_one_batch
+from ..config.model_file import check_path, load
+from ..training.keras.first_batch import see_framework, tiny_code, train_one_batch
 from ..worker import devices
 from .findings import Finding, Subject, failed, passed
 

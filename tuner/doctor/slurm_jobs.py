@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobqueue.cluster import Order, job_kinds
+from jobqueue.commands import Job
 from jobqueue.config import Shape, SlurmConfig, read_config
 from jobqueue.errors import ConfigError, JobQueueError
-from jobqueue.kinds import JobKind
-from jobqueue.once import run_once, short
-from jobqueue.queue import Job
+from jobqueue.job_kinds import JobKind
+from jobqueue.one_off_job import run_once, short
 from jobqueue.sizing import Need
 
 from ..errors import UsageError

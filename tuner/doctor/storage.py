@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import StudyLockedError
-from ..ledger.database import connect
-from ..master_lock import MasterLock
-from ..mounts import mount_of
+from ..storage.filesystem import mount_of
+from ..storage.ledger.database import connect
+from ..storage.lock import MasterLock
 from .findings import Finding, Subject, failed, passed, warned
 
 FEW_BYTES = 5_000_000_000

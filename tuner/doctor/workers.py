@@ -14,12 +14,13 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
-from ..clusters import Meeting
+from ..clusters.base import Meeting
 from ..errors import StudyError
-from ..executors.dask_executor import connect
-from ..worker import devices, versions
+from ..executors.dask import connect
+from ..worker import devices
 from ..worker.addresses import outward
-from ..worker.agent import granted_by
+from ..worker.dask import versions
+from ..worker.dask.plugin import granted_by
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import MOST_SKEW_SECONDS, folder_for
 

@@ -1,1 +1,9 @@
-"""Who carries attempts to workers: Dask, joblib, or a simulation of either."""
+"""Where attempts run: Dask workers, joblib workers, or a simulation of either.
+
+An executor starts and stops attempts and delivers their events. It decides nothing.
+
+Offers: `base.Executor` (the contract), `dask.DaskExecutor`, `joblib.JoblibExecutor`,
+`simulated.SimulatedExecutor`.
+
+May import: `errors`, `core`, `config`, `worker`.
+"""

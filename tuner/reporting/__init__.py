@@ -1,1 +1,6 @@
-"""What people see of a study: the live progress display, status and best texts, exports."""
+"""What people see of a study, while it runs (`terminal`) and afterwards (`results`).
+
+Offers: `text`: how values, times and sizes are written everywhere.
+
+May import: `core`.
+"""

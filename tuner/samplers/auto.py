@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.space import SearchSpace
+from ..core.space.space import SearchSpace
 
 _MOST_TRIALS = 1_000
 """From there on a Gaussian process knows a part of them only, and each suggestion takes seconds."""

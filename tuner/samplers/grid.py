@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ..core.sampler import Sampler
-from ..core.space import SearchSpace
+from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial
 
 DEFAULT_RESOLUTION = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.sampler import Sampler
-from ..core.space import SearchSpace
+from ..core.space.space import SearchSpace
 from ..core.trial import Suggestion, Trial
-from .unseen import Unseen
+from .common.untried import Unseen
 
 
 class RandomSampler(Sampler):

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..core.sampler import Sampler
 from ..core.seeds import Purpose, generator
-from ..core.space import SearchSpace
+from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial
-from .axes import Axes, Floats
-from .unseen import Unseen
+from .common.encoding import Axes, Floats
+from .common.untried import Unseen
 
 _POINTS_AHEAD = 64
 

@@ -8,4 +8,6 @@ Subclass a suite in a test file, say how to make the thing under test, and inher
 
 The suites need pytest, which `pip install hptune[test]` brings. `tuner.testing.studies.play` does
 not: it runs a whole study on thousands of simulated workers in seconds.
+
+May import: `core`, `pruners`, `config`, `worker`, `executors`, `master`. Nothing imports this.
 """

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from ..core.aims import Aims
+from ..config.model_file import ObjectiveSource
+from ..core.goals import Aims
 from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -27,7 +28,6 @@ from ..core.resources import Capacity, Placement
 from ..core.trial import AttemptId, Cause, Direction, Ending, Goal, Usage
 from ..executors.base import Executor
 from ..executors.simulated import Curve, SimulatedEnd
-from ..model_file import ObjectiveSource
 from ..worker.orders import AttemptOrder, StudyBrief
 
 OBJECTIVE = '''"""Does what the configuration says."""

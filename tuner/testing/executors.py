@@ -34,12 +34,12 @@ from pathlib import Path
 
 import pytest
 
+from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.messages import AttemptEnded, Reported, WorkerJoined
 from ..core.trial import AttemptId, Cause, Halt
 from ..executors.base import Executor
-from ..model_file import ObjectiveSource, SourceKind
+from ..worker.forkserver.client import WarmParent
 from ..worker.runner import GRACE_SECONDS
-from ..worker.warm_parent import WarmParent
 from .executor_driver import OBJECTIVE, Driver, Stage, Traces, curve, is_alive, wait_until
 
 __all__ = ["Driver", "ExecutorSuite", "Stage", "curve"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core.space import SearchSpace
+from ..core.space.space import SearchSpace
 from ..core.trial import Params, Trial, TrialState
 from .spaces import FINITE, INFINITE, SPACES
 

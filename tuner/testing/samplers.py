@@ -31,7 +31,7 @@ import numpy as np
 import pytest
 
 from ..core.sampler import Sampler
-from ..core.space import SearchSpace
+from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial, TrialState
 from .sampler_cases import CASES, FINITE_CASES, Case, ended
 from .spaces import BRANIN, BRANIN_LEAST, SPACES, branin

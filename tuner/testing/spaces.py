@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ..core.space import (
+from ..core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,

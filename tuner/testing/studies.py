@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.aims import Aims
-from ..core.engine import Engine
+from ..config.model_file import ObjectiveSource, SourceKind
+from ..core.engine.engine import Engine
+from ..core.goals import Aims
 from ..core.messages import Event, Finish, StudyOpened
 from ..core.pruner import PrunerSettings
 from ..core.resources import Amount, Resources
 from ..core.sampler import Sampler
-from ..core.space import SearchSpace
+from ..core.space.space import SearchSpace
 from ..core.trial import Attempt, AttemptId, Trial
 from ..executors.simulated import SimulatedExecutor
-from ..loop import Observer, StudyLoop
-from ..model_file import ObjectiveSource, SourceKind
-from ..pruners import make_pruner
-from ..suggesting import SimulatedSuggester
+from ..master.loop import Observer, StudyLoop
+from ..master.suggester import SimulatedSuggester
+from ..pruners.registry import make_pruner
 from ..worker.orders import StudyBrief
 
 

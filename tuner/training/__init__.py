@@ -1,1 +1,8 @@
-"""Inside a trial process: build, train, report, and find the search space."""
+"""What runs inside a trial's process: build, train, report, checkpoint.
+
+The only folder that imports Keras or a framework, and only inside functions.
+
+Offers: `context`, `probe.find_space`, `function_objective.function_objective`.
+
+May import: `errors`, `core`, `config`, `training.keras`.
+"""

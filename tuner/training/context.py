@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-from ..core.aims import Aims
+from ..core.goals import Aims
 from ..core.messages import Event, Reported
 from ..core.trial import AttemptId, Halt, Params, Report, StopAt
 

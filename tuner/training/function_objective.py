@@ -6,9 +6,9 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+from ..config.model_file import UserCode
 from ..core.trial import Cause, Ending
 from ..errors import ModelFileError
-from ..model_file import UserCode
 from .context import TrialContext, as_metrics
 
 ANY_METRIC = "value"

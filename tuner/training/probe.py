@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.aims import MEASURED
+from ..config.model_file import Found, UserCode
+from ..core.goals import MEASURED
 from ..errors import ModelFileError, SpaceError
-from ..model_file import Found, UserCode
 from .function_objective import read_result
 from .hyperparameters import import_keras_tuner
-from .keras_objective import fit_arguments, has_own_fit, load_data, own_fit
+from .keras.objective import fit_arguments, has_own_fit, load_data, own_fit
 
 MAX_BUILDS = 60
 MAX_SECONDS = 30.0

@@ -6,8 +6,6 @@ import json
 import socket
 from pathlib import Path
 
-from ..errors import UsageError
-
 
 def address_of(meeting: str) -> str:
     """A scheduler's address.
@@ -27,19 +25,6 @@ def address_of(meeting: str) -> str:
         return str(json.loads(Path(meeting).read_text(encoding="utf-8"))["address"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def check_meeting(what: str, meeting: str) -> None:
-    """Find what can be neither an address nor a scheduler file.
-
-    Raises:
-        UsageError: It is.
-    """
-    if "://" not in meeting and Path(meeting).suffix != ".json":
-        raise UsageError(
-            f"{what} is {meeting!r}; allowed are an address such as tcp://node1:8786, "
-            "as `hptune scheduler` prints it, or its scheduler file (.json)"
-        )
 
 
 def outward() -> str:

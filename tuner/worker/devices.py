@@ -12,6 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.resources import Capacity
+from .monitoring.cgroups import control_groups, read
+from .monitoring.gpu import GpuUsage
+from .monitoring.memory import free_bytes
 
 NODES = Path("/sys/devices/system/node")
 
@@ -24,9 +27,6 @@ def capacity() -> Capacity:
     CUDA_VISIBLE_DEVICES or, where that is not set, by what the driver lists, which also tells their
     memory.
     """
-    from .gpu_usage import GpuUsage
-    from .memory import free_bytes
-
     total, names, cores = memory_bytes(), gpus(), cpus()
     return Capacity(
         cpus=cores,
@@ -144,29 +144,6 @@ def _memory_limits() -> Iterator[int]:
             text = read(directory / name)
             if text.isdigit():
                 yield int(text)
-
-
-def control_groups(controller: str) -> Iterator[Path]:
-    """The directories of this process's control groups, from its own up to the root."""
-    root = Path("/sys/fs/cgroup")
-    for line in read(Path("/proc/self/cgroup")).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base = root / controller if controllers else root
-        own = base / path.strip("/")
-        for directory in (own, *own.parents):
-            yield directory
-            if directory == base:
-                break
-
-
-def read(path: Path) -> str:
-    """The text of a small file, without blanks around it; empty if it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def is_slurm_job() -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.aims import Aims
+from ..config.model_file import ObjectiveSource
+from ..core.goals import Aims
 from ..core.resources import Placement
 from ..core.trial import AttemptId, Halt, Params, Score, StopAt
-from ..model_file import ObjectiveSource
 
 
 @dataclass(frozen=True, slots=True)

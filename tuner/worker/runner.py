@@ -12,19 +12,19 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from ..config.model_file import ObjectiveSource
 from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
 from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
-from ..master_lock import STALE_SECONDS
-from ..model_file import ObjectiveSource
-from .gpu_usage import GpuUsage
-from .master_watch import Master, MasterWatch
+from ..storage.attempt_journal import HEARTBEAT_SECONDS, Spool
+from ..storage.lock import STALE_SECONDS
+from .attempt import EarlyStops, RunningAttempt
+from .forkserver.client import Client, WarmParent
+from .monitoring.gpu import GpuUsage
+from .monitoring.master_liveness import Master, MasterWatch
+from .monitoring.usage import Meter
+from .monitoring.watchdog import MemoryWatch, Watch, ending_grace
 from .orders import AttemptOrder
-from .running import EarlyStops, RunningAttempt
-from .spool import HEARTBEAT_SECONDS, Spool
-from .usage import Meter
-from .warm_parent import Client, WarmParent
-from .watch import MemoryWatch, Watch, ending_grace
 
 logger = logging.getLogger(__name__)
 

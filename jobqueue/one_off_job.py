@@ -1,0 +1,95 @@
+"""One short job that is nobody's worker: submitted, waited for, and gone in any case."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .commands import Job, JobState, Slurm
+from .config import Shape
+from .errors import SlurmUnavailableError, SubmissionError
+from .job_kinds import JobKind
+from .polling import POLL_SECONDS
+from .script import with_command
+
+LONGEST_SECONDS = 600
+"""Such a job asks for no more time, so that Slurm finds a gap for it."""
+
+_GONE_SECONDS = 40.0
+
+
+def short(shape: Shape) -> Shape:
+    """The same kind of job, but short, on one node, and with its output beside its other files."""
+    walltime = shape.walltime if shape.walltime_seconds < LONGEST_SECONDS else "00:10:00"
+    return replace(shape, walltime=walltime, nodes=1, notice_seconds=30, log_directory=None)
+
+
+def run_once(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
+    """Submit one job and wait until it is over; none is left however this returns.
+
+    Args:
+        kind: What it asks for; its jobs' name must be nobody else's.
+        command: What it runs: what follows `python`, as the shell takes it.
+        wait_seconds: How long it may wait to be started.
+
+    Returns:
+        The job as Slurm last showed it.
+
+    Raises:
+        SubmissionError: Slurm refuses the job, never starts it, or has not in time; the reason
+            is Slurm's own.
+        SlurmUnavailableError: There is no Slurm here, or it does not answer.
+    """
+    slurm = Slurm()
+    deadline = time.monotonic() + wait_seconds
+    try:
+        script = with_command(kind.script, kind.shape, kind.worker, command)
+        (identity,) = slurm.submit(script, 1)
+        job = Job(identity, kind.job_name, JobState.PENDING, "PENDING")
+        while job.state is not JobState.OVER:
+            time.sleep(POLL_SECONDS)
+            shown = slurm.jobs([kind.job_name])
+            # Slurm forgets a job some time after its end.
+            job = next(
+                (each for each in shown if each.id == identity), replace(job, state=JobState.OVER)
+            )
+            late = time.monotonic() > deadline
+            if job.state is JobState.PENDING and (late or job.is_hopeless):
+                when = f"in {wait_seconds:g} s" if late else "and never will be"
+                raise SubmissionError(
+                    f"job {identity} was not started {when}; Slurm's reason is "
+                    f"{job.reason or 'not given'}"
+                )
+        return job
+    finally:
+        _end(slurm, kind.job_name)
+
+
+def _end(slurm: Slurm, name: str) -> None:
+    """Cancel what is left, by name: an interrupted sbatch tells no id."""
+    with contextlib.suppress(SlurmUnavailableError):
+        with _undisturbed():
+            left = [job for job in slurm.jobs([name]) if job.state is not JobState.OVER]
+            slurm.cancel([job.id for job in left])
+        # What it does at its end belongs to the job, such as to clean up after itself.
+        deadline = time.monotonic() + _GONE_SECONDS
+        while left and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            left = [job for job in slurm.jobs([name]) if job.state is not JobState.OVER]
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without Ctrl-C, here and in the commands that are started meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

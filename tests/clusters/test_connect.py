@@ -1,0 +1,116 @@
+"""What is asked for with `connect`, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+
+from tuner.clusters.base import Cluster, Meeting
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.config.settings import StudySettings
+from tuner.errors import StudyError, UsageError
+from tuner.master.workforce import Workforce
+
+ADDRESS = "tcp://node1:8786"
+
+
+def settings(**said: Any) -> StudySettings:
+    return StudySettings(
+        source=ObjectiveSource(SourceKind.FILE, "model.py"), working_directory="/", **said
+    )
+
+
+def test_asking_for_other_workers_takes_back_what_was_asked_for_before() -> None:
+    here = settings(workers=2)
+    elsewhere = here.changed({"connect": ADDRESS, "trials": 9})
+    assert (elsewhere.connect, elsewhere.workers, elsewhere.trials) == (ADDRESS, None, 9)
+    assert elsewhere.changed({"trials": 10}).connect == ADDRESS, "it is not remembered"
+    assert elsewhere.changed({"workers": 3}).connect == ""
+    assert elsewhere.changed({"connect": "none"}).connect == ""
+    assert settings(executor="joblib").changed({"connect": ADDRESS}).executor == "dask"
+
+
+def test_a_scheduler_file_is_found_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert settings(connect="here.json").connect == str(tmp_path / "here.json")
+
+
+def test_a_file_that_tells_no_address_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    with pytest.raises(StudyError, match="tells no scheduler's address"):
+        Meeting(str(file))
+    file.write_text(f'{{"address": "{ADDRESS}"}}')
+    assert Meeting(str(file)).address == ADDRESS
+    assert ADDRESS in Meeting(ADDRESS).describe()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"connect": "node1"}, "allowed are an address such as"),
+        ({"connect": ADDRESS, "executor": "joblib"}, "executor is 'joblib'"),
+        ({"connect": ADDRESS, "workers": 1}, "workers is 1"),
+    ],
+)
+def test_two_answers_to_one_question_are_refused(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        settings(**said)
+
+
+def test_a_client_and_an_address_are_refused() -> None:
+    with pytest.raises(UsageError, match="both client and connect"):
+        Workforce(settings(connect=ADDRESS), client=object())
+
+
+class Found(Cluster):
+    """Workers that somebody found, which remembers who was still connected when they were let go.
+
+    Args:
+        dask: The scheduler, a `LocalCluster`.
+    """
+
+    def __init__(self, dask: Any) -> None:
+        self._dask = dask
+        self.connected: list[tuple[str, int]] = []
+
+    @property
+    def address(self) -> str:
+        return str(self._dask.scheduler_address)
+
+    @property
+    def outlives_master(self) -> bool:
+        return True
+
+    @property
+    def ends_workers(self) -> bool:
+        return False
+
+    def describe(self) -> str:
+        return "here and there"
+
+    def dismiss(self) -> None:
+        self._note("dismiss")
+
+    def abandon(self) -> None:
+        self._note("abandon")
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, word: str) -> None:
+        clients = self._dask.scheduler.clients
+        self.connected.append((word, sum("hptune" in name for name in clients)))
+
+
+def test_workers_are_let_go_before_anything_that_may_hang() -> None:
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as dask:
+        found = Found(dask)
+        with Workforce(settings(), cluster=found) as workers:
+            workers.executor(workers.shape({}), None)
+    assert found.connected[0] == ("dismiss", 1)
+    assert found.connected[-1] == ("close", 0)

@@ -1,0 +1,112 @@
+"""What follows from the constants of a model file, and from what the user says beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.config.model_file import Found, check_path
+from tuner.config.objectives import resolve_aims
+from tuner.config.settings import StudySettings, resolve_epochs
+from tuner.core.goals import Aims
+from tuner.core.resources import Capacity
+from tuner.core.trial import Direction, Goal
+from tuner.errors import UsageError
+from tuner.master.local_resources import resolve_shape
+
+
+def settings(tmp_path: Path, **said: Any) -> StudySettings:
+    path = tmp_path / "model.py"
+    path.touch()
+    return StudySettings(source=check_path(path), working_directory=str(tmp_path), **said)
+
+
+def found_with(**constants: object) -> Found:
+    return Found(is_keras=False, space=(), constants=constants)
+
+
+@pytest.mark.parametrize(
+    ("constants", "asked", "direction"),
+    [
+        ({"OBJECTIVE": "score", "DIRECTION": "max"}, "score", Direction.MAX),
+        ({"OBJECTIVE": "score", "DIRECTION": "max"}, "val_loss", Direction.MIN),
+        ({"DIRECTION": "max"}, "val_loss", Direction.MAX),
+    ],
+)
+def test_the_files_direction_is_of_its_own_objective(
+    constants: dict[str, object], asked: str, direction: Direction
+) -> None:
+    aims, _ = resolve_aims(found_with(**constants), [asked])
+    assert aims.goal == Goal(asked, direction)
+
+
+@pytest.mark.parametrize(
+    ("constants", "asked", "way"),
+    [
+        ({}, ["gloss"], "--direction max or --direction min (or DIRECTION in the model file)"),
+        ({"OBJECTIVE": "score"}, ["gloss"], "gloss:min, or say --direction max or --direction min"),
+        (
+            {"OBJECTIVE": "score", "DIRECTION": "max"},
+            ["gloss"],
+            "--direction min (DIRECTION in the model file is that of its own OBJECTIVE, score)",
+        ),
+        ({"DIRECTION": "max"}, ["loss", "gloss"], "name the objective gloss:max or gloss:min"),
+    ],
+)
+def test_where_a_name_tells_no_direction_the_ways_to_say_it_are_told(
+    constants: dict[str, object], asked: list[str], way: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_aims(found_with(**constants), asked)
+    assert caught.value.message.endswith(way)
+
+
+@pytest.mark.parametrize(
+    ("constants", "words"),
+    [
+        ({"OBJECTIVE": "quality"}, "say --direction max or --direction min"),
+        ({"DIRECTION": "upwards"}, "DIRECTION is 'upwards'; allowed are 'max' and 'min'"),
+        ({"EPOCHS": 0}, "EPOCHS is 0; allowed are whole numbers from 1 on"),
+        ({"RESOURCES": {"cpus": "two"}}, "cpus is 'two'; allowed are whole numbers from 1 on"),
+        ({"RESOURCES": {"cpus": 0}}, "cpus is 0; allowed are whole numbers from 1 on"),
+        ({"RESOURCES": {"gpus": -1}}, "gpus is -1; allowed are whole numbers from 0 on"),
+        ({"RESOURCES": {"cores": 2}}, "RESOURCES has cores; allowed are cpus"),
+        ({"RESOURCES": {"cpus": 9}}, "asks for 9 cores, but this machine has 2"),
+    ],
+)
+def test_constants_that_make_no_sense(
+    tmp_path: Path, constants: dict[str, object], words: str
+) -> None:
+    said, found = settings(tmp_path), found_with(**constants)
+
+    def resolve() -> None:
+        resolve_aims(found)
+        resolve_epochs(said, found)
+        resolve_shape(said, found.constants, Capacity((0, 1)))
+
+    with pytest.raises(UsageError) as caught:
+        resolve()
+    assert words in caught.value.message
+
+
+def test_a_budget_of_gpus_is_refused_where_no_trial_holds_one(tmp_path: Path) -> None:
+    here, there = Capacity((0, 1)), Capacity((0, 1), gpus=("0",))
+    said = settings(tmp_path, budget="2gpu-h")
+    for constants, machine in (({}, here), ({"RESOURCES": {"gpus": 0}}, there)):
+        with pytest.raises(UsageError, match="would never be spent"):
+            resolve_shape(said, constants, machine)
+    assert resolve_shape(said, {}, there).resources.gpus is None
+    assert resolve_shape(said, {}, here, is_certain=False).resources.gpus is None
+
+
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
+    found = found_with(OBJECTIVE="loss", EPOCHS=3, RESOURCES={"cpus": 1})
+    said = settings(
+        tmp_path, objectives=("quality",), direction=Direction.MAX, epochs=7, cpus_per_trial=2
+    )
+    aims, _ = resolve_aims(found, said.objectives, direction=said.direction)
+    assert aims == Aims((Goal("quality", Direction.MAX),))
+    assert resolve_epochs(said, found) == 7
+    assert resolve_shape(said, found.constants, Capacity((0, 1))).resources.cpus == 2

@@ -1,0 +1,274 @@
+"""What becomes of trials that fail, and of a study in which many do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from engine_driver import FIRST, SEED, EngineDriver, returned, states
+
+from tuner.core.engine.failures import MAX_FRUITLESS, MAX_LOSSES
+from tuner.core.failure_policy import CAUSES, Action, Answer
+from tuner.core.messages import (
+    Ask,
+    Discard,
+    Finish,
+    KeepBest,
+    Start,
+    Stop,
+    StudyClosed,
+    Tell,
+    Verdict,
+)
+from tuner.core.seeds import training_seed
+from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState
+
+
+def broken(what: str = "ValueError: 3", line: int = 3) -> Ending:
+    return Ending(
+        Cause.EXCEPTION, reason=what, detail=f'Traceback\n  File "model.py", line {line}\n{what}'
+    )
+
+
+@pytest.mark.parametrize(
+    "cause", [Cause.EXCEPTION, Cause.NON_FINITE, Cause.EXITED, Cause.TIMED_OUT]
+)
+def test_the_trials_own_fault_fails_it_at_once(driver: EngineDriver, cause: Cause) -> None:
+    driver.go(2)
+    told, discard, ask = driver.end(FIRST, Ending(cause, reason="because", detail="here"))
+    assert isinstance(told, Tell)
+    assert (told.trial.state, told.trial.value) == (TrialState.FAILED, None)
+    assert (told.trial.reason, told.trial.detail) == ("because", "here")
+    assert (discard, ask) == (Discard(0), Ask((1,)))
+    assert driver.attempt(FIRST).outcome is Outcome.ERRORED
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_result_that_is_no_number_is_a_failure(driver: EngineDriver, value: float) -> None:
+    driver.go(1)
+    driver.end(FIRST, returned(value))
+    assert states(driver) == [TrialState.FAILED]
+    assert driver.trial(0).reason == f"score is {value}"
+
+
+def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> None:
+    driver.go(4, cores=2)
+    commands = driver.end(FIRST, Ending(Cause.RETURNED, {"loss": 1.0, "accuracy": 0.5}))
+    assert Stop(AttemptId(1, 0), Halt.LET_GO) in commands
+    (finish,) = driver.end(AttemptId(1, 0), Ending(Cause.STOPPED))
+    assert finish == Finish(
+        Verdict.UNKNOWN_METRIC, "unknown metric 'score'; the trial reports: accuracy, loss"
+    )
+
+
+@pytest.mark.parametrize("cause", [*MAX_LOSSES])
+def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) -> None:
+    driver.go(1)
+    for number in range(MAX_LOSSES[cause] - 1):
+        (start,) = driver.end(AttemptId(0, number), Ending(cause))
+        assert isinstance(start, Start)
+        assert start.attempt == (0, number + 1)
+        assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
+    told, *_ = driver.end(AttemptId(0, MAX_LOSSES[cause] - 1), Ending(cause, reason="once more"))
+    assert isinstance(told, Tell)
+    assert (told.trial.state, told.trial.reason) == (TrialState.FAILED, "once more")
+
+
+@pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
+def test_what_dies_with_its_master_is_not_charged(driver: EngineDriver, cause: Cause) -> None:
+    """As where all processes of a command are told to end."""
+    driver.go(1)
+    for number in range(MAX_LOSSES[cause] + 1):
+        driver.stop()
+        driver.end(AttemptId(0, number), Ending(cause))
+        assert states(driver) == [TrialState.WAITING]
+        driver.open(1)
+        (start,) = driver.join(f"w{number}")
+        assert isinstance(start, Start)
+    driver.end(AttemptId(0, MAX_LOSSES[cause] + 1), Ending(cause))
+    assert states(driver) == [TrialState.RUNNING]
+
+
+def test_each_kind_of_loss_has_its_own_count(driver: EngineDriver) -> None:
+    driver.go(1)
+    causes = [Cause.KILLED] * 2 + [Cause.WORKER_LOST] * 4
+    for number, cause in enumerate(causes):
+        driver.end(AttemptId(0, number), Ending(cause))
+    assert states(driver) == [TrialState.RUNNING]
+
+
+@pytest.mark.parametrize("cause", CAUSES.values())
+def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
+    for action, state, outcome in (
+        (Action.FAIL, TrialState.FAILED, Outcome.ERRORED),
+        (Action.PRUNE, TrialState.PRUNED, Outcome.PRUNED),
+        (Action.STOP, TrialState.FAILED, Outcome.ERRORED),
+    ):
+        driver = EngineDriver()
+        driver.go(2, answers=(Answer(cause, action),))
+        commands = driver.end(FIRST, Ending(cause, reason="because"))
+        assert states(driver)[0] is state
+        assert driver.attempt(FIRST).outcome is outcome
+        finishes = [each for each in commands if isinstance(each, Finish)]
+        assert bool(finishes) is (action is Action.STOP)
+
+    driver = EngineDriver()
+    driver.go(1, answers=(Answer(cause, Action.RETRY, 2),))
+    for number in range(2):
+        (start,) = driver.end(AttemptId(0, number), Ending(cause))
+        assert isinstance(start, Start)
+    driver.end(AttemptId(0, 2), Ending(cause))
+    assert states(driver) == [TrialState.FAILED]
+
+
+def test_an_attempt_whose_worker_had_to_go_is_never_charged(driver: EngineDriver) -> None:
+    driver.go(1)
+    for number in range(2 * max(MAX_LOSSES.values())):
+        driver.started(AttemptId(0, number))
+        driver.report(AttemptId(0, number), number + 1, score=0.1)
+        (start,) = driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
+        assert isinstance(start, Start)
+        assert driver.attempt(AttemptId(0, number)).outcome is Outcome.RELEASED
+
+
+def test_a_trial_that_never_comes_further_before_its_worker_goes_fails_in_the_end(
+    driver: EngineDriver,
+) -> None:
+    driver.go(1)
+    driver.end(FIRST, Ending(Cause.RELEASED))  # it had not begun: that does not count
+    for number in range(1, MAX_FRUITLESS + 1):
+        assert states(driver) == [TrialState.RUNNING]
+        driver.started(AttemptId(0, number))
+        driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
+    assert states(driver) == [TrialState.FAILED]
+    assert "a longer walltime" in driver.trial(0).reason
+
+
+def test_the_sampler_hears_nothing_of_a_loss(driver: EngineDriver) -> None:
+    driver.go(2)
+    commands = driver.end(FIRST, Ending(Cause.KILLED))
+    assert not any(isinstance(command, Tell) for command in commands)
+
+
+def test_a_lost_master_is_never_charged(driver: EngineDriver) -> None:
+    driver.go(1)
+    for number in range(20):
+        driver.open(trials=1)
+        assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
+        (start,) = driver.join()
+        assert isinstance(start, Start)
+        assert start.attempt == (0, number + 1)
+    driver.end(AttemptId(0, 20), returned(0.5))
+    assert states(driver) == [TrialState.COMPLETE]
+
+
+def test_a_released_attempt_is_never_charged(driver: EngineDriver) -> None:
+    driver.go(1)
+    for number in range(20):
+        driver.stop()
+        driver.end(AttemptId(0, number), Ending(Cause.STOPPED))
+        assert driver.attempt(AttemptId(0, number)).outcome is Outcome.RELEASED
+        driver.open(trials=1)
+        driver.join()
+    assert states(driver) == [TrialState.RUNNING]
+
+
+def test_an_attempt_that_starts_over_has_the_seed_that_it_had(driver: EngineDriver) -> None:
+    driver.go(1)
+    seeds = [driver.starts[0].seed]
+    driver.end(FIRST, Ending(Cause.KILLED))
+    seeds.append(driver.starts[0].seed)
+    driver.leave()
+    driver.join()
+    seeds.append(driver.starts[0].seed)
+    driver.open(trials=1)
+    driver.join()
+    seeds.append(driver.starts[0].seed)
+    assert driver.starts[0].attempt == (0, 3)
+    assert seeds == [training_seed(SEED, 0)] * 4
+
+
+def test_first_trials_that_all_fail_alike_end_the_study(driver: EngineDriver) -> None:
+    driver.go(20, cores=4, same_failure_limit=3)
+    driver.end(AttemptId(0, 0), broken("ValueError: 1"))
+    driver.end(AttemptId(1, 0), broken("ValueError: 2"))
+    commands = driver.end(AttemptId(2, 0), broken("ValueError: 3"))
+    assert Stop(AttemptId(3, 0), Halt.LET_GO) in commands
+    last = max(driver.running)
+    for name in [*driver.running]:
+        commands = driver.end(name, Ending(Cause.STOPPED))
+    finish = commands[-1]
+    assert isinstance(finish, Finish)
+    assert finish.verdict is Verdict.SAME_FAILURE
+    assert finish.reason == "the first 3 trials all failed the same way: ValueError: 3"
+    assert "model.py" in finish.detail
+    assert driver.trial(last.trial).state is TrialState.WAITING
+
+
+@pytest.mark.parametrize(
+    "endings",
+    [
+        [broken(), broken(), broken(line=9)],
+        [broken(), broken(), broken("KeyError: 3")],
+        [broken(), returned(0.5), broken(), broken()],
+        [broken(), broken(), returned(0.5), broken(), broken(), broken()],
+    ],
+)
+def test_other_failures_and_any_success_let_the_study_go_on(
+    driver: EngineDriver, endings: list[Ending]
+) -> None:
+    driver.go(20, cores=9, same_failure_limit=3)
+    for number, ending in enumerate(endings):
+        driver.end(AttemptId(number, 0), ending)
+    assert not driver.engine.picture.stopping
+
+
+def test_a_limit_of_none_allows_any_number_of_equal_failures(driver: EngineDriver) -> None:
+    driver.go(9, cores=9, same_failure_limit=0)
+    for number in range(9):
+        driver.end(AttemptId(number, 0), broken())
+    assert driver.finish == Finish(Verdict.DONE, "9 trials are over")
+
+
+def test_too_many_failures_end_the_study(driver: EngineDriver) -> None:
+    driver.go(9, max_failures=1)
+    driver.end(FIRST, broken("ValueError: 1"))
+    assert not driver.engine.picture.stopping
+    driver.suggest()
+    *_, finish = driver.end(AttemptId(1, 0), broken("KeyError: 2"))
+    assert isinstance(finish, Finish)
+    assert finish.verdict is Verdict.TOO_MANY_FAILURES
+    assert finish.reason == "2 trials failed, allowed are 1; the last one: KeyError: 2"
+
+
+def test_failures_are_counted_anew_after_a_resume(driver: EngineDriver) -> None:
+    driver.go(9, max_failures=0)
+    driver.end(FIRST, broken())
+    assert driver.finish is not None
+    driver.open(trials=9, max_failures=0)
+    driver.join()
+    driver.suggest()
+    driver.end(AttemptId(1, 0), returned(0.5))
+    assert driver.finish is None
+
+
+def test_what_was_done_without_a_master_is_taken_in_and_starts_nothing(
+    driver: EngineDriver,
+) -> None:
+    driver.go(4, cores=2)
+    driver.report(FIRST, 1, score=0.1)
+    active = driver.engine.active_seconds
+    driver.at += 3_600.0  # nobody was there
+    assert driver.feed(StudyClosed(driver.at)) == []
+    told, keep = driver.end(FIRST, returned(0.5))
+    assert (type(told), type(keep)) == (Tell, KeepBest)
+    driver.report(AttemptId(1, 0), 1, score=0.2)
+    assert states(driver) == [TrialState.COMPLETE, TrialState.RUNNING]
+    assert driver.engine.active_seconds - active < 60
+    driver.open(4)
+    assert driver.attempt(AttemptId(1, 0)).outcome is Outcome.LOST
+    assert driver.attempt(FIRST).outcome is Outcome.FINISHED
+    driver.join(cores=2)
+    assert driver.starts[1].attempt == (1, 1)
+    assert driver.starts[1].resume_from == 1
+    driver.check_replay()

@@ -1,0 +1,199 @@
+"""Several goals, constraints, and the confirmation of the best: what the engine makes of them."""
+
+from __future__ import annotations
+
+import pytest
+from engine_driver import GOAL, EngineDriver, returned
+
+from tuner.core.goals import Aims, Comparison, Constraint
+from tuner.core.messages import Ask, Command, Discard, Finish, KeepBest, Start, Tell, Verdict
+from tuner.core.pruner import PrunerSettings
+from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Score, TrialState
+
+TWO = Aims((GOAL, Goal("size", Direction.MIN)))
+SMALL = Aims((GOAL,), (Constraint("size", Comparison.LESS, 10.0),))
+
+
+def first(trial: int, attempt: int = 0) -> AttemptId:
+    return AttemptId(trial, attempt)
+
+
+def go(driver: EngineDriver, trials: int, aims: Aims, *, confirm: int = 0) -> None:
+    driver.open(trials, aims=aims, confirm=confirm)
+    driver.join(cores=trials)
+    driver.suggest()
+
+
+def files(commands: list[Command]) -> list[object]:
+    """What is to become of models: the numbers of those kept, or one to throw away."""
+    return [
+        [trial.number for trial in each.trials] if isinstance(each, KeepBest) else each.trial
+        for each in commands
+        if isinstance(each, KeepBest | Discard)
+    ]
+
+
+def test_the_front_is_kept_and_what_falls_behind_it_is_thrown_away(driver: EngineDriver) -> None:
+    go(driver, 6, TWO)
+    assert files(driver.end(first(0), returned(0.5, size=5.0))) == [[0]]
+    assert files(driver.end(first(1), returned(0.9, size=9.0))) == [[1, 0]]
+    assert files(driver.end(first(2), returned(0.4, size=6.0))) == [2]
+    assert files(driver.end(first(3), returned(0.9, size=9.0))) == [3]
+    assert files(driver.end(first(4), returned(0.1, size=1.0))) == [[1, 0, 4]]
+    assert files(driver.end(first(5), returned(0.95, size=4.0))) == [[5, 4], 0, 1]
+    assert [trial.values for trial in driver.engine.front] == [(0.95, 4.0), (0.1, 1.0)]
+    assert driver.finish is not None
+    driver.check_replay()
+
+
+def test_a_trial_is_told_the_front_that_it_has_to_get_past(driver: EngineDriver) -> None:
+    driver.open(3, aims=TWO)
+    driver.join()
+    driver.suggest()
+    driver.end(first(0), returned(0.5, size=5.0))
+    driver.suggest()
+    driver.end(first(1), returned(0.9, size=9.0))
+    (*_, start) = driver.suggest()
+    assert isinstance(start, Start)
+    assert start.incumbents == (Score((0.9, 9.0)), Score((0.5, 5.0)))
+
+
+def test_an_infeasible_trial_is_complete_and_never_before_a_feasible_one(
+    driver: EngineDriver,
+) -> None:
+    go(driver, 4, SMALL)
+    assert files(driver.end(first(0), returned(0.9, size=15.0))) == [[0]]
+    assert files(driver.end(first(1), returned(0.5, size=12.0))) == [[1], 0]
+    assert files(driver.end(first(2), returned(0.1, size=9.0))) == [[2], 1]
+    assert files(driver.end(first(3), returned(0.99, size=11.0))) == [3]
+    assert driver.trial(0).state is TrialState.COMPLETE
+    assert driver.trial(0).violation == 0.5
+    assert driver.trial(2).violation == 0.0
+
+
+@pytest.mark.parametrize("aims", [TWO, SMALL])
+def test_every_goal_and_every_constraint_needs_its_metric(driver: EngineDriver, aims: Aims) -> None:
+    go(driver, 1, aims)
+    finish = driver.end(first(0), returned(0.5))[-1]
+    assert isinstance(finish, Finish)
+    assert finish.verdict is Verdict.UNKNOWN_METRIC
+    assert finish.reason == "unknown metric 'size'; the trial reports: score"
+
+
+def test_a_constraint_that_is_no_number_fails_the_trial(driver: EngineDriver) -> None:
+    go(driver, 1, SMALL)
+    driver.end(first(0), returned(0.5, size=float("nan")))
+    assert driver.trial(0).state is TrialState.FAILED
+    assert driver.trial(0).reason == "size is nan"
+
+
+# --- confirming -------------------------------------------------------------------------------
+
+
+def searched(driver: EngineDriver, *scores: float, confirm: int) -> list[Command]:
+    go(driver, len(scores), Aims((GOAL,)), confirm=confirm)
+    commands: list[Command] = []
+    for number, score in enumerate(scores):
+        commands = driver.end(first(number), returned(score))
+    return commands
+
+
+def test_the_best_are_trained_again_with_other_seeds(driver: EngineDriver) -> None:
+    commands = searched(driver, 0.5, 0.9, 0.8, confirm=2)
+    told = [each.trial for each in commands if isinstance(each, Tell)]
+    assert [(t.number, t.origin, t.params) for t in told[1:]] == [
+        (3, "confirm of 1", {"x": 1}),
+        (4, "confirm of 1", {"x": 1}),
+        (5, "confirm of 2", {"x": 2}),
+        (6, "confirm of 2", {"x": 2}),
+    ]
+    starts = [each for each in commands if isinstance(each, Start)]
+    assert len(starts) == 3, "there are three cores"
+    assert len({start.seed for start in starts} | {driver.starts[1].seed}) == 4
+    assert {start.incumbents for start in starts} == {()}, "its model may be the winner's"
+    assert driver.engine.picture.budget_trials == 7
+    assert driver.finish is None
+
+
+def test_the_winner_is_chosen_by_the_mean(driver: EngineDriver) -> None:
+    searched(driver, 0.5, 0.9, 0.8, confirm=2)
+    assert files(driver.end(first(3), returned(0.2))) == []
+    assert files(driver.end(first(4), returned(0.3))) == [3, 4]
+    assert driver.engine.best == driver.trial(1)
+    assert files(driver.end(first(5), returned(0.8))) == []
+    assert files(driver.end(first(6), returned(0.7))) == [[5], 1, 6]
+    assert driver.engine.best == driver.trial(5)
+    assert driver.finish == Finish(Verdict.DONE, "7 trials are over")
+    driver.check_replay()
+
+
+def test_the_model_of_the_best_stays_where_its_configuration_wins(driver: EngineDriver) -> None:
+    searched(driver, 0.5, 0.9, confirm=1)
+    assert files(driver.end(first(2), returned(0.95))) == []
+    assert files(driver.end(first(3), returned(0.85))) == [2, 3]
+    assert driver.engine.best == driver.trial(1)
+
+
+def test_another_master_goes_on_confirming(driver: EngineDriver) -> None:
+    searched(driver, 0.5, 0.9, 0.8, confirm=2)
+    driver.end(first(3), returned(0.2))
+    driver.open(3, confirm=2)
+    commands = driver.join(cores=9)
+    assert [each.attempt for each in commands if isinstance(each, Start)] == [
+        first(4, 1),
+        first(5, 1),
+        first(6, 1),
+    ]
+    for name in [*driver.running]:
+        driver.end(name, returned(0.8))
+    assert driver.finish is not None
+    assert len([*driver.engine.trials]) == 7
+    driver.check_replay()
+
+
+def test_more_trials_follow_the_confirmation_and_are_confirmed_too(driver: EngineDriver) -> None:
+    searched(driver, 0.5, 0.9, confirm=1)
+    for number in (2, 3):
+        driver.end(first(number), returned(0.9))
+    assert driver.finish is not None
+    driver.open(3, confirm=1)
+    assert driver.join() == [Ask((4,))]
+    driver.suggest()
+    # It is better by its one value, which does not count any more.
+    assert files(driver.end(first(4), returned(0.95))) == [4]
+    assert driver.trial(5).origin == "confirm of 4"
+    driver.end(first(5), returned(0.94))
+    assert files(driver.end(first(6), returned(0.95))) == [[6], 1, 5]
+    assert driver.finish is not None
+    driver.check_replay()
+
+
+def test_a_study_that_lets_go_confirms_nothing(driver: EngineDriver) -> None:
+    go(driver, 2, Aims((GOAL,)), confirm=1)
+    driver.end(first(0), returned(0.5))
+    driver.stop()
+    driver.end(first(1), returned(0.7))
+    assert driver.finish is not None
+    assert len([*driver.engine.trials]) == 2
+    driver.open(2, confirm=1)
+    assert [type(each) for each in driver.join()][-1] is Start
+
+
+def test_nothing_is_confirmed_where_nothing_is_complete(driver: EngineDriver) -> None:
+    go(driver, 1, Aims((GOAL,)), confirm=3)
+    driver.end(first(0), Ending(Cause.EXCEPTION, reason="ValueError"))
+    assert driver.finish == Finish(Verdict.DONE, "1 trials are over")
+
+
+def test_no_pruner_stops_what_is_to_be_measured(driver: EngineDriver) -> None:
+    pruner = PrunerSettings(name="asha", epochs=9, reduction_factor=3)
+    driver.open(1, pruner=pruner, confirm=1)
+    driver.join()
+    driver.suggest()
+    driver.report(first(0), 1, score=0.9)
+    driver.end(first(0), returned(0.9))
+    for number in (1, 2):
+        assert driver.report(first(number), 1, score=0.0) == []
+        driver.end(first(number), returned(0.0))
+    assert [trial.state for trial in driver.engine.trials] == [TrialState.COMPLETE] * 3
+    assert driver.finish is not None

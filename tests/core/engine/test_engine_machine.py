@@ -1,0 +1,364 @@
+"""Any order of legal events, late and repeated ones among them, leaves the engine in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+from engine_driver import GOAL, EngineDriver, returned
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tuner.core.budget import Device, DeviceBudget
+from tuner.core.goals import Aims, Comparison, Constraint
+from tuner.core.messages import (
+    Ask,
+    Command,
+    Finish,
+    GrowSpace,
+    Start,
+    Stop,
+    StudyClosed,
+    Tell,
+    Verdict,
+)
+from tuner.core.pruner import HalvingMode, PrunerSettings
+from tuner.core.ranking import Ranking
+from tuner.core.resources import Amount, Capacity, Resources
+from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, TrialState, Usage
+
+BUDGETS = st.none() | st.integers(1, 12)
+LIMITS = st.none() | st.integers(0, 3)
+RESOURCES = st.builds(
+    Resources,
+    cpus=st.sampled_from([0.4, 0.5, 1, 1, 2, 3]),
+    gpus=st.sampled_from([None, 0, 0.5, 1, 2]),
+    memory_bytes=st.sampled_from([0, 4]),
+)
+OWN_RESOURCES = st.lists(st.none() | RESOURCES, min_size=1, max_size=4)
+CAPACITIES = st.builds(
+    lambda cores, gpus, memory, taken: Capacity(
+        tuple(range(10, 10 + cores)),
+        tuple("ABCD"[:gpus]),
+        memory_bytes=memory,
+        gpu_memory_bytes=10 * (memory > 3),
+        memory_taken_bytes=taken,
+    ),
+    cores=st.integers(0, 6),
+    gpus=st.integers(0, 3),
+    memory=st.sampled_from([0, 3, 9]),
+    taken=st.sampled_from([0, 0, 2]),
+)
+PRUNERS = st.just(PrunerSettings()) | st.builds(
+    PrunerSettings,
+    name=st.sampled_from(["asha", "hyperband", "median"]),
+    epochs=st.sampled_from([4, 9]),
+    reduction_factor=st.sampled_from([2, 3]),
+    mode=st.sampled_from(HalvingMode),
+)
+SMALL = Constraint("size", Comparison.AT_MOST, 2.0)
+AIMS = st.builds(
+    Aims,
+    st.sampled_from([(GOAL,), (GOAL, Goal("size", Direction.MIN))]),
+    st.sampled_from([(), (SMALL,)]),
+)
+OPENINGS = st.fixed_dictionaries(
+    {
+        "trials": BUDGETS,
+        "resources": RESOURCES,
+        "max_failures": LIMITS,
+        "same_failure_limit": st.integers(0, 3),
+        "confirm": st.sampled_from([0, 0, 1, 3]),
+        "keep_checkpoints": st.integers(0, 3),
+        "budget": st.sampled_from([None, None, DeviceBudget(Device.CORE, 0.004)]),
+        "measured": st.sampled_from([(), tuple(Amount), (Amount.MEMORY,), (Amount.CPUS,)]),
+        "learns": st.booleans(),
+    }
+)
+SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
+ENDINGS = (
+    st.builds(returned, SCORES, size=st.sampled_from([1.0, 2.0, 3.0, 4.0]))
+    | st.builds(
+        Ending,
+        st.sampled_from([each for each in Cause if each is not Cause.MASTER_LOST]),
+        reason=st.sampled_from(["ValueError: 1", "KeyError: 2"]),
+    )
+    | st.just(Ending(Cause.RETURNED, {"other": 1.0}))
+)
+
+
+def besides_letting_go(commands: list[Command]) -> list[Command]:
+    """Any event may be the one at which the budget is found to be spent."""
+    return [each for each in commands if not (isinstance(each, Stop) and each.halt is Halt.LET_GO)]
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """What the loop and any executor may tell the engine, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = EngineDriver()
+        self.joined = 0
+        self.clock = 0.0
+        self.steps = 0
+        self.went_on = set[int]()
+
+    def some_attempt(self, data: st.DataObject, *, late: bool) -> AttemptId:
+        names = self.driver.over if late else [*self.driver.running]
+        return data.draw(st.sampled_from(names))
+
+    @initialize(opening=OPENINGS, aims=AIMS, pruner=PRUNERS, repeats=st.integers(1, 2))
+    def first_opening(
+        self, opening: Mapping[str, Any], aims: Aims, pruner: PrunerSettings, repeats: int
+    ) -> None:
+        self.aims, self.repeats = aims, repeats
+        self.open(opening, pruner, 0)
+
+    @property
+    def has_lived(self) -> bool:
+        """Whether enough has happened for a break to be of interest."""
+        return self.steps >= 8
+
+    @invariant()
+    def count(self) -> None:
+        self.steps += 1
+
+    @precondition(lambda self: self.has_lived)
+    @rule(
+        opening=OPENINGS,
+        pruner=st.none() | PRUNERS,
+        more=st.integers(0, 3),
+        added=st.integers(0, 2),
+    )
+    def another_master(
+        self, opening: Mapping[str, Any], pruner: PrunerSettings | None, more: int, added: int
+    ) -> None:
+        self.open(opening, pruner or self.pruner, more, added)
+
+    def open(
+        self, opening: Mapping[str, Any], pruner: PrunerSettings, more: int, added: int = 0
+    ) -> None:
+        self.pruner, self.opening, self.steps = pruner, opening, 0
+        able = self.driver.engine.able_to_go_on
+        go_on = able[: min(more, opening["keep_checkpoints"])]
+        self.went_on.update(go_on)
+        self.driver.open(
+            **opening,
+            aims=self.aims,
+            pruner=pruner,
+            confirm_repeats=self.repeats,
+            go_on=go_on,
+            added=[{"added": each} for each in range(added)],
+        )
+
+    @precondition(lambda self: self.has_lived)
+    @rule(data=st.data(), ending=ENDINGS)
+    def another_master_collects(self, data: st.DataObject, ending: Ending) -> None:
+        self.driver.feed(StudyClosed(self.driver.at))
+        if self.driver.running:
+            name = self.some_attempt(data, late=False)
+            assert not any(isinstance(c, Start | Ask) for c in self.driver.end(name, ending))
+        self.open(self.opening, self.pruner, 0)
+
+    @rule(capacity=CAPACITIES, lasts=st.sampled_from([None, None, 5.0, 30.0]))
+    def worker_joins(self, capacity: Capacity, lasts: float | None) -> None:
+        self.joined += 1
+        ends_at = None if lasts is None else self.driver.at + lasts
+        self.driver.join_with(f"w{self.joined}", capacity, ends_at=ends_at)
+
+    @precondition(lambda self: self.driver.running)
+    @rule(
+        data=st.data(),
+        memory=st.integers(1, 12),
+        gpu_memory=st.sampled_from([None, 2, 20]),
+        busy=st.sampled_from([0.05, 0.3, 1.0]),
+        step_seconds=st.sampled_from([None, 1.0, 9.0]),
+        free_share=st.sampled_from([None, 0.0, 0.4, 1.0]),
+    )
+    def attempt_is_measured(
+        self,
+        *,
+        data: st.DataObject,
+        memory: int,
+        gpu_memory: int | None,
+        busy: float,
+        step_seconds: float | None,
+        free_share: float | None,
+    ) -> None:
+        self.clock += 10.0
+        usage = Usage(
+            peak_memory_bytes=memory,
+            peak_gpu_memory_bytes=gpu_memory,
+            cpu_seconds=busy * self.clock,
+            seconds=self.clock,
+            seconds_per_step=step_seconds,
+        )
+        name = self.some_attempt(data, late=False)
+        self.driver.measure(name, usage, free_share=free_share)
+
+    @precondition(lambda self: self.driver.workers and self.has_lived)
+    @rule(data=st.data())
+    def worker_leaves(self, data: st.DataObject) -> None:
+        self.driver.leave(data.draw(st.sampled_from([*self.driver.workers])))
+
+    @precondition(lambda self: self.driver.workers and self.has_lived)
+    @rule(data=st.data())
+    def worker_is_about_to_leave(self, data: st.DataObject) -> None:
+        self.driver.about_to_leave(data.draw(st.sampled_from([*self.driver.workers])))
+
+    @precondition(lambda self: self.has_lived)
+    @rule()
+    def an_unknown_worker_leaves(self) -> None:
+        assert besides_letting_go(self.driver.leave("never seen")) == []
+
+    @precondition(lambda self: self.driver.ask is not None)
+    @rule(own=OWN_RESOURCES)
+    def sampler_answers(self, own: list[Resources | None]) -> None:
+        self.driver.suggest(resources=lambda number: own[number % len(own)])
+
+    @precondition(lambda self: self.driver.ask is not None)
+    @rule(data=st.data())
+    def sampler_is_exhausted(self, data: st.DataObject) -> None:
+        assert self.driver.ask is not None
+        numbers = self.driver.ask.numbers
+        found = data.draw(st.integers(0, len(numbers) - 1))
+        self.driver.suggest([{"x": number} for number in numbers[:found]])
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data())
+    def attempt_starts(self, data: st.DataObject) -> None:
+        assert besides_letting_go(self.driver.started(self.some_attempt(data, late=False))) == []
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), step=st.integers(1, 9), score=SCORES)
+    def attempt_reports(self, data: st.DataObject, step: int, score: float) -> None:
+        name = self.some_attempt(data, late=False)
+        commands = besides_letting_go(self.driver.report(name, step, score=score))
+        stops = [each for each in commands if isinstance(each, Stop)]
+        # What is known at a rung now may promote another trial, for which there has been room.
+        promotes = self.pruner.mode is HalvingMode.PROMOTE
+        others = [each for each in commands if not isinstance(each, Stop | Tell)]
+        assert not others or (promotes and all(isinstance(each, Start) for each in others))
+        assert [each.attempt for each in stops] in ([], [name])
+        if not math.isfinite(score) or self.pruner.name == "none":
+            assert commands == []
+        latest = {run.attempt.id: run.latest for run in self.driver.engine.picture.running}[name]
+        assert latest is not None
+        assert latest.step == step
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), grows=st.booleans())
+    def attempt_draws_more(self, data: st.DataObject, grows: bool) -> None:
+        name = self.some_attempt(data, late=False)
+        values = {**self.driver.trial(name.trial).params, "late": 1}
+        declared = [{"class_name": "Int", "config": {"name": "late"}}] if grows else []
+        commands = self.driver.used(name, values, declared)
+        assert any(isinstance(command, GrowSpace) for command in commands) == grows
+        assert self.driver.trial(name.trial).params == values
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), ending=ENDINGS)
+    def attempt_ends(self, data: st.DataObject, ending: Ending) -> None:
+        self.driver.end(self.some_attempt(data, late=False), ending)
+
+    @precondition(lambda self: self.driver.running)
+    @rule(data=st.data(), others=st.integers(0, 3))
+    def attempt_does_as_it_was_told(self, data: st.DataObject, others: int) -> None:
+        name = self.some_attempt(data, late=False)
+        halt = self.driver.told_to_stop.get(name)
+        if halt is None:
+            return
+        measured = bool(self.driver.starts[name.trial].resume_from) or halt is not Halt.LET_GO
+        self.driver.end(name, Ending(halt.cause))
+        trial = self.driver.trial(name.trial)
+        if halt is Halt.PRUNE:
+            # One that trained on in vain is as complete as it was before.
+            was_complete = trial.number in self.went_on and trial.state is TrialState.COMPLETE
+            assert was_complete or trial.state is TrialState.PRUNED
+        if trial.state in (TrialState.PRUNED, TrialState.PAUSED):
+            assert measured
+            assert trial.value is not None
+
+    @precondition(lambda self: self.driver.over)
+    @rule(data=st.data(), ending=ENDINGS)
+    def late_messages_change_nothing(self, data: st.DataObject, ending: Ending) -> None:
+        name = self.some_attempt(data, late=True)
+        before = self.driver.engine.picture
+        answers: list[Command] = [
+            *self.driver.started(name),
+            *self.driver.report(name, 99, score=9.0),
+            *self.driver.used(name, {"x": -1}, [{"class_name": "Int"}]),
+            *self.driver.end(name, ending),
+        ]
+        assert besides_letting_go(answers) == []
+        # The time of the message may be after the end of a worker, or of the budget.
+        after = self.driver.engine.picture
+        stopping = after.stopping if self.opening["budget"] else before.stopping
+        assert replace(after, notice=before.notice) == replace(before, stopping=stopping)
+
+    @precondition(lambda self: self.has_lived)
+    @rule(verdict=st.sampled_from([Verdict.INTERRUPTED, Verdict.TIME_UP]))
+    def stop_is_requested(self, verdict: Verdict) -> None:
+        self.driver.stop(verdict)
+        assert self.driver.engine.picture.stopping or self.driver.finish
+
+    def teardown(self) -> None:
+        if self.driver.engine.active_seconds or self.driver.story:
+            self.finish_the_study()
+            self.driver.check_replay()
+
+    def finish_the_study(self) -> None:
+        """Once every question and every start is answered, the study is over."""
+        driver = self.driver
+        if driver.finish is None:
+            large = Capacity(tuple(range(9)), ("A", "B"), memory_bytes=99, gpu_memory_bytes=10)
+            driver.join_with("large", large)
+        for _ in range(600):
+            if driver.finish is not None:
+                break
+            if driver.ask is not None:
+                driver.suggest(None if len(driver.ask.numbers) < 20 else [])
+            elif driver.running:
+                name = next(iter(driver.running))
+                step = (driver.starts[name.trial].resume_from or 0) + 1
+                if step < 9 and name not in driver.told_to_stop:
+                    driver.report(name, step, score=name.trial % 5 / 5)
+                halt = driver.told_to_stop.get(name)
+                if halt is not None:
+                    driver.end(name, Ending(halt.cause))
+                else:
+                    driver.end(name, returned(0.1, size=1.0))
+            if len([*driver.engine.trials]) > 60:
+                driver.stop()
+        assert isinstance(driver.finish, Finish), "the study does not end"
+        if driver.finish.verdict in (Verdict.DONE, Verdict.EXHAUSTED):
+            assert all(trial.state.is_final for trial in driver.engine.trials)
+        self.check_the_ledgers_readers()
+        told: dict[int, TrialState] = {}
+        for _, commands in driver.story:
+            for command in commands:
+                if isinstance(command, Tell):
+                    told[command.trial.number] = command.trial.state
+        for trial in driver.engine.trials:
+            lasts = trial.state.is_final or trial.state is TrialState.PAUSED
+            expected = trial.state if lasts else TrialState.WAITING
+            assert told[trial.number] in (expected, TrialState.RUNNING)
+
+    def check_the_ledgers_readers(self) -> None:
+        """Whoever has only the tables knows the same best trials."""
+        engine = self.driver.engine
+        trials = [replace(t, further=(), violation=0.0) for t in engine.trials]
+        judged = [self.aims.judged(trial) for trial in trials]
+        best = Ranking.of(self.aims, judged, self.driver.attempts).best
+        # One that trained on in vain is what it was when it was ranked, but for its attempts, for
+        # what it drew and for what it reported at a new pruner's rungs on its way.
+        assert [replace(t, attempts=0, rungs={}, params={}) for t in best] == [
+            replace(t, attempts=0, rungs={}, params={}) for t in engine.front
+        ]
+
+
+EngineMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestEngine = EngineMachine.TestCase

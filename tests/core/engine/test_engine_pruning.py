@@ -1,0 +1,298 @@
+"""What the engine makes of a pruner's decisions, told in short traces."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from engine_driver import AIMS, EngineDriver, returned, states
+
+from tuner.core.goals import Comparison, Constraint
+from tuner.core.messages import Ask, Command, Discard, Finish, KeepBest, Start, Stop, Tell, Verdict
+from tuner.core.pruner import HalvingMode, PrunerSettings
+from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState
+
+STOPS = PrunerSettings(name="asha", epochs=9)
+PROMOTES = PrunerSettings(name="asha", epochs=9, mode=HalvingMode.PROMOTE)
+PRUNED, PAUSED = Ending(Cause.PRUNED), Ending(Cause.PAUSED)
+
+
+def name(trial: int, attempt: int = 0) -> AttemptId:
+    return AttemptId(trial, attempt)
+
+
+def kinds(commands: list[Command]) -> list[type[Command]]:
+    return [type(command) for command in commands]
+
+
+def pause(driver: EngineDriver, trial: int, *, step: int, score: float, attempt: int = 0) -> None:
+    assert Stop(name(trial, attempt), Halt.PAUSE) in driver.report(
+        name(trial, attempt), step, score=score
+    )
+    driver.end(name(trial, attempt), PAUSED)
+
+
+def test_a_poor_trial_is_stopped_and_another_one_asked_for(driver: EngineDriver) -> None:
+    driver.go(3, cores=2, pruner=STOPS)
+    (told,) = driver.report(name(0), 1, score=0.5)
+    assert isinstance(told, Tell)
+    assert (told.trial.state, told.trial.rungs) == (TrialState.RUNNING, {1: 0.5})
+    told, stop = driver.report(name(1), 1, score=0.4, other=7.0)
+    assert stop == Stop(name(1), Halt.PRUNE)
+    told, discarded, ask = driver.end(name(1), PRUNED)
+    assert isinstance(told, Tell)
+    assert told.trial.state is TrialState.PRUNED
+    assert (told.trial.value, told.trial.step, told.trial.rungs) == (0.4, 1, {1: 0.4})
+    assert told.trial.metrics == {"score": 0.4, "other": 7.0}
+    assert (discarded, ask) == (Discard(1), Ask((2,)))
+    assert driver.attempt(name(1)).outcome is Outcome.PRUNED
+
+
+def test_reports_between_rungs_and_of_other_metrics_cost_nothing(driver: EngineDriver) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    assert driver.report(name(0), 2, score=0.1) == []
+    assert driver.report(name(1), 1, other=0.1) == []
+    assert driver.report(name(1), 1, score=math.nan) == []
+    (told,) = driver.report(name(0), 4, score=0.4)
+    assert isinstance(told, Tell)
+    assert told.trial.rungs == {1: 0.5, 3: 0.5}, "the best value so far counts"
+
+
+def test_the_value_of_a_stopped_trial_is_that_of_its_last_report(driver: EngineDriver) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 3, score=0.9)
+    driver.report(name(1), 2, score=0.95)
+    (told,) = driver.report(name(1), 3, score=0.1)
+    assert isinstance(told, Tell), "its best value is the best of all, so it goes on"
+    driver.end(name(1), PRUNED)
+    trial = driver.trial(1)
+    assert (trial.value, trial.step) == (0.1, 3)
+    assert trial.rungs == {1: 0.95, 3: 0.95}
+
+
+def test_a_result_that_comes_in_spite_of_the_order_counts(driver: EngineDriver) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    driver.report(name(1), 1, score=0.4)
+    commands = driver.end(name(1), returned(0.9))
+    assert KeepBest in kinds(commands)
+    assert driver.trial(1).state is TrialState.COMPLETE
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [PRUNED, Ending(Cause.KILLED), Ending(Cause.WORKER_LOST), Ending(Cause.STOPPED)],
+    ids=lambda ending: str(ending.cause),
+)
+def test_a_trial_that_was_to_be_pruned_is_pruned_however_it_ends(
+    driver: EngineDriver, ending: Ending
+) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    driver.report(name(1), 1, score=0.4)
+    driver.end(name(1), ending)
+    assert states(driver) == [TrialState.RUNNING, TrialState.PRUNED]
+
+
+def test_a_lost_worker_and_a_lost_master_undo_no_decision(driver: EngineDriver) -> None:
+    driver.open(3, pruner=PROMOTES)
+    driver.join(cores=3)
+    driver.suggest()
+    driver.report(name(0), 1, score=0.5)
+    driver.leave()
+    assert states(driver) == [TrialState.PAUSED, TrialState.WAITING, TrialState.WAITING]
+    driver.join("other", cores=2)
+    driver.report(name(1, 1), 1, score=0.4)
+    driver.open(3, pruner=PROMOTES)
+    assert states(driver) == [TrialState.PAUSED, TrialState.PAUSED, TrialState.WAITING]
+    driver.check_replay()
+
+
+def test_a_trial_that_begins_anew_is_not_judged_again(driver: EngineDriver) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    driver.report(name(0), 2, score=0.6)
+    driver.end(name(0), Ending(Cause.KILLED))
+    assert driver.starts[0].resume_from == 2
+    driver.report(name(1), 1, score=0.9)
+    assert driver.report(name(0, 1), 1, score=0.5) == []
+    assert driver.trial(0).rungs == {1: 0.5}
+
+
+SMALL = replace(AIMS, constraints=(Constraint("size", Comparison.LESS, 10.0),))
+
+
+def test_what_breaks_a_constraint_stops_nobody(driver: EngineDriver) -> None:
+    driver.open(4, pruner=STOPS, aims=SMALL)
+    driver.join(cores=4)
+    driver.suggest()
+    for number in range(3):
+        assert driver.report(name(number), 1, score=0.9, size=99.0) == []
+    (told,) = driver.report(name(3), 1, score=0.5, size=5.0)
+    assert isinstance(told, Tell), "of those that keep the constraint it is the best"
+    assert told.trial.rungs == {1: 0.5}
+
+
+def test_what_breaks_a_constraint_is_worse_than_what_keeps_it(driver: EngineDriver) -> None:
+    driver.open(3, pruner=STOPS, aims=SMALL)
+    driver.join(cores=3)
+    driver.suggest()
+    driver.report(name(0), 1, score=0.5, size=5.0)
+    assert driver.report(name(1), 1, score=0.9, size=99.0) == [Stop(name(1), Halt.PRUNE)]
+    driver.end(name(1), PRUNED)
+    assert driver.trial(1).violation > 0
+
+
+def test_one_that_keeps_the_constraint_late_is_judged_by_what_it_has_then(
+    driver: EngineDriver,
+) -> None:
+    driver.open(3, pruner=STOPS, aims=SMALL)
+    driver.join(cores=3)
+    driver.suggest()
+    assert driver.report(name(0), 1, score=0.9, size=99.0) == []
+    driver.report(name(1), 1, score=0.2, size=5.0)
+    driver.report(name(1), 3, score=0.2, size=5.0)
+    (told,) = driver.report(name(0), 3, score=0.4, size=9.0)
+    assert isinstance(told, Tell)
+    assert told.trial.rungs == {3: 0.4}, "the 0.9 broke the constraint"
+
+
+def test_rungs_follow_from_the_steps_whatever_the_pruner_was_before(driver: EngineDriver) -> None:
+    thirds = PrunerSettings(name="asha", epochs=27, reduction_factor=3, min_epochs=1)
+    driver.go(1, pruner=thirds)
+    driver.report(name(0), 3, score=0.5)
+    assert driver.trial(0).rungs == {1: 0.5, 3: 0.5}
+    driver.open(1, pruner=replace(thirds, min_epochs=4))
+    driver.join()
+    driver.report(name(0, 1), 4, score=0.7)
+    assert driver.trial(0).rungs == {1: 0.5, 3: 0.5, 4: 0.7}
+
+
+# --- paused and promoted --------------------------------------------------------------------
+
+
+def test_a_paused_trial_gives_up_its_place_and_is_promoted_before_new_ones(
+    driver: EngineDriver,
+) -> None:
+    driver.go(9, pruner=PROMOTES)
+    pause(driver, 0, step=1, score=0.3)
+    assert driver.trial(0).state is TrialState.PAUSED
+    assert (driver.trial(0).value, driver.trial(0).step) == (0.3, 1)
+    assert driver.attempt(name(0)).outcome is Outcome.RELEASED
+    assert [driver.ask] == [Ask((1,))], "its place is free"
+    driver.suggest()
+    pause(driver, 1, step=1, score=0.9)
+    driver.suggest()
+    # The third to come makes the second the best of three.
+    driver.report(name(2), 1, score=0.1)
+    told, promoted, start = driver.end(name(2), PAUSED)
+    assert isinstance(told, Tell)
+    assert isinstance(promoted, Tell)
+    assert isinstance(start, Start)
+    assert (promoted.trial.number, promoted.trial.state) == (1, TrialState.WAITING)
+    assert promoted.trial.value is None
+    assert (start.attempt, start.resume_from) == (name(1, 1), 1)
+    assert [driver.ask] == [None]
+    driver.check_replay()
+
+
+def test_a_trial_among_the_best_goes_on_without_a_pause(driver: EngineDriver) -> None:
+    driver.go(9, pruner=PROMOTES)
+    for trial in range(2):
+        pause(driver, trial, step=1, score=0.5)
+        driver.suggest()
+    assert kinds(driver.report(name(2), 1, score=0.9)) == [Tell]
+    assert driver.running.keys() == {name(2)}
+
+
+def test_a_study_of_paused_trials_trains_the_best_in_full_and_prunes_the_rest(
+    driver: EngineDriver,
+) -> None:
+    driver.go(4, pruner=PROMOTES)
+    for trial in range(3):
+        pause(driver, trial, step=1, score=0.5 - trial / 10)
+        if driver.ask:
+            driver.suggest()
+    assert driver.running.keys() == {name(0, 1)}, "the best of three"
+    pause(driver, 0, step=3, score=0.6, attempt=1)
+    driver.suggest()
+    pause(driver, 3, step=1, score=0.1)
+    assert driver.running.keys() == {name(0, 2)}, "nobody else will come to step 3"
+    commands = driver.end(name(0, 2), returned(0.5))
+    assert states(driver) == [
+        TrialState.COMPLETE,
+        TrialState.PRUNED,
+        TrialState.PRUNED,
+        TrialState.PRUNED,
+    ]
+    assert commands[-1] == Finish(Verdict.DONE, "4 trials are over")
+    assert {Discard(1), Discard(2), Discard(3)} <= {c for c in commands if isinstance(c, Discard)}
+    driver.check_replay()
+
+
+def test_a_study_that_is_let_go_keeps_its_paused_trials(driver: EngineDriver) -> None:
+    driver.go(5, cores=2, pruner=PROMOTES)
+    pause(driver, 0, step=1, score=0.9)
+    driver.suggest()
+    assert driver.stop() == [Stop(name(1), Halt.LET_GO), Stop(name(2), Halt.LET_GO)]
+    driver.end(name(1), Ending(Cause.STOPPED))
+    commands = driver.end(name(2), Ending(Cause.STOPPED))
+    assert kinds(commands) == [Finish]
+    assert driver.trial(0).state is TrialState.PAUSED
+    driver.open(5, pruner=PROMOTES)
+    driver.join(cores=2)
+    pause(driver, 1, step=1, score=0.1, attempt=1)
+    driver.suggest()
+    driver.report(name(2, 1), 1, score=0.2)
+    driver.end(name(2, 1), PAUSED)
+    assert name(0, 1) in driver.running, "the best of three goes on under the next master"
+    driver.check_replay()
+
+
+def test_an_order_to_pause_is_not_followed_by_another_order(driver: EngineDriver) -> None:
+    driver.go(5, pruner=PROMOTES)
+    driver.report(name(0), 1, score=0.9)
+    assert kinds(driver.report(name(0), 3, score=0.9)) == [Tell]
+    assert driver.stop() == []
+    driver.end(name(0), PAUSED)
+    assert driver.trial(0).state is TrialState.PAUSED
+    assert driver.trial(0).step == 3
+
+
+# --- other settings under the next master ---------------------------------------------------
+
+
+def test_paused_trials_run_on_when_the_next_master_prunes_none(driver: EngineDriver) -> None:
+    driver.go(2, pruner=PROMOTES)
+    pause(driver, 0, step=1, score=0.5)
+    driver.suggest()
+    driver.open(2)
+    assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
+    driver.join(cores=2)
+    assert driver.starts[0].resume_from == 1
+
+
+def test_paused_trials_are_judged_when_the_next_master_stops_poor_ones(
+    driver: EngineDriver,
+) -> None:
+    driver.go(3, pruner=PROMOTES)
+    pause(driver, 0, step=1, score=0.5)
+    driver.suggest()
+    pause(driver, 1, step=1, score=0.4)
+    commands = driver.open(3, pruner=STOPS)
+    assert states(driver)[:2] == [TrialState.WAITING, TrialState.PRUNED]
+    assert Discard(1) in commands
+    driver.check_replay()
+
+
+def test_more_epochs_make_more_rungs_and_keep_what_is_known(driver: EngineDriver) -> None:
+    driver.go(4, cores=2, pruner=PrunerSettings(name="asha", epochs=4))
+    for step in (1, 2, 4):
+        driver.report(name(0), step, score=step / 10)
+    driver.end(name(0), returned(0.4))
+    driver.open(4, pruner=STOPS)
+    driver.join("more", cores=1)
+    driver.report(name(1, 1), 1, score=0.2)
+    assert Stop(name(1, 1), Halt.PRUNE) in driver.report(name(1, 1), 3, score=0.2)

@@ -1,0 +1,162 @@
+"""Trials share cores by how busy they keep them, and what the user said is kept."""
+
+from __future__ import annotations
+
+import pytest
+from engine_driver import EngineDriver, returned
+from packing_site import ALL, GB, Site, cores
+
+from tuner.core.budget import Device, DeviceBudget, hours_of
+from tuner.core.messages import Verdict
+from tuner.core.resources import Amount, Resources
+from tuner.core.trial import AttemptId, Cause, Ending, Usage
+
+
+def test_trials_that_keep_a_core_busy_have_one_each() -> None:
+    site = Site(cores(2), busy=lambda params: 0.97)
+    site.run()
+    assert site.most_running == 2
+    assert site.driver.engine.picture.packing == ""
+    assert all(each.placement.cpu_share == 1.0 for each in site.driver.attempts)
+
+
+def crashed(driver: EngineDriver, name: AttemptId, gpu_memory_bytes: int | None = None) -> None:
+    usage = Usage(
+        peak_memory_bytes=GB // 100,
+        peak_gpu_memory_bytes=gpu_memory_bytes,
+        cpu_seconds=0.05,
+        seconds=0.5,
+    )
+    driver.measure(name, usage)
+    driver.end(name, Ending(Cause.EXCEPTION, reason="NameError: ...", detail=str(name)))
+
+
+def test_of_attempts_that_fail_at_once_nothing_is_learned() -> None:
+    site = Site(cores(2), busy=lambda params: 0.97)
+    for _ in range(6):
+        crashed(site.driver, next(iter(site.driver.running)))
+        site.answer()
+    assert len(site.driver.running) == 2
+    assert site.driver.engine.picture.packing == ""
+    assert {each.placement.memory_bytes for each in site.driver.starts.values()} == {0}
+    site.run()
+    assert site.most_running == 2
+
+
+def test_one_that_reports_nothing_counts_when_it_has_ended_well() -> None:
+    driver = EngineDriver()
+    driver.open(40, measured=ALL)
+    driver.join_with("w", cores(2))
+    waiting = Usage(peak_memory_bytes=GB, cpu_seconds=1.0, seconds=10.0)
+    for count in (2, 2, 8):
+        while driver.ask is not None:
+            driver.suggest([{"units": 16 + n} for n in driver.ask.numbers])
+        assert len(driver.running) == count
+        name = next(iter(driver.running))
+        driver.measure(name, waiting)
+        driver.end(name, returned(0.5))
+    driver.check_replay()
+
+
+def test_those_that_share_a_core_may_run_on_any_of_their_workers() -> None:
+    site = Site(cores(3), busy=lambda params: 0.3)
+    site.run()
+    for each in site.driver.attempts:
+        was_shared = site.driver.starts[each.id.trial].placement.cpu_share < 1
+        assert each.placement.floats_on == ((0, 1, 2) if was_shared else ())
+
+
+def test_a_budget_counts_what_was_held_as_the_books_do() -> None:
+    driver, seconds = EngineDriver(), dict[AttemptId, float]()
+    driver.open(measured=ALL, budget=DeviceBudget(Device.CORE, 0.2))
+    driver.join_with("w", cores(4))
+    while driver.finish is None:
+        while driver.ask is not None and driver.finish is None:
+            driver.suggest()
+        for name in [*driver.running]:
+            if name in driver.told_to_stop:
+                driver.end(name, Ending(driver.told_to_stop[name].cause))
+                continue
+            if name not in seconds:
+                driver.started(name)
+            seconds[name] = seconds.get(name, 0.0) + 5.0
+            usage = Usage(
+                peak_memory_bytes=GB,
+                cpu_seconds=0.2 * seconds[name],
+                seconds=seconds[name],
+                seconds_per_step=1.0,
+            )
+            if seconds[name] > 60.0:
+                driver.end(name, returned(0.5))
+            else:
+                driver.measure(name, usage)
+    assert driver.finish.verdict is Verdict.BUDGET_SPENT
+    assert any(each.before is not None for each in driver.attempts)
+    late = 3600.0 * (hours_of(driver.attempts, Device.CORE, now=driver.at) - 0.2)
+    assert 0.0 <= late < 100.0, "but for the time in which they were told to stop"
+    driver.check_replay()
+
+
+def test_trials_that_wait_for_a_core_which_others_take_have_one_each() -> None:
+    site = Site(cores(2), busy=lambda params: 0.27, starved=0.73)
+    site.run()
+    assert site.most_running == 2
+    assert site.driver.engine.picture.packing == ""
+
+
+def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
+    site = Site(cores(2), busy=lambda params: 0.3)
+    assert len(site.driver.running) == 2
+    site.watch()
+    assert len(site.driver.running) == 8
+    site.run()
+    assert site.most_running == 8
+    told = site.driver.engine.picture.packing
+    assert told.startswith("up to 4 trials per core now: they keep 0.3 of one busy; 2")
+    assert site.driver.attempts[-1].why == told
+
+
+def test_nothing_is_said_of_packing_once_it_is_left_out() -> None:
+    site = Site(cores(2), busy=lambda params: 0.3, trials=20)
+    site.watch()
+    picture = site.driver.engine.picture
+    assert picture.packing
+    assert picture.may_begin_more
+    site.driver.open(20, measured=())
+    site.driver.join_with("w2", cores(2))
+    site.answer()
+    assert site.driver.engine.picture.packing == ""
+    assert site.driver.attempts[-1].why == ""
+
+
+def test_so_many_that_less_is_done_in_all_are_not_packed_again() -> None:
+    # One disk serves them all: the steps of eight take eight times as long, and some more.
+    site = Site(cores(2), busy=lambda p: 0.1, slowdown=lambda n: max(1.0, n / 2) ** 1.6, trials=99)
+    site.run()
+    assert 4 <= site.most_running <= 16
+    at_the_end = [each.placement.cpu_share for each in site.driver.attempts[-6:]]
+    assert min(at_the_end) >= 0.25  # two would be best
+    assert any("no more was done in all" in each.why for each in site.driver.attempts)
+
+
+@pytest.mark.parametrize("measured", [(), (Amount.MEMORY,), (Amount.GPUS,)])
+def test_what_was_said_is_kept(measured: tuple[Amount, ...]) -> None:
+    site = Site(cores(2), busy=lambda params: 0.1, measured=measured)
+    site.run()
+    assert site.most_running == 2
+    said = Site(cores(4, 8 * GB), measured=measured, resources=Resources(2, memory_bytes=3 * GB))
+    said.run()
+    assert {each.placement.memory_bytes for each in said.driver.attempts} == {3 * GB}
+    assert said.most_running == 2
+
+
+def test_cores_that_are_shared_are_shared_evenly() -> None:
+    site = Site(cores(4), busy=lambda params: 0.1, trials=6)
+    site.watch()
+    site.driver.open(6, measured=ALL)
+    site.driver.join_with("a", cores(2))
+    assert len(site.driver.running) == 6
+    held = [site.driver.attempt(name).placement for name in site.driver.running]
+    assert all(each.cpu_share < 1 for each in held)
+    on = [each.cpus for each in held]
+    assert on.count((0,)) == on.count((1,)) == 3

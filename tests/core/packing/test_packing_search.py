@@ -1,0 +1,139 @@
+"""What packing wins in trials at once, a search that learns does not pay for in what it learns."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import hypothesis.strategies as st
+import pytest
+from engine_driver import AIMS, EngineDriver
+from hypothesis import given, settings
+from packing_site import ALL, GB, Site, cores
+
+from tuner.core.messages import StudyOpened
+from tuner.core.resources import Amount, Capacity, Resources
+from tuner.storage.ledger.codec import decode_event, encode_event
+
+IDLE = 0.1
+
+
+def test_a_short_study_does_not_run_blind() -> None:
+    site = Site(cores(2), busy=lambda params: IDLE, trials=6, learns=True)
+    site.run()
+    assert site.most_running == 2
+    told = site.driver.engine.picture.packing
+    assert told.startswith("1 trial per core now: they keep 0.1 of one busy; no more, ")
+    assert "has only 6 (--cpus-per-trial 0.25 packs them all the same)" in told
+    assert site.driver.attempts[-1].why == told
+
+
+@pytest.mark.parametrize(("trials", "learns"), [(40, False), (None, True), (None, False)])
+def test_others_are_packed_freely(trials: int | None, learns: bool) -> None:
+    site = Site(cores(2), busy=lambda params: IDLE, trials=trials, learns=learns)
+    for _ in range(2):
+        site.watch()
+    assert len(site.driver.running) == 16
+    assert "tenth" not in site.driver.engine.picture.packing
+
+
+def test_a_long_study_is_packed_as_far_as_a_tenth_of_its_trials() -> None:
+    site = Site(cores(2), busy=lambda params: IDLE, trials=70, learns=True)
+    site.run()
+    assert site.most_running == 6
+    assert site.driver.engine.picture.packing.startswith("up to 3 trials per core now")
+
+
+def test_gpus_too() -> None:
+    gpus = Capacity(tuple(range(8)), ("A", "B"), 99 * GB, gpu_memory_bytes=80 * GB)
+    site = Site(gpus, busy=lambda p: IDLE, gpu_memory=lambda p: 5 * GB, trials=50, learns=True)
+    site.run()
+    assert site.most_running == 4
+    assert "up to 2 trials per GPU now: they hold " in site.driver.engine.picture.packing
+
+
+def test_more_workers_leave_less_to_be_shared() -> None:
+    site = Site(cores(2), busy=lambda params: IDLE, trials=80, learns=True)
+    for _ in range(2):
+        site.watch()
+    assert len(site.driver.running) == 8
+    site.driver.join_with("w2", cores(6))
+    site.answer()
+    assert len(site.driver.running) == 8 + 6, "a core for each has to be had in any case"
+    while len(site.driver.running) > 8:
+        assert not site.driver.finish
+        site.watch()
+        site.end(next(iter(site.driver.running)))
+        site.answer()
+        if len(site.driver.over) > 30:
+            break
+    assert len(site.driver.running) == 8
+    site.driver.leave("w2")
+    site.run()
+
+
+def test_a_study_that_is_given_more_trials_is_packed_more() -> None:
+    site = Site(cores(2), busy=lambda params: IDLE, trials=20, learns=True)
+    site.run()
+    assert site.most_running == 2
+    site.driver.open(70, measured=ALL, learns=True)
+    site.driver.join_with("again", cores(2))
+    site.answer()
+    site.run()
+    assert site.most_running == 6
+
+
+def test_events_of_older_versions_say_nothing_of_it() -> None:
+    driver = EngineDriver()
+    opened = StudyOpened(driver.at, 9, AIMS, 1, Resources(), None, 0, measured=ALL, learns=True)
+    kind, payload = encode_event(opened)
+    plain = json.loads(payload)
+    assert plain.pop("learns") is True
+    again = decode_event(kind, json.dumps(plain))
+    assert isinstance(again, StudyOpened)
+    assert again.learns is False
+
+
+@given(
+    count=st.integers(1, 6),
+    gpus=st.integers(0, 3),
+    trials=st.integers(1, 60),
+    busy=st.sampled_from([0.05, 0.3, 0.6, 1.0]),
+    seed=st.integers(0, 1_000),
+    measured=st.sampled_from([ALL, (Amount.CPUS,), (Amount.GPUS, Amount.MEMORY)]),
+)
+@settings(deadline=None, max_examples=25)
+def test_never_more_at_once_than_a_tenth_nor_fewer_than_without_packing(
+    *,
+    count: int,
+    gpus: int,
+    trials: int,
+    busy: float,
+    seed: int,
+    measured: tuple[Amount, ...],
+) -> None:
+    capacity = Capacity(
+        tuple(range(count)), tuple("ABC"[:gpus]), 99 * GB, gpu_memory_bytes=80 * GB * bool(gpus)
+    )
+    unpacked = min(count, gpus or count)
+    site = Site(
+        capacity,
+        busy=lambda params: busy,
+        gpu_memory=lambda params: 5 * GB,
+        memory=lambda params: GB / 10,
+        trials=trials,
+        learns=True,
+        measured=measured,
+    )
+    order = random.Random(seed)
+    while site.driver.running:
+        running, over = len(site.driver.running), len(site.driver.over)
+        assert running <= max(unpacked, trials // 10)
+        assert running >= min(unpacked, trials - over)
+        name = order.choice([*site.driver.running])
+        if order.random() < 0.6:
+            site.measure(name)
+        else:
+            site.end(name)
+    assert site.driver.finish is not None
+    site.driver.check_replay()

@@ -1,0 +1,332 @@
+"""Who gets which cores and devices, and that the books of it balance."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.core.resources import Amount, Capacity, Placement, Resources
+from tuner.core.scheduling.cluster import Places
+from tuner.core.scheduling.first_fit import FirstFit
+from tuner.core.scheduling.queue import Waiting
+
+ONE = Resources()
+WANTED = st.builds(
+    Resources,
+    cpus=st.sampled_from([0.25, 1 / 3, 0.5, 1, 2, 3]),
+    gpus=st.sampled_from([None, 0, 0.3, 0.5, 1, 2]),
+    memory_bytes=st.sampled_from([0, 3]),
+    gpu_memory_bytes=st.sampled_from([0, 0, 4, 20]),
+)
+CAPACITIES = st.builds(
+    Capacity,
+    cpus=st.integers(0, 6).map(lambda cores: tuple(range(cores))),
+    gpus=st.integers(0, 3).map(lambda gpus: tuple("ABC"[:gpus])),
+    memory_bytes=st.sampled_from([0, 2, 7]),
+    gpu_memory_bytes=st.sampled_from([0, 16]),
+    near=st.sampled_from([(), ((0, 2, 4), (1, 3, 5))]),
+)
+
+
+def places(*capacities: Capacity, spread: tuple[Amount, ...] = ()) -> Places:
+    made = Places(spread=spread)
+    for number, capacity in enumerate(capacities):
+        made.add(f"w{number}", f"n{number}", capacity)
+    return made
+
+
+def take(made: Places, wanted: Resources = ONE) -> Placement:
+    placement = made.take(wanted)
+    assert placement is not None
+    return placement
+
+
+def test_the_worker_that_joined_first_is_filled_first() -> None:
+    made = places(Capacity((0, 1)), Capacity((0,)), Capacity((0,)))
+    taken = [take(made) for _ in range(4)]
+    assert [placement.worker for placement in taken] == ["w0", "w0", "w1", "w2"]
+    for placement in (taken[3], taken[2], taken[1]):  # the last one first
+        made.give_back(placement)
+    assert [take(made).worker for _ in range(3)] == ["w0", "w1", "w2"]
+
+
+def test_cores_and_devices_are_given_out_once() -> None:
+    made, wanted = places(Capacity((4, 5, 6, 7), ("A", "B"))), Resources(cpus=2, gpus=1)
+    assert take(made, wanted) == Placement("w0", (4, 5), ("A",))
+    assert take(made, wanted) == Placement("w0", (6, 7), ("B",))
+    assert made.take(wanted) is None
+
+
+def test_unless_told_otherwise_a_trial_takes_a_gpu_where_there_is_one() -> None:
+    made = places(Capacity((0, 1, 2), ("A",)), Capacity((0,)))
+    assert take(made).gpus == ("A",)
+    assert take(made) == Placement("w1", (0,))
+    assert made.take(ONE) is None
+
+
+def test_a_part_of_a_gpu_is_never_of_two() -> None:
+    made, most = places(Capacity((0, 1, 2, 3), ("A", "B"))), Resources(gpus=0.6)
+    assert [take(made, most).gpus for _ in range(2)] == [("A",), ("B",)]
+    assert made.take(most) is None
+    assert take(made, Resources(gpus=0.4)).gpus == ("A",)
+
+
+def test_parts_share_a_device_so_that_whole_ones_stay_whole() -> None:
+    made = places(Capacity((0, 1, 2), ("A", "B")))
+    half = take(made, Resources(gpus=0.5))
+    assert (half.gpus, half.gpu_share) == (("A",), 0.5)
+    assert take(made, Resources(gpus=1)).gpus == ("B",)
+    assert take(made, Resources(gpus=0.5)).gpus == ("A",)
+
+
+def test_where_parts_are_spread_no_device_idles_beside_a_shared_one() -> None:
+    made = Places(spread=(Amount.CPUS, Amount.GPUS))
+    for number in range(2):
+        capacity = Capacity((0, 1, 2, 3), ("A", "B"), gpu_memory_bytes=100)
+        made.add(f"w{number}", "n", capacity)
+    wanted = Resources(cpus=0.25, gpu_memory_bytes=20)
+    taken = [take(made, wanted) for _ in range(8)]
+    devices = [("w0", "A"), ("w0", "B"), ("w1", "A"), ("w1", "B")]
+    assert [(each.worker, *each.gpus) for each in taken] == [*devices, *devices]
+    assert [each.cpus for each in taken] == [(0,), (1,), (0,), (1,), (2,), (3,), (2,), (3,)]
+    made.give_back(taken[2])
+    made.give_back(taken[6])
+    assert (take(made, wanted).worker, take(made, wanted).worker) == ("w1", "w1")
+
+
+def test_a_worker_without_a_gpu_is_spread_over_by_its_cores() -> None:
+    made = Places(spread=(Amount.CPUS, Amount.GPUS))
+    for number in range(2):
+        made.add(f"w{number}", "n", Capacity((0, 1)))
+    taken = [take(made, Resources(cpus=0.5, gpu_memory_bytes=20)) for _ in range(8)]
+    places_of = [("w0", (0,)), ("w0", (1,)), ("w1", (0,)), ("w1", (1,))]
+    assert [(each.worker, each.cpus) for each in taken] == [*places_of, *places_of]
+
+
+def test_who_asks_for_memory_of_a_gpu_gets_the_part_that_holds_it() -> None:
+    made = places(Capacity((0, 1, 2, 3), ("A",), gpu_memory_bytes=100))
+    wanted = Resources(gpu_memory_bytes=40)
+    first = take(made, wanted)
+    assert (first.gpus, first.gpu_share, first.gpu_memory_bytes) == (("A",), 0.4, 40)
+    assert made.rooms(wanted, at_most=9) == 1
+    unknown = places(Capacity((0, 1), ("A",)))
+    assert take(unknown, wanted).gpu_share == 1.0
+
+
+def test_cores_of_one_trial_are_near_each_other_if_they_can_be() -> None:
+    made = places(Capacity((0, 1, 2, 3), near=((0, 2), (1, 3))))
+    assert take(made, Resources(cpus=2)).cpus == (0, 2)
+    made = places(Capacity((0, 1, 2, 3), near=((0, 2), (1, 3))))
+    assert take(made).cpus == (0,)
+    assert take(made, Resources(cpus=2)).cpus == (1, 3)
+    assert take(made).cpus == (2,)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rooms"),
+    [
+        (Resources(), 8),
+        (Resources(cpus=3), 2),
+        (Resources(cpus=0.5), 16),
+        (Resources(gpus=1), 2),
+        (Resources(gpus=0.5), 4),
+        (Resources(gpus=0, memory_bytes=3), 3),
+        (Resources(memory_bytes=11), 0),
+        (Resources(cpus=9), 0),
+        (Resources(gpus=3), 0),
+    ],
+)
+def test_the_scarcest_thing_decides(wanted: Resources, rooms: int) -> None:
+    gpus = ("A", "B") if wanted.gpus else ()
+    made = places(Capacity(tuple(range(8)), gpus, memory_bytes=10))
+    assert made.rooms(wanted, at_most=100) == rooms
+    assert made.could_hold(wanted) == (rooms > 0)
+
+
+def test_unknown_memory_is_not_counted() -> None:
+    assert places(Capacity((0, 1))).rooms(Resources(memory_bytes=5), at_most=9) == 2
+
+
+def test_where_others_hold_more_than_there_is_there_is_room_for_nobody() -> None:
+    made = Places(kept_back=0.05)
+    made.add("w", "n", Capacity((0, 1), (), memory_bytes=100))
+    after = made.resize(take(made), Resources(memory_bytes=120))
+    assert made.reserve(ONE)
+    assert made.take(ONE, may_use_reserved=True) is None
+    assert made.rooms(ONE) == 0
+    made.give_back(after)
+    assert made.take(ONE, may_use_reserved=True) is not None
+
+
+def test_what_was_held_on_a_lost_worker_is_gone() -> None:
+    made = places(Capacity((0, 1)))
+    placement = take(made)
+    made.remove("w0")
+    made.give_back(placement)
+    assert (made.cpus, made.cpus_held, made.take(ONE)) == (0, 0, None)
+    made.validate([])
+
+
+def test_a_name_that_comes_back_is_another_worker() -> None:
+    made = places(Capacity((0,)), Capacity((0,)))
+    made.remove("w0")
+    made.add("w0", "elsewhere", Capacity((0,)))
+    assert made.rooms(ONE, at_most=9) == 2
+    assert [take(made).worker for _ in range(2)] == ["w1", "w0"]
+    assert made.node("w0") == "elsewhere"
+
+
+def test_counting_stops_where_it_is_told_to() -> None:
+    assert places(Capacity((0, 1, 2))).rooms(ONE, at_most=2) == 2
+
+
+def test_thousands_of_workers_may_come_and_go() -> None:
+    made = places(Capacity((0, 1)))
+    held = [take(made)]
+    for number in range(1, 2_000):
+        made.add(f"w{number}", "n", Capacity((0, 1)))
+        if number > 3:
+            made.remove(f"w{number - 3}")
+            held = [each for each in held if each.worker in made]
+    made.validate(held)
+    assert made.rooms(ONE, at_most=99) == 2 * len(made) - 1
+
+
+def test_a_worker_that_ends_too_early_is_passed_over() -> None:
+    made = Places()
+    made.add("short", "n", Capacity((0,)), ends_at=100.0)
+    made.add("long", "n", Capacity((0,)), ends_at=500.0)
+    made.add("endless", "n", Capacity((0,)))
+    assert [made.take(ONE, until=until) for until in (200.0, 50.0, 900.0)] == [
+        Placement("long", (0,)),
+        Placement("short", (0,)),
+        Placement("endless", (0,)),
+    ]
+
+
+# --- whose turn it is -----------------------------------------------------------------------
+
+BIG, SMALL = Resources(cpus=4), Resources(cpus=1)
+
+
+def waiting(sizes: list[Resources], seconds: tuple[float, float] = (0.0, 0.0)) -> Waiting:
+    made = Waiting(lambda number: sizes[number], lambda _: seconds)
+    made.add((True, number) for number in range(len(sizes)))
+    return made
+
+
+def test_a_large_trial_is_passed_over_and_has_its_turn() -> None:
+    made, queue = (
+        places(Capacity((0, 1, 2, 3)), Capacity((0,))),
+        waiting([SMALL, BIG, *[SMALL] * 9]),
+    )
+    first = queue.place(made, 0.0)
+    assert first is not None
+    assert (first[0], first[1].worker) == (0, "w0")
+    second = queue.place(made, 0.0)
+    assert second is not None
+    assert (second[0], second[1].worker) == (2, "w1"), "w0 is kept for the large one"
+    assert queue.place(made, 0.0) is None
+    assert (queue.blocked, made.reserved) == (BIG, "w0")
+    made.give_back(second[1])
+    again = queue.place(made, 0.0)
+    assert again is not None
+    assert (again[0], again[1].worker) == (3, "w1"), "the others still have the other worker"
+    made.give_back(first[1])
+    turn = queue.place(made, 0.0)
+    assert turn is not None
+    assert (turn[0], turn[1].worker) == (1, "w0")
+    assert made.reserved is None
+
+
+def test_one_that_no_worker_could_hold_holds_up_nobody() -> None:
+    made, queue = places(Capacity((0, 1))), waiting([BIG, SMALL, SMALL])
+    placed = [queue.place(made, 0.0) for _ in range(3)]
+    assert [each and each[0] for each in placed] == [1, 2, None]
+    assert (queue.blocked, made.reserved) == (None, None)
+
+
+def test_a_worker_that_ends_too_soon_is_not_reserved_any_more() -> None:
+    made = Places()
+    made.add("short", "n1", Capacity(cpus=tuple(range(5))), ends_at=100.0)
+    made.add("long", "n2", Capacity(cpus=tuple(range(4))))
+    assert made.reserve(BIG, until=50.0)
+    assert made.reserved == "short"
+    assert made.reserve(BIG, until=500.0)
+    assert made.reserved == "long"
+
+
+def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
+    made, queue = places(Capacity((0, 1, 2, 3))), waiting([SMALL, BIG, SMALL])
+    queue.place(made, 0.0)
+    assert queue.place(made, 0.0) is None
+    made.remove("w0")
+    made.add("w1", "n", Capacity((0,)))
+    placed = queue.place(made, 0.0)
+    assert placed is not None
+    assert (placed[0], made.reserved) == (2, None)
+
+
+def test_a_trial_goes_where_it_can_end_else_where_it_gets_any_further() -> None:
+    made = Places()
+    made.add("short", "n", Capacity((0,)), ends_at=150.0)
+    made.add("long", "n", Capacity((0,)), ends_at=500.0)
+    queue = waiting([SMALL] * 3, seconds=(20.0, 300.0))
+    placed = [queue.place(made, 100.0) for _ in range(2)]
+    assert [each and each[1].worker for each in placed] == ["long", "short"]
+    made.give_back(Placement("short", (0,)))
+    assert queue.place(made, 140.0) is None, "it would not reach its next checkpoint"
+
+
+# --- any order ------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.data(), st.lists(CAPACITIES, min_size=1, max_size=6))
+def test_the_books_balance_whatever_comes(data: st.DataObject, capacities: list[Capacity]) -> None:
+    made = places(*capacities, spread=data.draw(st.sampled_from([(), tuple(Amount)])))
+    there = {f"w{number}" for number in range(len(capacities))}
+    held: list[Placement] = []
+    for _ in range(data.draw(st.integers(0, 25))):
+        wanted = data.draw(WANTED)
+        rooms = made.rooms(wanted, at_most=100)
+        match data.draw(st.sampled_from(["take", "take", "give back", "remove", "reserve"])):
+            case "take":
+                reserved = made.reserved
+                placement = made.take(wanted)
+                assert (placement is None) == (rooms == 0)
+                if placement is not None:
+                    assert made.rooms(wanted, at_most=100) == rooms - 1 or rooms == 100
+                    assert made.could_hold(wanted)
+                    assert placement.worker != reserved
+                    held.append(placement)
+            case "give back" if held:
+                made.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            case "reserve":
+                assert made.reserve(wanted) == made.could_hold(wanted)
+            case "remove" if len(there) > 1:
+                gone = data.draw(st.sampled_from(sorted(there)))
+                there.discard(gone)
+                made.remove(gone)
+                held = [placement for placement in held if placement.worker != gone]
+        made.validate(held)
+
+
+ROWS = st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 4)), max_size=40)
+
+
+@given(ROWS, st.lists(st.tuples(st.integers(0, 39), st.tuples(*[st.integers(-1, 4)] * 2))))
+def test_the_first_that_fits_is_found(
+    rows: list[tuple[int, int]], changes: list[tuple[int, tuple[int, int]]]
+) -> None:
+    tree = FirstFit(2)
+    for row in rows:
+        tree.append(row)
+    for number, row in changes:
+        if number < len(rows):
+            rows[number] = row
+            tree.put(number, row)
+    for wanted in ((0, 0), (2, 0), (0, 3), (2, 2)):
+        expected = [n for n, row in enumerate(rows) if row[0] >= wanted[0] and row[1] >= wanted[1]]
+        assert list(tree.having(wanted)) == expected

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuner.core.space.completion import completed
+from tuner.core.space.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    FixedParameter,
+    FloatParameter,
+    IntParameter,
+    Scale,
+    SearchSpace,
+)
+from tuner.errors import UsageError
+from tuner.testing.spaces import NESTED, SPACES
+
+SPACE = SearchSpace(
+    (
+        FloatParameter("given", 1e-4, 1.0, scale=Scale.LOG, default=0.003),
+        FloatParameter("lr", 1e-4, 1.0, scale=Scale.LOG),
+        IntParameter("units", 16, 512, step=16),
+        ChoiceParameter("word", ("relu", "tanh", "1", "True"), default="tanh"),
+        ChoiceParameter("number", (0.5, 1.0, 2.0)),
+        BooleanParameter("flag"),
+        FixedParameter("epochs", 3),
+    )
+)
+
+
+def test_defaults_that_somebody_gave_and_the_middle_of_all_else() -> None:
+    found = dict(completed(SPACE, {}))
+    assert found.pop("lr") == pytest.approx(0.01)
+    assert found == {
+        "given": 0.003, "units": 256 + 16, "word": "tanh", "number": 1.0, "flag": False, "epochs": 3
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_defaults_lie_in_the_space(name: str) -> None:
+    assert SPACES[name].explain(completed(SPACES[name], {})) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ("0.01", "lr", 0.01),
+        ("1e-3", "lr", 0.001),
+        (1, "lr", 1.0),
+        ("1", "lr", 1.0),
+        (np.float64(0.5), "lr", 0.5),
+        ("64", "units", 64),
+        ("6.4e1", "units", 64),
+        ("64.0", "units", 64),
+        (np.int64(64), "units", 64),
+        ("relu", "word", "relu"),
+        ("1", "word", "1"),
+        ("True", "word", "True"),
+        ("2", "number", 2.0),
+        ("0.50", "number", 0.5),
+        ("yes", "flag", True),
+        ("False", "flag", False),
+        (True, "flag", True),
+        ("3", "epochs", 3),
+    ],
+)
+def test_text_is_read_as_the_parameters_kind(given: object, name: str, value: object) -> None:
+    found = completed(SPACE, {name: given})[name]
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"lr": "2"}, "lr is 2; allowed is 0.0001..1.0"),
+        ({"lr": "fast"}, "lr is 'fast'; it must be a finite number"),
+        ({"lr": "nan"}, "lr is nan; it must be a finite number"),
+        ({"units": "65"}, "units is 65, which lies between two steps; the nearest step is 64"),
+        ({"units": "6.5"}, "units is 6.5; it must be a whole number"),
+        ({"word": "gelu"}, "word is 'gelu'; allowed are 'relu', 'tanh', '1', 'True'"),
+        ({"number": "3"}, "number is '3'; allowed are 0.5, 1.0, 2.0"),
+        ({"flag": "maybe"}, "flag is 'maybe'; give True or False"),
+        ({"epochs": "4"}, "epochs is '4'; it is fixed to 3"),
+        ({"unit": "4"}, "unit is unknown; .* Did you mean 'units'?"),
+        ({"zzz": "4"}, "zzz is unknown; the space has given, lr, "),
+        ({"lr": [1]}, r"lr is \[1\]; it must be Float"),
+        ({"lr": None}, "lr is None; it must be Float"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        completed(SPACE, given)
+
+
+def test_a_value_belongs_to_the_declaration_that_is_active() -> None:
+    assert completed(NESTED, {"cell": "gru", "units": "6"})["units"] == 6
+    assert completed(NESTED, {"units": "1"})["units"] == 1
+    with pytest.raises(UsageError, match=r"units is 6; allowed is 1\.\.4"):
+        completed(NESTED, {"units": "6"})
+    with pytest.raises(UsageError, match=r"needs cell is lstm .here cell is 'gru'."):
+        completed(NESTED, {"cell": "gru", "peephole": "yes"})

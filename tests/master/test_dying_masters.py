@@ -1,0 +1,129 @@
+"""Masters that die at any write, and what is done before it is written: nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from masters import (
+    Cluster,
+    Files,
+    MasterKilled,
+    Recorder,
+    check_whole,
+    new_ledger,
+    old_ledger,
+    results,
+    undisturbed,
+)
+
+from tuner.core.engine.engine import Engine
+from tuner.core.messages import Event, Verdict
+from tuner.core.trial import Attempt, AttemptId, Trial
+from tuner.errors import StorageFullError
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.storage.ledger import Ledger
+from tuner.worker.orders import AttemptOrder
+
+
+@pytest.mark.parametrize("search", ["random", "grid"])
+def test_a_master_may_die_at_any_write(tmp_path: Path, search: str) -> None:
+    expected, writes = undisturbed(tmp_path / "whole", Cluster(search))
+    assert writes > 20
+    for when in ("die_before", "die_after"):
+        for number in range(1, writes + 1):
+            path = tmp_path / f"{when}-{number}"
+            cluster = Cluster(search)
+            with new_ledger(path) as ledger, pytest.raises(MasterKilled):
+                cluster.run(Recorder(ledger, **{when: number}), Engine())
+            with old_ledger(path) as (ledger, engine):
+                finish = cluster.run(Recorder(ledger), engine)
+                assert finish.verdict is Verdict.DONE
+                assert results(engine.trials) == expected
+                check_whole(ledger, engine, cluster)
+
+
+@pytest.mark.parametrize("search", ["random", "grid"])
+def test_every_master_may_die_again_and_again(tmp_path: Path, search: str) -> None:
+    expected, _ = undisturbed(tmp_path / "whole", Cluster(search))
+    path = tmp_path / "study"
+    cluster = Cluster(search)
+    with new_ledger(path) as ledger, pytest.raises(MasterKilled):
+        cluster.run(Recorder(ledger, die_after=3), Engine())
+    for life in range(4, 100):
+        with old_ledger(path) as (ledger, engine):
+            try:
+                cluster.run(Recorder(ledger, die_after=life), engine)
+            except MasterKilled:
+                continue
+            assert results(engine.trials) == expected
+            check_whole(ledger, engine, cluster)
+            break
+    assert cluster.masters > 3
+
+
+def test_a_full_disk_ends_the_study_and_loses_nothing(tmp_path: Path) -> None:
+    class FullDisk(Recorder):
+        def append(
+            self,
+            events: Sequence[Event],
+            *,
+            trials: Iterable[Trial],
+            attempts: Iterable[Attempt],
+        ) -> None:
+            if self.writes == 12:
+                raise StorageFullError("no room")
+            super().append(events, trials=trials, attempts=attempts)
+
+    expected, _ = undisturbed(tmp_path / "whole", Cluster())
+    cluster = Cluster()
+    with new_ledger(tmp_path / "study") as ledger, pytest.raises(StorageFullError):
+        cluster.run(FullDisk(ledger), Engine())
+    with old_ledger(tmp_path / "study") as (ledger, engine):
+        cluster.run(Recorder(ledger), engine)
+        assert results(engine.trials) == expected
+
+
+def test_nothing_is_done_before_it_is_written(tmp_path: Path) -> None:
+    started: set[AttemptId] = set()
+    kept: set[int] = set()
+
+    class Written(Recorder):
+        def __init__(self, ledger: Ledger) -> None:
+            super().__init__(ledger)
+            self.attempts: set[AttemptId] = set()
+            self.over: set[int] = set()
+
+        def append(
+            self,
+            events: Sequence[Event],
+            *,
+            trials: Iterable[Trial],
+            attempts: Iterable[Attempt],
+        ) -> None:
+            trials, attempts = [*trials], [*attempts]
+            super().append(events, trials=trials, attempts=attempts)
+            self.attempts.update(attempt.id for attempt in attempts)
+            self.over.update(trial.number for trial in trials if trial.state.is_final)
+
+    class Watched(SimulatedExecutor):
+        def start(self, order: AttemptOrder) -> None:
+            assert order.attempt in recorder.attempts, f"{order.attempt} is not written down"
+            started.add(order.attempt)
+            super().start(order)
+
+    class WatchedFiles(Files):
+        def keep_best(self, trials: Sequence[Trial]) -> None:
+            for trial in trials:
+                assert trial.number in recorder.over, f"trial {trial.number} is not written down"
+                kept.add(trial.number)
+
+    with new_ledger(tmp_path / "study") as ledger:
+        recorder = Written(ledger)
+        cluster = Cluster()
+        cluster.executor = Watched
+        cluster.files = WatchedFiles()
+        cluster.run(recorder, Engine())
+    assert {name.trial for name in started} == {0, 1, 2, 3, 4}
+    assert kept

@@ -1,0 +1,248 @@
+"""Whole studies with early stopping on a simulated cluster, with stragglers and deaths."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tuner.core.engine.engine import Engine
+from tuner.core.goals import Aims
+from tuner.core.messages import Event, Finish, Reported, StopRequested, Verdict
+from tuner.core.pruner import HalvingMode, PrunerSettings
+from tuner.core.snapshot import StudyPicture
+from tuner.core.space.space import FloatParameter, SearchSpace
+from tuner.core.trial import Attempt, Direction, Goal, Outcome, Params, Trial, TrialState
+from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, SimulatedWorker
+from tuner.pruners.registry import make_pruner
+from tuner.samplers.registry import SamplerOptions, make_sampler
+from tuner.testing.studies import Memory, play
+
+EPOCHS = 27
+TRIALS = 60
+GOAL = Goal("score", Direction.MAX)
+SPACE = SearchSpace((FloatParameter("height", 0.0, 1.0), FloatParameter("speed", 0.05, 1.0)))
+PRUNERS = {
+    "none": PrunerSettings(epochs=EPOCHS),
+    "median": PrunerSettings(name="median", epochs=EPOCHS),
+    "asha": PrunerSettings(name="asha", epochs=EPOCHS),
+    "promotion": PrunerSettings(name="asha", epochs=EPOCHS, mode=HalvingMode.PROMOTE),
+    "hyperband": PrunerSettings(name="hyperband", epochs=EPOCHS),
+    "hyperband, promotion": PrunerSettings(
+        name="hyperband", epochs=EPOCHS, mode=HalvingMode.PROMOTE
+    ),
+}
+DEATHS = Faults(
+    killed_attempts=0.1,
+    stragglers=0.1,
+    straggler_slowdown=20.0,
+    worker_life_seconds=60.0,
+    replaced_after_seconds=10.0,
+)
+
+each_pruner = pytest.mark.parametrize("pruner", PRUNERS.values(), ids=PRUNERS)
+
+
+def curve(params: Params, seed: int) -> Curve:
+    height, speed = float(params["height"] or 0), float(params["speed"] or 0)
+    noise = random.Random(seed)
+    return [
+        {"score": height * (1 - 1 / (1 + speed * step)) + noise.gauss(0, 0.01)}
+        for step in range(1, EPOCHS + 1)
+    ]
+
+
+class Watched(Memory):
+    """Recorder, files and observer of a study: what happened, and who was idle meanwhile."""
+
+    def __init__(self, engine: Engine, *, workers: int) -> None:
+        super().__init__()
+        self.engine = engine
+        self.workers = workers
+        self.ended: list[Trial] = []
+        self.discarded: set[int] = set()
+        self.idle_while_work_waits = 0.0
+        self._idle_since: float | None = None
+
+    def note(self, line: str) -> None:
+        pass
+
+    def append(
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
+    ) -> None:
+        super().append(events, trials=trials, attempts=attempts)
+        self._note_idleness(events[-1].at)
+
+    def keep_best(self, trials: Sequence[Trial]) -> None:
+        assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
+        self.discarded.add(number)
+
+    def _note_idleness(self, now: float) -> None:
+        # A suggestion that is on its way takes no time here.
+        if self._idle_since is not None:
+            self.idle_while_work_waits += now - self._idle_since
+        picture = self.engine.picture
+        is_over = picture.stopping or not picture.running
+        more_to_come = sum(picture.counts.values()) < TRIALS
+        waits = picture.counts.get(TrialState.WAITING, 0) or more_to_come
+        is_idle = not is_over and waits and picture.cpus_held < picture.cpus
+        self._idle_since = now if is_idle else None
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        self.engine.validate()
+        self.ended.extend(ended)
+
+
+def study(
+    pruner: PrunerSettings,
+    *,
+    workers: int = 8,
+    faults: Faults | None = None,
+    seed: int = 1,
+    search: str = "random",
+    engine: Engine | None = None,
+    stop_after: float | None = None,
+) -> tuple[Engine, Watched, Finish]:
+    """Run a study, or take it up again."""
+    engine = engine or Engine(make_pruner)
+    watched = Watched(engine, workers=workers)
+    executor = SimulatedExecutor(
+        curve=curve,
+        seconds_per_epoch=lambda params, worker: 1.0 + len(worker.name) / 10,
+        workers=[SimulatedWorker(name=f"w{n}", joins_seconds=n / 3) for n in range(workers)],
+        faults=faults,
+        seed=seed,
+        stop_seconds=0.0,
+    )
+    if engine.active_seconds:
+        executor.clock.advance_to(2e9)
+    opened_at = executor.clock.now()
+
+    def requests() -> Sequence[Event]:
+        if stop_after is not None and executor.clock.now() >= opened_at + stop_after:
+            return [StopRequested(executor.clock.now(), Verdict.INTERRUPTED, "enough")]
+        return ()
+
+    played = play(
+        executor,
+        space=SPACE,
+        aims=Aims((GOAL,)),
+        trials=TRIALS,
+        make_sampler=lambda space: make_sampler(
+            search, SamplerOptions(space=space, seed=seed, direction=GOAL.direction)
+        ),
+        memory=watched,
+        engine=engine,
+        seed=seed,
+        epochs=EPOCHS,
+        pruner=pruner,
+        observer=watched,
+        requests=requests,
+    )
+    return engine, watched, played.finish
+
+
+def epochs_spent(watched: Watched) -> int:
+    return sum(isinstance(event, Reported) for event in watched.events)
+
+
+# --- nobody starves ---------------------------------------------------------------------------
+
+
+@each_pruner
+@pytest.mark.parametrize("faults", [None, DEATHS], ids=["in peace", "deaths and stragglers"])
+@pytest.mark.parametrize("workers", [1, 8, 50])
+def test_a_study_ends_and_no_worker_is_idle_while_work_waits(
+    pruner: PrunerSettings, faults: Faults | None, workers: int
+) -> None:
+    engine, watched, finish = study(pruner, workers=workers, faults=faults)
+    trials = [*engine.trials]
+    assert finish.verdict is Verdict.DONE
+    assert len(trials) == TRIALS
+    assert all(trial.state.is_final for trial in trials)
+    assert watched.idle_while_work_waits == 0
+    assert engine.best is not None
+    assert engine.best.step == EPOCHS
+    assert watched.discarded == {trial.number for trial in trials} - {engine.best.number}
+    if faults is None:
+        assert epochs_spent(watched) <= TRIALS * EPOCHS
+        assert (epochs_spent(watched) < TRIALS * EPOCHS) == (pruner.name != "none")
+
+
+@pytest.mark.parametrize("name", ["promotion", "hyperband, promotion"])
+@pytest.mark.parametrize("faults", [None, DEATHS], ids=["in peace", "deaths and stragglers"])
+def test_every_promoted_trial_runs_on_from_where_it_was(name: str, faults: Faults | None) -> None:
+    engine, watched, _ = study(PRUNERS[name], faults=faults)
+    released = {
+        attempt.id.trial
+        for attempt in watched.attempts.values()
+        if attempt.outcome is Outcome.RELEASED
+    }
+    assert len(released) > TRIALS / 2
+    again = [t for t in engine.trials if t.attempts > 1 and t.number in released]
+    assert len(again) > TRIALS / 10
+    for trial in engine.trials:
+        steps = [
+            event.report.step
+            for event in watched.events
+            if isinstance(event, Reported) and event.attempt.trial == trial.number
+        ]
+        assert steps == [*range(1, len(steps) + 1)], "no epoch is trained twice"
+
+
+@each_pruner
+def test_stopping_early_loses_little_and_saves_much(pruner: PrunerSettings) -> None:
+    best, spent = [], []
+    for seed in range(5):
+        engine, watched, _ = study(pruner, seed=seed)
+        assert engine.best is not None
+        assert engine.best.value is not None
+        full = max(float(trial.params["height"] or 0) for trial in engine.trials)
+        best.append(full - engine.best.value)
+        spent.append(epochs_spent(watched) / TRIALS / EPOCHS)
+    assert sum(best) / 5 < 0.2
+    most = {"none": 1.0, "median": 0.9, "asha": 0.35, "hyperband": 0.6}[pruner.name]
+    assert sum(spent) / 5 <= most
+
+
+@each_pruner
+@pytest.mark.parametrize("search", ["random", "tpe"])
+def test_a_study_repeats_itself_and_its_events_tell_all(
+    pruner: PrunerSettings, search: str
+) -> None:
+    first, watched, _ = study(pruner, faults=DEATHS, search=search)
+    second, _, _ = study(pruner, faults=DEATHS, search=search)
+    assert [*first.trials] == [*second.trials]
+    replayed = Engine(make_pruner)
+    for event in watched.events:
+        replayed.handle(event)
+        replayed.validate()
+    assert [*replayed.trials] == [*first.trials]
+
+
+@each_pruner
+@pytest.mark.parametrize("stop_after", [0.5, 5.0, 20.0])
+def test_a_study_that_was_let_go_goes_on(pruner: PrunerSettings, stop_after: float) -> None:
+    engine, watched, finish = study(pruner, stop_after=stop_after)
+    assert finish.verdict is Verdict.INTERRUPTED
+    assert not any(trial.state is TrialState.RUNNING for trial in engine.trials)
+    spent = epochs_spent(watched)
+    paused = [t.number for t in engine.trials if t.state is TrialState.PAUSED]
+    assert not watched.discarded & set(paused)
+    engine, watched, finish = study(pruner, engine=engine)
+    assert finish.verdict is Verdict.DONE
+    assert all(trial.state.is_final for trial in engine.trials)
+    assert spent + epochs_spent(watched) <= TRIALS * EPOCHS, "nothing is trained twice"
+
+
+def test_a_study_may_change_how_it_prunes_whenever_it_is_resumed() -> None:
+    for one, two in itertools.permutations(PRUNERS.values(), 2):
+        engine, _, _ = study(one, stop_after=12.0)
+        engine, _, finish = study(replace(two, min_epochs=2), engine=engine)
+        assert finish.verdict is Verdict.DONE
+        assert all(trial.state.is_final for trial in engine.trials)

@@ -1,0 +1,231 @@
+"""A study's search, run again from its ledger: it is the same, or it is seen that it is not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from masters import GOAL, SEED, SPACE, Cluster, MasterKilled, Recorder, old_ledger
+from real_runs import Hptune, trials
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.config.settings import StudySettings
+from tuner.core.engine.engine import Engine
+from tuner.core.messages import Event, ParametersUsed, StudyOpened, Suggested
+from tuner.core.pruner import PrunerSettings
+from tuner.core.sampler import Sampler
+from tuner.core.space.space import IntParameter, SearchSpace
+from tuner.core.trial import Direction, Suggestion, Trial, TrialState
+from tuner.errors import NoStudyError, UsageError
+from tuner.executors.simulated import Faults, SimulatedExecutor
+from tuner.master.replay import Replayed, replay
+from tuner.pruners.registry import make_pruner
+from tuner.samplers.registry import SamplerOptions, make_sampler
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger
+
+LATE = SearchSpace((IntParameter("late", 1, 50),))
+
+
+def facts(search: str) -> dict[str, object]:
+    source = ObjectiveSource(SourceKind.FILE, "gone.py")
+    resolution = 3 if search == "grid" else None
+    settings = StudySettings(
+        source=source, working_directory="", search=search, grid_resolution=resolution
+    )
+    return {
+        "settings": settings.to_json(),
+        "goal": {"metric": GOAL.metric, "direction": str(GOAL.direction)},
+        "seed": SEED,
+        "space": SPACE.to_json(),
+    }
+
+
+class Slow(Sampler):
+    """Takes its time, never the same: what runs meanwhile differs from run to run."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self._inner = inner
+        self._pauses = itertools.cycle((0.0, 0.004, 0.001))
+
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        time.sleep(next(self._pauses))
+        return self._inner.ask(numbers)
+
+    def tell(self, trial: Trial) -> None:
+        self._inner.tell(trial)
+
+
+class Declaring:
+    """Lets running attempts declare a parameter that nobody knew of."""
+
+    def __init__(self) -> None:
+        self._declared: set[int] = set()
+
+    def __call__(self, executor: SimulatedExecutor) -> Sequence[Event]:
+        for attempt, run in executor._runs.items():
+            if attempt.trial % 7 == 5 and attempt.trial not in self._declared:
+                self._declared.add(attempt.trial)
+                values = {**run.order.params, "late": 7}
+                entries = tuple(LATE.to_json())
+                return [ParametersUsed(executor.clock.now(), attempt, entries, values)]
+        return ()
+
+
+def study(
+    path: Path, search: str, *, in_a_thread: bool = False, pruner: PrunerSettings | None = None
+) -> StudyDirectory:
+    """A study of 30 trials with faults, a grown space, and a master that died once."""
+    faults = Faults(killed_attempts=0.2, stragglers=0.3, worker_life_seconds=60.0,
+                    replaced_after_seconds=2.0)  # fmt: skip
+    cluster = Cluster(search, trials=30, faults=faults, pruner=pruner)
+    cluster.in_a_thread = in_a_thread
+    plain = cluster.sampler
+    if in_a_thread:
+        setattr(cluster, "sampler", lambda space: Slow(plain(space)))  # noqa: B010 - a method
+    directory = StudyDirectory(path).create()
+    with (
+        directory.acquire(),
+        Ledger.create(directory, facts(search)) as ledger,
+        pytest.raises(MasterKilled),
+    ):
+        cluster.run(Recorder(ledger, die_after=30), Engine(make_pruner), requests=Declaring())
+    with old_ledger(path) as (ledger, engine):
+        cluster.run(Recorder(ledger), engine, requests=Declaring())
+    return directory
+
+
+@pytest.mark.parametrize("search", ["tpe", "grid"])
+@pytest.mark.parametrize("in_a_thread", [False, True], ids=["simulated", "thread"])
+def test_a_study_with_faults_and_a_grown_space_comes_out_again(
+    tmp_path: Path, search: str, in_a_thread: bool
+) -> None:
+    directory = study(tmp_path / "study", search, in_a_thread=in_a_thread)
+    replayed = replay(directory)
+    assert replayed == Replayed(30, None)
+    assert replayed.to_text() == "30 suggestions, all the same"
+
+
+def test_a_study_whose_trials_are_raced_comes_out_again(tmp_path: Path) -> None:
+    directory = study(tmp_path / "study", "tpe", pruner=PrunerSettings(name="asha", epochs=3))
+    with old_ledger(directory.path) as (_, engine):
+        told = [*engine.trials]
+    assert any(trial.state is TrialState.PRUNED for trial in told)
+    assert {trial.origin for trial in told} >= {"tpe", "tpe (random)"}
+    assert replay(directory) == Replayed(30, None)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
+    return study(tmp_path_factory.mktemp("studies") / "study", "tpe")
+
+
+def broken(inner: Sampler) -> Sampler:
+    """Heeds what it is told only until the twelfth trial."""
+
+    class Deaf(Sampler):
+        def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+            return inner.ask(numbers)
+
+        def tell(self, trial: Trial) -> None:
+            if trial.number < 12:
+                inner.tell(trial)
+
+    return Deaf()
+
+
+def test_a_broken_sampler_is_seen(done: StudyDirectory) -> None:
+    def make(space: SearchSpace) -> Sampler:
+        options = SamplerOptions(space=space, seed=SEED, direction=GOAL.direction)
+        return broken(make_sampler("tpe", options))
+
+    replayed = replay(done, make)
+    assert replayed.difference is not None
+    assert 12 <= replayed.same < 30
+    assert replayed.difference.trial == replayed.same
+
+
+@pytest.mark.parametrize("wrong", ["seed", "direction", "name"])
+def test_another_sampler_is_seen(done: StudyDirectory, wrong: str) -> None:
+    def make(space: SearchSpace) -> Sampler:
+        seed = SEED + (wrong == "seed")
+        direction = Direction.MIN if wrong == "direction" else GOAL.direction
+        options = SamplerOptions(space=space, seed=seed, direction=direction)
+        return make_sampler("random" if wrong == "name" else "tpe", options)
+
+    assert replay(done, make).difference is not None
+
+
+def test_a_sampler_that_comes_to_its_end_earlier_is_seen(done: StudyDirectory) -> None:
+    class Lazy(Sampler):
+        def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+            return []
+
+        def tell(self, trial: Trial) -> None:
+            pass
+
+    replayed = replay(done, lambda _: Lazy())
+    assert replayed.difference is not None
+    assert replayed.difference.again is None
+    assert "now: no suggestion, the search was at its end" in replayed.to_text()
+
+
+def test_there_must_be_a_study_that_says_what_was_searched(tmp_path: Path) -> None:
+    with pytest.raises(NoStudyError):
+        replay(StudyDirectory(tmp_path / "nowhere"))
+    directory = StudyDirectory(tmp_path / "old").create()
+    with directory.acquire(), Ledger.create(directory, facts("tpe")) as ledger:
+
+        class Old(Recorder):
+            def append(self, events: Sequence[Event], **changes: Any) -> None:
+                opened = (replace(e, space=()) if isinstance(e, StudyOpened) else e for e in events)
+                super().append([*opened], **changes)
+
+        Cluster("tpe", trials=2).run(Old(ledger), Engine())
+    with pytest.raises(UsageError, match="begun with an older hptune"):
+        replay(directory)
+
+
+def test_the_command_tells_the_same_from_the_tampered(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            x = hp.Float("x", 0.0, 1.0)
+            trial.report(1, value=x)  # the probe comes no further
+            return x + hp.Int("late", 1, 50)
+        """,
+    )
+    run = ("run", model, "--search", "tpe", "--seed", 1, "--try", "x=0.25")
+    assert hptune(*run, "--trials", 6, "--study", hptune.study("old")).code == 0
+    warm = ("--warm-start", hptune.study("old"))
+    assert hptune(*run, *warm, "--trials", 8, "--study", hptune.study()).code == 0
+    assert hptune("resume", hptune.study(), "--trials", 14).code == 0
+    model.unlink()
+    (hptune.study("old") / "study.db").unlink()
+    ended = hptune("replay", hptune.study())
+    assert (ended.code, ended.out) == (0, "14 suggestions, all the same\n"), ended.err
+    plain = json.loads(hptune("replay", hptune.study(), "--json").out)
+    assert plain == {"same": 14, "difference": None}
+
+    victim = trials(hptune.study())[9]["params"]["x"]
+    with closing(sqlite3.connect(hptune.study() / "study.db")) as db, db:
+        rows = db.execute("SELECT seq, payload FROM events WHERE kind = ?", [Suggested.__name__])
+        for number, payload in rows.fetchall():
+            if repr(victim) in payload:
+                changed = payload.replace(repr(victim), "0.125")
+                db.execute("UPDATE events SET payload = ? WHERE seq = ?", [changed, number])
+    ended = hptune("replay", hptune.study())
+    assert ended.code == 1
+    assert "9 suggestions are the same; trial 9 differs:" in ended.out
+    assert f"* x: 0.125 in the study, {victim!r} now" in ended.out
+    ended = hptune("replay", hptune.study(), "--json")
+    assert (ended.code, json.loads(ended.out)["difference"]["trial"]) == (1, 9)

@@ -1,0 +1,60 @@
+"""What a master makes of signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tuner.core.clock import SystemClock
+from tuner.core.messages import StopRequested
+from tuner.master.stop_requests import Requests
+from tuner.storage.directory import StudyDirectory
+
+
+def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_path: Path) -> None:
+    answers, asked, left = [False, False, True], list[int](), list[str]()
+
+    def may_let_go(number: int) -> bool:
+        asked.append(number)
+        return answers.pop(0)
+
+    directory = StudyDirectory(tmp_path).create()
+    with directory.acquire() as lock:
+        requests = Requests(
+            directory,
+            lock,
+            SystemClock(),
+            timeout_seconds=None,
+            worked_seconds=0.0,
+            may_let_go=may_let_go,
+        )
+        with requests.from_signals(wake=lambda: None, leave_at_once=lambda: left.append("left")):
+            assert requests() == ()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert requests() == ()
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert requests() == ()
+            assert not left
+            (event,) = requests()
+            assert isinstance(event, StopRequested)
+            assert event.reason == "interrupted by SIGUSR1"
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert (asked, left) == ([signal.SIGUSR1] * 3, ["left"])
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -> None:
+    left = list[str]()
+    directory = StudyDirectory(tmp_path).create()
+    with directory.acquire() as lock:
+        requests = Requests(
+            directory, lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0
+        )
+        with requests.from_signals(wake=lambda: None, leave_at_once=lambda: left.append("left")):
+            os.kill(os.getpid(), first)
+            assert not left
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert left == ["left"]

@@ -1,0 +1,254 @@
+"""Suggestions off the loop: the loop goes on, the order is the engine's, failures are told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.config.settings import StudySettings
+from tuner.core.clock import SystemClock
+from tuner.core.engine.engine import Engine
+from tuner.core.goals import Aims
+from tuner.core.messages import Event, Reported, StudyOpened, Suggested, Verdict
+from tuner.core.resources import Resources
+from tuner.core.sampler import Sampler
+from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
+from tuner.core.trial import Direction, Goal, Params, Suggestion, Trial, TrialState
+from tuner.errors import StudyError, UsageError
+from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
+from tuner.master.loop import StudyLoop
+from tuner.master.suggester import (
+    InformedSampler,
+    SimulatedSuggester,
+    Suggester,
+    SuggestingThread,
+    ask_ahead,
+)
+from tuner.testing.studies import Memory
+from tuner.worker.orders import StudyBrief
+
+SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+GOAL = Goal("score", Direction.MAX)
+BRIEF = StudyBrief(
+    name="study",
+    directory="",
+    working_directory="",
+    source=ObjectiveSource(SourceKind.FILE, ""),
+    aims=Aims((GOAL,)),
+    epochs=None,
+    trial_timeout_seconds=None,
+    deterministic=True,
+)
+
+
+class Scripted(Sampler):
+    """Says in its answers what it had heard; may wait to be let go, or fail."""
+
+    def __init__(self, *, go: threading.Event | None = None, fails_at: int | None = None) -> None:
+        self.heard: list[tuple[int, TrialState]] = []
+        self.asked = threading.Event()
+        self.go = go
+        self.fails_at = fails_at
+        self.error: Exception = ZeroDivisionError("nothing to divide")
+
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        self.asked.set()
+        if self.go is not None:
+            assert self.go.wait(30.0)
+        if self.fails_at in numbers:
+            raise self.error
+        return [Suggestion({"x": number / 1e4}, str(len(self.heard))) for number in numbers]
+
+    def tell(self, trial: Trial) -> None:
+        self.heard.append((trial.number, trial.state))
+
+
+def curve(params: Params, seed: int) -> Curve:
+    return [{"score": float(str(params["x"]))}] * 4
+
+
+def study(
+    sampler: Sampler,
+    *,
+    trials: int,
+    workers: int = 1,
+    ahead: float = 0.0,
+    seconds: Callable[[int], float] | None = None,
+    memory: Memory | None = None,
+) -> Engine:
+    """A study on a simulated cluster, of trials of 8 seconds.
+
+    `seconds` is how long the sampler thinks by the virtual clock; without it, it runs in a thread.
+    """
+    executor = SimulatedExecutor(
+        curve=curve,
+        seconds_per_epoch=lambda params, _: 2.0 + float(str(params["x"])),
+        workers=[SimulatedWorker(name=f"w{number}") for number in range(workers)],
+    )
+
+    def simulated(informed: InformedSampler) -> Suggester:
+        assert seconds is not None
+        return SimulatedSuggester(informed, executor.clock, executor.deliver, seconds)
+
+    engine, memory = Engine(), memory or Memory()
+    loop = StudyLoop(
+        engine=engine,
+        recorder=memory,
+        make_sampler=lambda _: sampler,
+        space=SPACE,
+        executor=executor,
+        clock=executor.clock,
+        brief=BRIEF,
+        files=memory,
+        make_suggester=None if seconds is None else simulated,
+    )
+    executor.open()
+    opened = StudyOpened(
+        executor.clock.now(), trials, Aims((GOAL,)), 1, Resources(), None, 0, ask_ahead=ahead
+    )
+    assert loop.run(opened).verdict is Verdict.DONE
+    return engine
+
+
+# --- the thread -----------------------------------------------------------------------------
+
+
+def thread_of(sampler: Sampler) -> tuple[SuggestingThread, threading.Event]:
+    awake = threading.Event()
+    informed = InformedSampler(lambda _: sampler, SPACE, [])
+    return SuggestingThread(informed, SystemClock(), awake.set), awake
+
+
+def trial(number: int, state: TrialState = TrialState.WAITING) -> Trial:
+    return Trial(number, {"x": 0.5}, "", state)
+
+
+def test_what_is_told_after_a_question_is_heard_after_it() -> None:
+    go = threading.Event()
+    sampler = Scripted(go=go)
+    thread, awake = thread_of(sampler)
+    thread.tell(trial(0))
+    begin = time.monotonic()
+    thread.ask([1])
+    thread.tell(trial(0, TrialState.COMPLETE))
+    thread.ask([2])
+    assert time.monotonic() - begin < 5.0, "nobody waits for the sampler"
+    assert sampler.asked.wait(30.0)
+    assert thread.events() == []
+    go.set()
+    answers: list[Event] = []
+    while len(answers) < 2:
+        assert awake.wait(30.0)
+        awake.clear()
+        answers += thread.events()
+    thread.close()
+    first, second = answers
+    assert isinstance(first, Suggested)
+    assert isinstance(second, Suggested)
+    assert (first.first_number, first.suggestions[0].origin) == (1, "1")
+    assert (second.first_number, second.suggestions[0].origin) == (2, "2")
+    assert not first.exhausted
+
+
+def test_a_grown_space_gets_a_fresh_sampler_that_was_told_the_same() -> None:
+    made: list[tuple[SearchSpace, Scripted]] = []
+
+    def make(space: SearchSpace) -> Sampler:
+        made.append((space, Scripted()))
+        return made[-1][1]
+
+    sampler = InformedSampler(make, SPACE, [trial(0, TrialState.COMPLETE)])
+    sampler.tell(trial(1))
+    sampler.tell(trial(1, TrialState.FAILED))
+    grown = SearchSpace((*SPACE.parameters, IntParameter("n", 1, 2)))
+    sampler.grow(grown)
+    assert [space for space, _ in made] == [SPACE, grown]
+    assert made[1][1].heard == [(0, TrialState.COMPLETE), (1, TrialState.FAILED)]
+
+
+def test_the_loop_goes_on_while_the_sampler_thinks() -> None:
+    """Attempts report and end although the question about the next trial is not answered."""
+    go = threading.Event()
+    sampler = Scripted(go=None)
+    memory = Memory()
+
+    class Slow(Scripted):
+        def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+            if len(self.heard) < 2:
+                return super().ask(numbers)
+            while sum(isinstance(event, Reported) for event in memory.events) < 7:
+                time.sleep(0.001)
+            go.set()
+            return super().ask(numbers)
+
+    sampler = Slow()
+    engine = study(sampler, trials=3, workers=2, memory=memory)
+    assert go.is_set()
+    assert len([*engine.trials]) == 3
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("nothing to divide"), UsageError("no such")])
+def test_a_sampler_that_fails_ends_the_study_with_one_error(error: Exception) -> None:
+    sampler = Scripted(fails_at=2)
+    sampler.error = error
+    memory = Memory()
+    before = threading.active_count()
+    with pytest.raises((StudyError, UsageError)) as caught:
+        study(sampler, trials=5, memory=memory)
+    if isinstance(error, UsageError):
+        assert caught.value is error
+    else:
+        assert "the search failed: ZeroDivisionError: nothing to divide" in caught.value.message
+        assert "hptune resume" in caught.value.message
+        assert "in ask" in caught.value.detail
+    again = Engine()
+    for event in memory.events:
+        again.handle(event)
+    again.validate()
+    assert [each.state for each in again.trials] == [TrialState.COMPLETE] * 2
+    for _ in range(1000):
+        if threading.active_count() <= before:
+            break
+        time.sleep(0.01)
+    assert threading.active_count() <= before, "the thread is still there"
+
+
+# --- ahead of need --------------------------------------------------------------------------
+
+
+def seconds_idle(ahead: float, *, workers: int, thinks: float, trials: int = 80) -> float:
+    """How long places stood empty, in seconds a trial."""
+    engine = study(
+        Scripted(), trials=trials, workers=workers, ahead=ahead, seconds=lambda _: thinks
+    )
+    worked = sum(4 * (2.0 + float(str(each.params["x"]))) for each in engine.trials)
+    return (engine.active_seconds * workers - worked) / trials
+
+
+def test_suggestions_are_ready_when_places_get_free() -> None:
+    lazy = seconds_idle(0.0, workers=8, thinks=1.0)
+    eager = seconds_idle(0.125, workers=8, thinks=1.0)
+    assert lazy > 1.0
+    assert eager < lazy / 2
+
+
+def test_one_place_asks_with_all_results_known() -> None:
+    sampler = Scripted()
+    engine = study(sampler, trials=6, ahead=1.0, seconds=lambda _: 1.0)
+    assert [each.origin for each in engine.trials] == ["0", "2", "4", "6", "8", "10"]
+
+
+def test_no_more_is_asked_for_than_may_be_tried() -> None:
+    engine = study(Scripted(), trials=10, workers=4, ahead=1.0, seconds=lambda _: 0.5)
+    assert len([*engine.trials]) == 10
+
+
+def test_only_slow_searches_are_asked_ahead() -> None:
+    said = StudySettings(source=ObjectiveSource(SourceKind.FILE, "model.py"), working_directory=".")
+    assert ask_ahead(replace(said, search="tpe")) == 0.0
+    assert ask_ahead(replace(said, search="optuna:CmaEsSampler")) > 0.0

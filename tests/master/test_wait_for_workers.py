@@ -1,0 +1,55 @@
+"""No worker is heard of before there are enough of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.clusters.slurm_jobs import SlurmWorkers
+from tuner.core.messages import (
+    Event,
+    StopRequested,
+    Verdict,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+)
+from tuner.core.resources import Capacity
+from tuner.errors import UsageError
+from tuner.executors.simulated import VirtualClock
+from tuner.master.wait_for_workers import Muster
+
+
+def joined(name: str, at: float = 0.0) -> WorkerJoined:
+    return WorkerJoined(at, name, "node", Capacity(cpus=(0,)))
+
+
+STOP = StopRequested(1.0, Verdict.INTERRUPTED, "")
+
+
+def test_workers_are_held_back_until_there_are_enough_and_nothing_else_is() -> None:
+    clock = VirtualClock(7.0)
+    muster = Muster(lambda: 2, clock)
+    assert muster([joined("a"), STOP]) == [STOP]
+    assert muster([WorkerLeft(2.0, "a", ""), joined("b")]) == []
+    assert muster([WorkerLeaving(3.0, "b", ""), joined("c")]) == []
+    assert muster([joined("d")]) == [joined("c", at=7.0), joined("d", at=7.0)]
+    later: list[Event] = [WorkerLeft(4.0, "d", ""), joined("e", at=5.0)]
+    assert muster(later) == later
+
+
+def test_when_fewer_are_enough_the_waiting_is_over() -> None:
+    least = [2]
+    muster = Muster(lambda: least[0], VirtualClock(7.0))
+    assert muster([joined("a")]) == []
+    least[0] = 1
+    assert muster([]) == [joined("a", at=7.0)]
+
+
+@pytest.mark.parametrize(("shapes", "most"), [("", 3), ("max_jobs = 2", 2), ("max_jobs = 5", 3)])
+def test_more_workers_than_there_can_be_are_refused(tmp_path: Path, shapes: str, most: int) -> None:
+    config = tmp_path / "slurm.toml"
+    config.write_text(f'partition = "gpu"\nwalltime = "10"\n{shapes}')
+    with pytest.raises(UsageError, match=f"--min-workers is 4, but there are {most} workers at"):
+        SlurmWorkers(config, tmp_path / "study", max_jobs=3, min_workers=4)

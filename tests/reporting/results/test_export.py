@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fake_study import AIMS, attempt, trial
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.core.trial import Attempt, Cause, Outcome, ParamValue, Trial, TrialState, Usage
+from tuner.reporting.results.export import export_csv, export_json, seconds_run
+from tuner.reporting.results.view import StudyView
+
+
+@dataclass(frozen=True)
+class Row:
+    trial: int
+    attempt: int
+    step: int
+    metric: str
+    value: float
+    time: float
+
+
+NASTY = 'a "quoted", 名前;\r\nsecond\rline\n=1+1'
+TRIALS = [
+    trial(1, TrialState.FAILED, params={"lr": 0.1, "act": NASTY}, reason=NASTY),
+    trial(
+        0,
+        value=0.1 + 0.2,
+        step=7,
+        params={"lr": 1e-4, "deep": True, "seed": None},
+        metrics={"val_accuracy": 0.1 + 0.2, "val_loss": float("nan")},
+    ),
+]
+ATTEMPTS = [
+    replace(
+        attempt(
+            0, 1, placed_at=1030.0, ended_at=1042.5, outcome=Outcome.FINISHED, cause=Cause.RETURNED
+        ),
+        usage=Usage(peak_memory_bytes=2_000_000, cpu_seconds=25.0, seconds=12.5),
+    ),
+    attempt(0, 0, placed_at=1000.0, ended_at=1010.0, outcome=Outcome.LOST),
+    attempt(1, 0),
+]
+
+
+def view(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> StudyView:
+    return StudyView("runs/one", "tpe", AIMS, None, trials, attempts)
+
+
+def as_csv(trials: list[Trial], attempts: list[Attempt]) -> list[dict[str, str]]:
+    stream = io.StringIO(newline="")
+    export_csv(view(trials, attempts), stream)
+    stream.seek(0)
+    return list(csv.DictReader(stream))
+
+
+def as_json(trials: list[Trial], attempts: list[Attempt], rows: list[Row]) -> dict[str, Any]:
+    stream = io.StringIO()
+    export_json(view(trials, attempts), rows, stream)
+
+    def refuse(literal: str) -> None:
+        raise AssertionError(f"{literal} is no JSON")
+
+    tree: dict[str, Any] = json.loads(stream.getvalue(), parse_constant=refuse)
+    return tree
+
+
+def test_the_table_holds_every_trial_with_every_digit() -> None:
+    rows = as_csv(TRIALS, ATTEMPTS)
+    assert rows == [
+        {
+            "number": "0",
+            "state": "COMPLETE",
+            "value": "0.30000000000000004",
+            "step": "7",
+            "param.lr": "0.0001",
+            "param.deep": "True",
+            "param.seed": "None",
+            "param.act": "",
+            "metric.val_accuracy": "0.30000000000000004",
+            "metric.val_loss": "nan",
+            "attempts": "1",
+            "seconds": "22.5",
+            "core_hours": str(45.0 / 3600),
+            "gpu_hours": "0.0",
+            "wait_seconds": "0.0",
+            "idle_core_hours": "0.0",
+            "peak_memory_bytes": "2000000",
+            "peak_gpu_memory_bytes": "",
+            "cpu_share": "1.0",
+            "gpu_share": "",
+            "memory_bytes": "0",
+            "why": "",
+            "worker": "worker-0",
+            "node": "node01.cluster.example",
+            "cause": "returned",
+            "reason": "",
+        },
+        {
+            "number": "1",
+            "state": "FAILED",
+            "value": "",
+            "step": "",
+            "param.lr": "0.1",
+            "param.deep": "",
+            "param.seed": "",
+            "param.act": NASTY,
+            "metric.val_accuracy": "",
+            "metric.val_loss": "",
+            "attempts": "1",
+            "seconds": "",
+            "core_hours": "0.0",
+            "gpu_hours": "0.0",
+            "wait_seconds": "0.0",
+            "idle_core_hours": "0.0",
+            "peak_memory_bytes": "",
+            "peak_gpu_memory_bytes": "",
+            "cpu_share": "1.0",
+            "gpu_share": "",
+            "memory_bytes": "0",
+            "why": "",
+            "worker": "worker-0",
+            "node": "node01.cluster.example",
+            "cause": "",
+            "reason": NASTY,
+        },
+    ]
+
+
+def test_the_order_of_the_trials_given_does_not_matter() -> None:
+    one, other = io.StringIO(), io.StringIO()
+    export_csv(view(TRIALS, ATTEMPTS), one)
+    export_csv(view(TRIALS[::-1], ATTEMPTS[::-1]), other)
+    assert one.getvalue() == other.getvalue()
+
+
+def test_an_empty_study_has_a_heading() -> None:
+    stream = io.StringIO()
+    export_csv(view([], []), stream)
+    assert stream.getvalue().strip() == (
+        "number,state,value,step,attempts,seconds,"
+        "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
+        "peak_memory_bytes,peak_gpu_memory_bytes,"
+        "cpu_share,gpu_share,memory_bytes,why,worker,node,cause,reason"
+    )
+    assert as_json([], [], [])["trials"] == []
+
+
+def test_the_tree_keeps_types_attempts_and_reports() -> None:
+    reports = [
+        Row(0, 1, 2, "val_loss", math.inf, 1035.0),
+        Row(0, 1, 2, "val_accuracy", 0.3, 1035.0),
+        Row(0, 0, 1, "val_accuracy", 0.1, 1005.0),
+    ]
+    tree = as_json(TRIALS, ATTEMPTS, reports)
+    assert (tree["metric"], tree["direction"]) == ("val_accuracy", "max")
+    first, second = tree["trials"]
+    assert first["params"] == {"lr": 1e-4, "deep": True, "seed": None}
+    assert type(first["params"]["deep"]) is bool
+    assert first["metrics"] == {"val_accuracy": 0.1 + 0.2, "val_loss": None}
+    assert [one["outcome"] for one in first["attempts"]] == ["LOST", "FINISHED"]
+    assert first["reports"] == [
+        {"attempt": 0, "step": 1, "at": 1005.0, "metrics": {"val_accuracy": 0.1}},
+        {
+            "attempt": 1,
+            "step": 2,
+            "at": 1035.0,
+            "metrics": {"val_loss": None, "val_accuracy": 0.3},
+        },
+    ]
+    assert first["seconds"] == 22.5
+    assert second["params"]["act"] == NASTY
+    assert second["attempts"][0]["outcome"] is None
+    assert second["seconds"] is None
+
+
+def test_an_attempt_that_runs_has_no_length_yet() -> None:
+    assert seconds_run([]) is None
+    assert seconds_run([attempt(0)]) is None
+    ended = attempt(0, ended_at=1010.0, outcome=Outcome.RELEASED)
+    assert seconds_run([ended, attempt(0, 1)]) == 10.0
+
+
+values = st.one_of(st.booleans(), st.integers(), st.floats(), st.text(), st.none())
+
+
+@given(st.dictionaries(st.text(min_size=1), values, max_size=5), st.text())
+def test_any_configuration_survives_both_formats(
+    params: dict[str, ParamValue], reason: str
+) -> None:
+    one = trial(0, TrialState.FAILED, params=params, reason=reason)
+    (row,) = as_csv([one], [])
+    assert row["reason"] == reason
+    assert {name: row[f"param.{name}"] for name in params} == {
+        name: str(value) for name, value in params.items()
+    }
+    (told,) = as_json([one], [], [])["trials"]
+    assert told["reason"] == reason
+    assert told["params"] == {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in params.items()
+    }

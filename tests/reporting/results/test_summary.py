@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from fake_study import AIMS, attempt, trial
+
+from tuner.core.budget import Device, DeviceBudget
+from tuner.core.goals import Aims, Comparison, Constraint
+from tuner.core.messages import Finish, Verdict
+from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
+from tuner.reporting.results.best import best_json, best_text
+from tuner.reporting.results.summary import closing_text, failure_groups, status_json, status_text
+from tuner.reporting.results.view import StudyView
+from tuner.reporting.text import NOTHING
+
+
+@dataclass(frozen=True)
+class LivingMaster:
+    host: str = "login1"
+    pid: int = 4242
+    since: float = 1000.0
+
+
+VIEW = StudyView(
+    directory="runs/my digits",
+    search="tpe",
+    aims=AIMS,
+    budget_trials=10,
+    trials=[
+        trial(0, value=0.9, step=5, metrics={"val_accuracy": 0.9, "val_loss": 0.31234}),
+        trial(1, TrialState.FAILED, reason="OOM"),
+        trial(2, TrialState.FAILED, reason="ValueError: bad\nshape"),
+        trial(3, TrialState.PRUNED, value=0.95),
+        trial(4, TrialState.FAILED, reason="ValueError: bad shape"),
+        trial(5, TrialState.RUNNING),
+    ],
+    attempts=[
+        *(attempt(i, ended_at=1040.0 + i, outcome=Outcome.FINISHED) for i in range(5)),
+        attempt(5, ended_at=1004.0, outcome=Outcome.LOST, cause=Cause.WORKER_LOST),
+        attempt(5, 1, placed_at=1010.0, gpus=("0",)),
+    ],
+    latest={AttemptId(5, 1): Report(3, {"val_accuracy": 0.8})},
+    master=LivingMaster(),
+    epochs=5,
+    models={0: "runs/my digits/best/model.keras"},
+)
+EMPTY = StudyView("runs/new", "random", AIMS, None, trials=[])
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_status_says_what_was_decided_of_packing() -> None:
+    *others, last = VIEW.attempts
+    why = "up to 4 trials per core now: they keep 0.27 of one busy"
+    packed = replace(VIEW, attempts=(*others, replace(last, placed_at=1e9, why=why)))
+    assert f"\npacked   {why}\n" in status_text(packed, now=1100.0)
+    assert status_json(packed, now=1100.0)["packed"] == why
+    assert "packed" not in status_json(VIEW, now=1100.0)
+
+
+def test_status_of_a_running_study() -> None:
+    assert status_text(VIEW, now=1100.0) == (
+        "study    runs/my digits\n"
+        "search   tpe for val_accuracy (max)\n"
+        "master   process 4242 on login1 since 1970-01-01 00:16:40 (1m40s)\n"
+        "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come\n"
+        "retried  1 attempt (1 worker lost)\n"
+        "held     0.169 core hours, 0.025 GPU hours\n"
+        "best     0.9000  val_accuracy (max), trial 0, epoch 5\n"
+        "         learning_rate=0.001235 units=128 activation=relu\n"
+        "\n"
+        "running  epoch  val_accuracy   time  where\n"
+        "      5    3/5        0.8000  1m30s  node01 GPU 0\n"
+        "\n"
+        "failures\n"
+        "  2 x ValueError: bad shape (trials 2, 4)\n"
+        "  1 x OOM (trial 1)\n"
+        "  see 'runs/my digits/trials/4/log.txt'"
+    )
+
+
+def test_status_of_a_study_whose_master_is_gone() -> None:
+    lines = status_text(replace(VIEW, master=None), now=1100.0).splitlines()
+    assert "master   none; go on with: hptune resume 'runs/my digits'" in lines
+    assert "trial 5 ran when the master ended; resuming goes on with it" in lines
+    assert status_json(replace(VIEW, master=None), now=1100.0)["running"] == []
+
+
+def test_status_of_a_finished_and_of_a_new_study() -> None:
+    done = replace(VIEW, master=None, budget_trials=5)
+    assert "master   none; the study is done" in status_text(done, now=0.0).splitlines()
+    assert status_text(EMPTY, now=0.0).splitlines() == [
+        "study    runs/new",
+        "search   random for val_accuracy (max)",
+        "master   none; go on with: hptune resume runs/new",
+        "trials   0 trials: no trials yet",
+        f"best     {NOTHING}",
+    ]
+
+
+def test_a_budget_that_is_spent_is_no_early_stop_and_goes_on_with_a_larger_one() -> None:
+    budget = DeviceBudget(Device.GPU, 100.0)
+    finish = Finish(Verdict.BUDGET_SPENT, f"the budget of {budget} is spent")
+    spent = replace(VIEW, master=None, device_budget=budget, last_finish=finish)
+    lines = closing_text(spent, finish, seconds=60.0).splitlines()
+    assert lines[0] == "The budget of 100 GPU hours is spent: 5/10 trials in 1m00s"
+    command = "hptune resume 'runs/my digits' --budget 200gpu-h"
+    assert any(line.startswith(f"  {command}") for line in lines)
+    assert (
+        f"master   none (the budget of 100 GPU hours is spent); go on with: {command}"
+        in status_text(spent, now=0.0).splitlines()
+    )
+
+
+def test_a_time_limit_that_is_reached_goes_on_with_a_longer_one() -> None:
+    finish = Finish(Verdict.TIME_UP, "the time limit of 1h30m is reached")
+    timed = replace(VIEW, timeout_seconds=5400.0)
+    lines = closing_text(timed, finish, seconds=5400.0).splitlines()
+    assert lines[0].startswith("The time limit of 1h30m is reached: 5/10 trials")
+    assert any("--timeout 3h00m" in line for line in lines)
+
+
+def test_a_retry_that_the_user_wanted_is_named_as_what_it_was() -> None:
+    retried = attempt(4, ended_at=1001.0, outcome=Outcome.LOST, cause=Cause.NON_FINITE)
+    attempts = [*VIEW.attempts, retried, retried]
+    lines = status_text(replace(VIEW, attempts=attempts), now=0.0).splitlines()
+    assert "retried  3 attempts (2 non-finite metric, 1 worker lost)" in lines
+
+
+def test_a_master_of_which_little_is_known_is_still_shown() -> None:
+    view = replace(VIEW, master=LivingMaster("an unknown machine", 0, 0.0))
+    assert "master   a process on an unknown machine" in status_text(view, now=0.0).splitlines()
+
+
+def test_only_the_most_frequent_failures_are_listed() -> None:
+    many = replace(
+        VIEW, trials=[trial(i, TrialState.FAILED, reason="ABCDEFGH"[i % 8]) for i in range(100)]
+    )
+    lines = status_text(many, now=0.0).splitlines()
+    assert "  13 x A (trials 0, 8, 16, 24, 32, 40, …)" in lines
+    assert "  and 3 other reasons" in lines
+    assert len(failure_groups(many.trials)) == 8
+
+
+def test_failures_that_differ_in_numbers_only_are_one_with_the_first_as_example() -> None:
+    reasons = (
+        "ValueError: bad value 0.123",
+        "ValueError: bad value -4.56e-07",
+        "<Layer at 0x7f3a10> wants float32",
+        "<Layer at 0x7fff20> wants float32",
+        "<Layer at 0x7fff20> wants float64",
+        "no file /tmp/tmpab12cd_4/data.npy",
+        "no file /tmp/tmpzz12cd_4/data.npy",
+    )
+    trials = [trial(i, TrialState.FAILED, reason=reason) for i, reason in enumerate(reasons)]
+    failed = replace(VIEW, trials=trials)
+    told = [
+        "2 x such as ValueError: bad value 0.123 (trials 0, 1)",
+        "2 x such as <Layer at 0x7f3a10> wants float32 (trials 2, 3)",
+        "2 x such as no file /tmp/tmpab12cd_4/data.npy (trials 5, 6)",
+    ]
+    shown = status_text(failed, now=0.0).splitlines()
+    for line in (*told, "1 x <Layer at 0x7fff20> wants float64 (trial 4)"):
+        assert f"  {line}" in shown
+    ended = closing_text(failed, Finish(Verdict.DONE, ""), seconds=1.0).splitlines()
+    assert ended[1:7] == [
+        "  7 failed, 3 to come",
+        "  retried: 1 attempt (1 worker lost)",
+        f"  failed: {told[0]}",
+        f"          {told[1]}",
+        f"          {told[2]}",
+        "          and 1 other reason",
+    ]
+    failures: Any = status_json(failed, now=0.0)["failures"]
+    assert failures[0] == {"reason": "ValueError: bad value 0.123", "trials": [0, 1]}
+
+
+def test_trials_that_broke_a_constraint_are_counted_with_the_constraints() -> None:
+    light, quick = (
+        Constraint("params", Comparison.LESS, 400.0),
+        Constraint("seconds_per_epoch", Comparison.AT_MOST, 2.0),
+    )
+    measured = [(100.0, 1.0), (500.0, 1.0), (500.0, 3.0)]
+    trials = [
+        replace(
+            trial(i, value=0.9, metrics={"params": params, "seconds_per_epoch": seconds}),
+            violation=float(params > 400.0),
+        )
+        for i, (params, seconds) in enumerate(measured)
+    ]
+    done = Finish(Verdict.DONE, "")
+    both = replace(VIEW, trials=trials, aims=replace(AIMS, constraints=(light, quick)))
+    told = "2 trials broke a constraint (2 params < 400, 1 seconds_per_epoch <= 2)"
+    assert f"  {told}" in closing_text(both, done, seconds=1.0).splitlines()
+    assert f"         {told}" in status_text(both, now=0.0).splitlines()
+    one = replace(both, aims=replace(AIMS, constraints=(light,)))
+    told = "  2 trials broke a constraint (params < 400)"
+    assert told in closing_text(one, done, seconds=1.0).splitlines()
+
+
+def test_trials_that_are_pruned_for_a_bad_end_are_counted_with_how_they_ended() -> None:
+    trials = [trial(i, TrialState.PRUNED, value=0.1) for i in range(4)]
+    causes = (Cause.PRUNED, Cause.OUT_OF_MEMORY, Cause.TIMED_OUT, Cause.TIMED_OUT)
+    attempts = [
+        attempt(i, ended_at=1001.0, outcome=Outcome.PRUNED, cause=cause)
+        for i, cause in enumerate(causes)
+    ]
+    view = replace(VIEW, trials=trials, attempts=attempts)
+    told = "3 trials pruned by --on-failure (2 timed out, 1 out of memory)"
+    assert f"  {told}" in closing_text(view, Finish(Verdict.DONE, ""), seconds=1.0).splitlines()
+    assert f"         {told}" in status_text(view, now=0.0).splitlines()
+
+
+def test_status_as_data_is_strict_json() -> None:
+    broken = replace(VIEW, latest={AttemptId(5, 1): Report(3, {"val_accuracy": float("nan")})})
+    data = json.loads(json.dumps(status_json(broken, now=1100.0), allow_nan=False))
+    assert data["counts"]["FAILED"] == 3
+    assert data["counts"]["WAITING"] == 0
+    assert data["master"] == {"host": "login1", "pid": 4242, "since": 1000.0}
+    assert data["best"]["params"] == {
+        "learning_rate": 0.00123456,
+        "units": 128,
+        "activation": "relu",
+    }
+    assert data["running"] == [
+        {
+            "trial": 5,
+            "attempt": 1,
+            "node": "node01.cluster.example",
+            "worker": "worker-0",
+            "cpus": 2,
+            "cpu_share": 1.0,
+            "gpus": ["0"],
+            "gpu_share": 1.0,
+            "seconds": 90.0,
+            "step": 3,
+            "value": None,
+        }
+    ]
+    assert data["failures"][0] == {"reason": "ValueError: bad shape", "trials": [2, 4]}
+    empty = json.loads(json.dumps(status_json(EMPTY, now=0.0), allow_nan=False))
+    assert (empty["best"], empty["master"], empty["ended_trials"]) == (None, None, 0)
+
+
+def test_the_best_trial_with_its_model() -> None:
+    assert best_text(VIEW) == (
+        "trial 0, the best of 5/10 trials\n"
+        "  val_accuracy   0.9000  (max, epoch 5)\n"
+        "  val_loss       0.3123\n"
+        "\n"
+        "hyperparameters\n"
+        "  learning_rate  0.001235\n"
+        "  units          128\n"
+        "  activation     relu\n"
+        "\n"
+        "model  runs/my digits/best/model.keras\n"
+        "load   keras.saving.load_model('runs/my digits/best/model.keras')"
+    )
+
+
+def test_no_best_trial_yet() -> None:
+    assert best_text(EMPTY) == (
+        "No trial of runs/new is complete yet: no trials yet.\n"
+        "See how it goes: hptune status runs/new"
+    )
+    assert best_json(EMPTY)["best"] is None
+
+
+def test_the_best_as_data_keeps_types_and_digits() -> None:
+    odd = trial(0, value=0.1 + 0.2, params={"a": True, "b": None, "c": 1, "d": 1.0, "e": "1"})
+    data = json.loads(json.dumps(best_json(replace(VIEW, trials=[odd])), allow_nan=False))
+    assert data["best"]["value"] == 0.1 + 0.2
+    assert [type(value) for value in data["best"]["params"].values()] == [
+        bool,
+        type(None),
+        int,
+        float,
+        str,
+    ]
+    assert data["model"] == "runs/my digits/best/model.keras"
+
+
+def test_the_best_follows_the_direction_and_ignores_pruned_trials() -> None:
+    trials = [trial(0, value=0.5), trial(1, value=0.2), trial(2, TrialState.PRUNED, value=0.1)]
+    view = StudyView("d", "grid", Aims((Goal("loss", Direction.MIN),)), 3, trials)
+    assert view.best is trials[1]
+
+
+def test_of_equally_good_trials_the_first_to_end_is_best() -> None:
+    trials = [trial(0, value=1.0), trial(1, value=1.0), trial(2, value=1.0)]
+    attempts = [
+        attempt(i, ended_at=at, outcome=Outcome.FINISHED)
+        for i, at in enumerate((1090.0, 1030.0, 1060.0))
+    ]
+    assert replace(VIEW, trials=trials, attempts=attempts).best is trials[1]
+    assert replace(VIEW, trials=trials, attempts=()).best is trials[0]
+
+
+def test_the_end_of_a_finished_run() -> None:
+    view = replace(VIEW, trials=VIEW.trials[:1], attempts=(), budget_trials=1)
+    assert closing_text(view, Finish(Verdict.DONE, ""), seconds=724.0) == (
+        "Done: 1/1 trials in 12m04s\n"
+        "  1 complete\n"
+        "\n"
+        "best  0.9000  val_accuracy (max), trial 0, epoch 5\n"
+        "      learning_rate  0.001235\n"
+        "      units          128\n"
+        "      activation     relu\n"
+        "\n"
+        "model  runs/my digits/best/model.keras\n"
+        "load   keras.saving.load_model('runs/my digits/best/model.keras')\n"
+        "\n"
+        "next\n"
+        "  hptune best 'runs/my digits'                 the best configuration\n"
+        "  hptune export 'runs/my digits' --format csv  all trials as a table\n"
+        "  hptune resume 'runs/my digits' --trials 2    search on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "first_line", "resume"),
+    [
+        (Verdict.EXHAUSTED, "Done: every configuration of the space was tried, 5/10 trials", None),
+        (Verdict.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "go on from here"),
+        (Verdict.TOO_MANY_FAILURES, "Stopped early (Ctrl-C): 5/10 trials", "go on from here"),
+    ],
+)
+def test_the_end_says_why_and_what_to_do_next(
+    verdict: Verdict, first_line: str, resume: str | None
+) -> None:
+    lines = closing_text(VIEW, Finish(verdict, "Ctrl-C"), seconds=60.0).splitlines()
+    assert lines[0] == f"{first_line} in 1m00s"
+    assert "  retried: 1 attempt (1 worker lost)" in lines
+    told = [line for line in lines if "hptune resume" in line]
+    assert [line.endswith(resume or "") for line in told] == ([True] if resume else [])
+
+
+def test_the_end_without_any_success_points_to_the_failures() -> None:
+    failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], models={})
+    shown = closing_text(failed, Finish(Verdict.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)
+    assert "hptune status 'runs/my digits'" in shown
+    assert "best" not in shown
+    assert "load_model" not in shown

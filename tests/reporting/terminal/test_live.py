@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from fake_study import picture, running, trial
+from rich.cells import cell_len
+from rich.console import Console
+
+from tuner.core.snapshot import StudyPicture
+from tuner.core.trial import ParamValue, Trial, TrialState
+from tuner.reporting.terminal.live import LiveProgress
+from tuner.reporting.terminal.progress import RunHeader
+from tuner.reporting.text import NOTHING
+
+HEADER = RunHeader("runs/digits", "tpe", "val_accuracy (max)", 10, "2 at a time", epochs=5)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Screen:
+    """A recording terminal with a live display on it."""
+
+    def __init__(self, width: int, height: int = 30) -> None:
+        self.stream = Terminal()
+        self.console = Console(
+            file=self.stream, force_terminal=True, width=width, height=height, record=True
+        )
+        self.progress = LiveProgress(self.stream, console=self.console)
+
+    def new_lines(self) -> list[str]:
+        """The lines drawn since the last call, without styles and control codes."""
+        return self.console.export_text().splitlines()
+
+    def new_codes(self) -> str:
+        """What was written since the last call, as it went to the terminal."""
+        written = self.stream.getvalue()
+        self.stream.seek(0)
+        self.stream.truncate()
+        return written
+
+
+def busy_study(params: dict[str, ParamValue]) -> tuple[StudyPicture, tuple[Trial, ...]]:
+    ended = (
+        trial(0, value=0.9, step=5, params=params),
+        trial(1, TrialState.PRUNED, value=0.3, step=2),
+        trial(2, TrialState.FAILED, reason="OOM: no room\nfor a tensor" + " of many bytes" * 20),
+        trial(3, value=0.98765, step=4, params=params),
+    )
+    runs = (running(4, placed_at=1000.0, step=3, value=0.7), running(5, placed_at=1010.0))
+    return picture(*ended, runs=runs, notice="no worker has 4 cores free, " * 8), ended
+
+
+@pytest.mark.parametrize("width", [60, 100, 160])
+def test_the_display_fits_and_tells_what_matters(width: int) -> None:
+    nasty: dict[str, ParamValue] = {
+        "learning_rate": 0.00123456,
+        "名前" * 20: "[bold red]値[/]\x1b[2J\n" * 5,
+        **{f"layer_{i}_units": 2**i for i in range(40)},
+    }
+    study, ended = busy_study(nasty)
+    screen = Screen(width)
+    screen.progress.start(HEADER)
+    screen.progress.update(study, ended, 1021.0)
+    lines = screen.new_lines()
+    assert max(cell_len(line) for line in lines) <= width
+    assert len(lines) <= 30 + len(HEADER.lines()) + 1
+    shown = "\n".join(lines)
+    for fact in (
+        "4/10 trials",
+        "2 complete, 1 pruned, 1 failed",
+        "0.9877  val_accuracy (max), trial 3, epoch 4",
+        "learning_rate=0.001235",
+        " more",
+        "3/5",
+        "0.7000",
+        "21s  node01 2 cores",
+        "OOM: no room for",
+        "pruned",
+        "complete, best",
+        "4/16 cores held",
+        "no worker has 4 cores free",
+    ):
+        assert fact in shown
+    assert "\x1b[2J" not in screen.new_codes()
+
+
+def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
+    study, ended = busy_study({"lr": 0.001, "units": 64})
+    screen = Screen(100)
+    screen.progress.start(HEADER)
+    screen.new_lines()
+    screen.progress.update(study, ended, 1021.0)
+    assert [line[:66].replace(NOTHING, "-") for line in screen.new_lines()][3:16] == [
+        "best     0.9877  val_accuracy (max), trial 3, epoch 4",
+        "         lr=0.001  units=64",
+        "",
+        "         trial  epoch  val_accuracy    time",
+        "running      4    3/5        0.7000     21s  node01 2 cores",
+        "             5      -             -     11s  node01 2 cores",
+        "",
+        "ended        0      5        0.9000       -  complete",
+        "             1      2        0.3000       -  pruned",
+        "             2  failed: OOM: no room for a tensor of many bytes of",
+        "             3      4        0.9877       -  complete, best",
+        "",
+        "workers  2  4/16 cores held",
+    ]
+
+
+@pytest.mark.parametrize("height", [3, 8, 12, 20, 50])
+def test_many_running_trials_never_fill_more_than_the_terminal(height: int) -> None:
+    done = tuple(trial(i, value=0.5) for i in range(20))
+    runs = tuple(running(i) for i in range(20, 84))
+    screen = Screen(100, height)
+    screen.progress.start(HEADER)
+    screen.new_lines()
+    screen.progress.update(picture(*done, runs=runs, budget=100), done, 1021.0)
+    lines = screen.new_lines()
+    assert len(lines) < height
+    assert "20/100 trials" in lines[0]
+    if height >= 8:
+        assert any(line.endswith(" more") for line in lines)
+        assert any(line.startswith("workers") for line in lines)
+
+
+def test_the_end_leaves_a_summary_and_no_table() -> None:
+    study, ended = busy_study({"lr": 0.001})
+    screen = Screen(100)
+    screen.progress.start(HEADER)
+    screen.progress.update(study, ended, 1021.0)
+    screen.progress.update(picture(*ended), (), 1211.0)
+    screen.new_lines()
+    screen.progress.stop()
+    lines = screen.new_lines()
+    assert [line.rstrip() for line in lines] == [
+        "trials   " + "━" * 14 + "─" * 22 + "  4/10 trials   took 3m10s",
+    ]
+    assert screen.new_codes().endswith("\x1b[?25h")  # the cursor is shown again
+    screen.progress.stop()
+    assert screen.new_codes() == ""
+
+
+def test_it_redraws_four_times_a_second_at_most() -> None:
+    screen = Screen(100)
+    screen.progress.start(HEADER)
+    screen.new_codes()
+    study = picture(runs=(running(0),))
+    drawn = []
+    for tick in range(20):
+        screen.progress.update(study, (), 1000.0 + tick / 16)
+        drawn.append(bool(screen.new_codes()))
+    assert drawn == [tick % 4 == 0 for tick in range(20)]
+
+
+def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None:
+    screen = Screen(60)
+    path = "/scratch/" + "a-long-name/" * 6 + "model-1"
+    notes = ("no objective was named: taking val_accuracy (say OBJECTIVE or --objective)",)
+    screen.progress.start(
+        RunHeader(path, "auto", "val_accuracy (max)", 50, "2 at a time", confirm=3, notes=notes)
+    )
+    screen.progress.note("letting go of 2 trials; their checkpoints are kept, Ctrl-C again stops")
+    assert [line.rstrip() for line in screen.new_lines() if line.strip()] == [
+        "hptune   auto search for val_accuracy (max), 50 trials, then",
+        "         the best 3 once again",
+        f"study    {path}",
+        "runs     2 at a time",
+        "no objective was named: taking val_accuracy (say OBJECTIVE",
+        "or --objective)",
+        "letting go of 2 trials; their checkpoints are kept, Ctrl-C",
+        "again stops",
+    ]
+
+
+def test_a_terminal_made_narrower_is_cleared_of_wrapped_lines() -> None:
+    screen = Screen(100)
+    screen.progress.start(HEADER)
+    study, ended = busy_study({"lr": 0.001})
+    screen.new_lines()
+    screen.progress.update(study, ended, 1021.0)
+    before = [line.rstrip() for line in screen.new_lines()]
+    rows_after_wrapping = sum(max(1, -(-len(line) // 60)) for line in before)
+    assert rows_after_wrapping > len(before)
+    screen.new_codes()
+    screen.console.width = 60
+    screen.progress.update(study, (), 1022.0)
+    assert screen.new_codes().count("\x1b[1A") == rows_after_wrapping - 1
+
+
+def test_notes_and_other_output_stand_above_the_display(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen(100)
+    monkeypatch.setattr(sys, "stdout", screen.stream)
+    screen.progress.start(HEADER)
+    screen.progress.update(picture(runs=(running(0),)), (), 1000.0)
+    screen.new_lines()
+    screen.progress.note("letting go: [Ctrl-C] again stops at once")
+    print("a library speaks")  # noqa: T201 - that is the test
+    lines = screen.new_lines()
+    assert lines[0] == "letting go: [Ctrl-C] again stops at once"
+    assert any(line.endswith("a library speaks") for line in lines)
+    assert lines[-1].startswith("workers")
+    screen.progress.stop()
+    assert sys.stdout is screen.stream
+
+
+def test_a_run_that_ends_before_its_first_picture_leaves_the_terminal_in_order() -> None:
+    screen = Screen(100)
+    screen.progress.start(HEADER)
+    screen.progress.stop()
+    assert screen.new_codes().rstrip().endswith("\x1b[?25h")
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = Screen(100)
+    study, ended = busy_study({"lr": 0.001})
+    screen.progress.start(HEADER)
+    screen.progress.update(study, ended, 1021.0)
+    codes = screen.new_codes()
+    assert "1 failed" in codes
+    assert not any(f"\x1b[{colour}m" in codes for colour in range(30, 38))
+
+
+def test_a_space_without_a_known_size_has_no_bar() -> None:
+    screen = Screen(100)
+    screen.progress.start(HEADER)
+    screen.new_lines()
+    screen.progress.update(picture(budget=None, stopping="time is up"), (), 1000.0)
+    lines = screen.new_lines()
+    assert lines[0].startswith("trials   0 trials   0s")
+    assert lines[-1].rstrip() == "stopping time is up"

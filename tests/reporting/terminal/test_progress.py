@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from fake_study import PARAMS, picture, running, trial
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.core.trial import TrialState
+from tuner.reporting.terminal.display import make_progress
+from tuner.reporting.terminal.live import LiveProgress
+from tuner.reporting.terminal.plain import NotesOnly, PlainProgress
+from tuner.reporting.terminal.progress import Pace, Progress, RunHeader, step_of
+from tuner.reporting.text import NOTHING
+
+HEADER = RunHeader(
+    study="runs/digits",
+    search="tpe",
+    goal="val_accuracy (max)",
+    trials=10,
+    parallelism="2 trials at a time on 2 workers",
+    dashboard="http://127.0.0.1:8787",
+    notes=("seed 7",),
+    epochs=5,
+)
+
+
+def plain() -> tuple[PlainProgress, io.StringIO]:
+    stream = io.StringIO()
+    return PlainProgress(stream), stream
+
+
+def test_a_log_tells_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
+    progress, stream = plain()
+    zero, one = running(0, placed_at=1000.0), running(1, placed_at=1000.0, step=2, value=0.5)
+    done = trial(0, value=0.91234, step=5, params={"lr": 0.001})
+    failed = trial(1, TrialState.FAILED, reason="ValueError: bad\nshape \x1b[31m(3, 4)")
+    two = running(2, placed_at=1042.0, step=3, value=0.7)
+
+    progress.start(HEADER)
+    progress.update(picture(runs=(zero, one)), (), 1000.0)
+    progress.update(picture(runs=(zero, one)), (), 1029.0)
+    progress.update(picture(runs=(zero, one)), (), 1030.0)
+    progress.update(picture(done, runs=(one, two)), (done,), 1042.0)
+    progress.update(picture(done, failed, runs=(two,), notice="no room"), (failed,), 1050.0)
+    progress.update(picture(done, failed, runs=(two,), notice="no room"), (), 1059.0)
+    progress.note("letting go")
+    progress.update(picture(done, failed, runs=(two,), stopping="Ctrl-C"), (), 1060.0)
+    progress.stop()
+
+    assert stream.getvalue().splitlines() == [
+        "hptune   tpe search for val_accuracy (max), 10 trials",
+        "study    runs/digits",
+        "runs     2 trials at a time on 2 workers",
+        "watch    http://127.0.0.1:8787 (Dask's dashboard)",
+        "seed 7",
+        "   30s  0/10 trials; running 0, 1 (2/5)",
+        "   42s  trial 0 complete after 42s: val_accuracy 0.9123 at epoch 5; best so far; lr=0.001",
+        "   50s  trial 1 failed after 50s: ValueError: bad shape [31m(3, 4)",
+        "   50s  no room",
+        "   59s  letting go",
+        " 1m00s  Ctrl-C",
+        " 1m00s  2/10 trials; 1 failed; best 0.9123 (trial 0); running 2 (3/5)",
+    ]
+
+
+def test_the_wait_for_a_process_is_no_time_of_the_trial() -> None:
+    progress, stream = plain()
+    waits = running(0, placed_at=1000.0, waited_seconds=None)
+    runs = running(0, placed_at=1000.0, waited_seconds=30.0)
+    done = trial(0, value=0.5, params={})
+    pace = Pace()
+    for picture_, ended, now in (
+        (picture(runs=(waits,)), (), 1020.0),
+        (picture(runs=(runs,)), (), 1035.0),
+        (picture(done), (done,), 1042.0),
+    ):
+        pace.update(picture_, ended, now)
+        progress.update(picture_, ended, now)
+        if now == 1020.0:
+            assert pace.seconds_run(0) is None
+    assert "trial 0 complete after 12s" in stream.getvalue()
+
+
+def test_a_trial_took_as_long_as_all_its_attempts() -> None:
+    progress, stream = plain()
+    again = running(0, placed_at=1000.0, earlier_seconds=3600.0)
+    done = trial(0, value=0.5, params={})
+    progress.update(picture(runs=(again,)), (), 1000.0)
+    progress.update(picture(done), (done,), 1001.0)
+    assert "trial 0 complete after 1h00m" in stream.getvalue()
+
+
+def test_who_waits_for_another_study_is_said_to_wait() -> None:
+    progress, stream = plain()
+    waits = running(0, waited_seconds=None)
+    waits = replace(waits, attempt=replace(waits.attempt, reason="waits for cores"))
+    both = picture(runs=(waits, running(1, step=2)))
+    progress.start(HEADER)
+    progress.update(both, (), 1000.0)
+    progress.update(both, (), 1030.0)
+    assert stream.getvalue().endswith("running 0 (waits), 1 (2/5)\n")
+
+
+def test_the_time_left_is_no_guess_while_the_study_waits_for_workers() -> None:
+    pace = Pace()
+    pace.update(picture(), (), 0.0)
+    ended = tuple(trial(i, value=0.5) for i in range(5))
+    pace.update(picture(*ended, runs=(running(5, placed_at=50.0),)), ended, 50.0)
+    assert pace.seconds_left(picture(*ended)) == pytest.approx(50.0)
+    waiting = picture(*ended, notice="waiting for a worker")
+    pace.update(waiting, (), 60.0)
+    assert pace.seconds_left(waiting) is None
+
+
+def test_what_follows_the_trials_is_said_before_the_first() -> None:
+    header = replace(HEADER, confirm=2, repeats=2)
+    assert header.lines()[0].endswith("10 trials, then the best 2 twice again")
+
+
+def test_a_long_configuration_and_many_running_trials_stay_one_short_line() -> None:
+    progress, stream = plain()
+    wide = {f"layer_{i}_units": i for i in range(100)}
+    runs = tuple(running(i) for i in range(1, 65))
+    done = trial(0, value=0.5, params=wide)
+    progress.update(picture(done, runs=runs, budget=None), (done,), 0.0)
+    progress.update(picture(done, runs=runs, budget=None), (), 30.0)
+    ended, heartbeat = stream.getvalue().splitlines()
+    assert len(ended) < 300
+    assert heartbeat.endswith(
+        "1 trial; best 0.5000 (trial 0); running 1, 2, 3, 4, 5, 6, 7, 8 and 56 more"
+    )
+
+
+def test_an_idle_study_says_that_nothing_runs() -> None:
+    progress, stream = plain()
+    progress.update(picture(workers=0, notice="no workers yet"), (), 0.0)
+    progress.update(picture(workers=0, notice="no workers yet"), (), 31.0)
+    assert stream.getvalue().splitlines() == [
+        "    0s  no workers yet",
+        "   31s  0/10 trials; nothing runs on 0 workers",
+    ]
+
+
+class BrokenStream(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize("display", [PlainProgress, NotesOnly, LiveProgress])
+def test_a_broken_pipe_does_not_stop_the_study(
+    display: type[PlainProgress | NotesOnly | LiveProgress],
+) -> None:
+    stream = BrokenStream()
+    progress: Progress = display(stream)
+    done = trial(0, value=0.5)
+    progress.start(HEADER)
+    progress.update(picture(done), (done,), 0.0)
+    progress.note("letting go")
+    progress.stop()
+    assert stream.getvalue() == ""
+
+
+def test_a_stream_that_lacks_characters_gets_replacements() -> None:
+    raw = io.BytesIO()
+    progress = PlainProgress(io.TextIOWrapper(raw, encoding="ascii"))
+    progress.note("größer … \udcff")
+    assert raw.getvalue() == b"    0s  gr??er ?\n"
+
+
+def test_quiet_shows_notes_only() -> None:
+    stream = io.StringIO()
+    progress = make_progress(stream, quiet=True)
+    done = trial(0, value=0.5)
+    progress.start(HEADER)
+    progress.update(picture(done), (done,), 0.0)
+    progress.note("letting go")
+    progress.stop()
+    assert stream.getvalue() == "letting go\n"
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("term", "encoding", "expected"),
+    [
+        ("xterm-256color", "utf-8", LiveProgress),
+        ("dumb", "utf-8", PlainProgress),
+        ("", "utf-8", PlainProgress),
+        ("xterm", "latin-1", PlainProgress),
+    ],
+)
+def test_a_terminal_gets_the_live_display_if_it_can_draw_it(
+    monkeypatch: pytest.MonkeyPatch, term: str, encoding: str, expected: type[Progress]
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    stream = Terminal(io.BytesIO(), encoding=encoding)
+    assert type(make_progress(stream, quiet=False)) is expected
+
+
+def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(make_progress(io.StringIO(), quiet=False), PlainProgress)
+
+
+def test_rich_is_loaded_for_a_terminal_only() -> None:
+    code = "import sys, tuner.reporting.terminal.progress; print('rich' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "False\n"
+
+
+def test_epochs_are_told_of_their_total_where_it_is_known() -> None:
+    assert step_of(running(0), 5) == NOTHING
+    assert step_of(running(0, step=3), 5) == "3/5"
+    assert step_of(running(0, step=7), 5) == "7"
+    assert step_of(running(0, step=3), None) == "3"
+    assert step_of(running(0, step=3, params={**PARAMS, "epochs": 8}), None) == "3/8"
+
+
+@settings(deadline=None)
+@given(
+    places=st.integers(1, 6),
+    budget=st.integers(1, 20),
+    seconds=st.integers(1, 60),
+    every=st.integers(1, 7),
+)
+def test_the_time_left_is_right_for_trials_of_equal_length(
+    places: int, budget: int, seconds: int, every: int
+) -> None:
+    pace = Pace()
+    waves = -(-budget // places)
+    ended_before = 0
+    for now in range(0, waves * seconds, every):
+        wave = now // seconds
+        ended = tuple(trial(i, value=0.5) for i in range(wave * places))
+        runs = tuple(
+            running(i, placed_at=wave * seconds)
+            for i in range(wave * places, min(budget, (wave + 1) * places))
+        )
+        pace.update(picture(*ended, runs=runs, budget=budget), ended[ended_before:], now)
+        ended_before = len(ended)
+        left = pace.seconds_left(picture(*ended, runs=runs, budget=budget))
+        if len(ended) < min(max(3, places), max(1, budget // 2)):
+            assert left is None
+        else:
+            # Wrong by no more than what lies between two calls, and an incomplete last wave.
+            assert left == pytest.approx(waves * seconds - now, abs=seconds + every * (waves + 1))
+
+
+def test_the_time_left_counts_short_trials_that_were_never_seen_running() -> None:
+    pace = Pace()
+    pace.update(picture(budget=100), (), 0.0)
+    ended = tuple(trial(i, value=0.5) for i in range(25))
+    now = picture(*ended, runs=(running(25, placed_at=50.0),), budget=100)
+    pace.update(now, ended, 50.0)
+    assert pace.seconds_left(now) == pytest.approx(150.0)
+
+
+def test_the_time_left_is_unknown_without_workers_or_budget() -> None:
+    done = trial(0, value=0.5)
+    pace = Pace()
+    pace.update(picture(runs=(running(0, placed_at=0.0),)), (), 0.0)
+    idle = picture(done, workers=0)
+    pace.update(idle, (done,), 10.0)
+    assert pace.seconds_left(idle) is None
+    assert pace.seconds_left(picture(done, budget=None)) is None

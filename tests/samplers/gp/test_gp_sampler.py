@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from learning_suite import LearningSuite, xs
+from searches import LINE, searched
+
+from tuner.core.sampler import Sampler
+from tuner.core.space.space import FloatParameter, IntParameter, Scale, SearchSpace
+from tuner.core.trial import Direction, Params, Trial, TrialState
+from tuner.samplers.common.encoding import Axes
+from tuner.samplers.common.observations import History
+from tuner.samplers.gp.kernel_features import Embedding
+from tuner.samplers.gp.sampler import BayesianSampler
+from tuner.samplers.gp.surrogate import Learner, SurrogateSettings, comparable, standardised
+from tuner.testing.sampler_cases import ended
+from tuner.testing.spaces import ALL_TYPES, BRANIN, branin
+
+
+class TestBayesianSampler(LearningSuite):
+    branin_tolerance = -2.0
+    ten_thousand_seconds = 5.0  # twice a kernel for 400 trials, from nothing
+
+    def make_for(self, space: SearchSpace, seed: int, direction: Direction) -> Sampler:
+        return BayesianSampler(space, seed, direction=direction)
+
+
+# --- how the search goes ----------------------------------------------------------------------
+
+
+def test_a_smooth_function_of_two_numbers_is_solved_in_thirty_trials() -> None:
+    for seed in range(3):
+        sampler = BayesianSampler(BRANIN, seed, direction=Direction.MIN)
+        best = min(searched(sampler, branin, range(30)))
+        assert best < 0.41, f"seed {seed}: {best}, the least is 0.398"
+
+
+def test_whole_numbers_far_apart_on_a_log_scale_are_all_tried_and_none_twice() -> None:
+    space = SearchSpace((IntParameter("n", 1, 1_000, scale=Scale.LOG), FloatParameter("x", 0, 1)))
+    sampler = BayesianSampler(space, 0, direction=Direction.MIN)
+
+    def value(params: Params) -> float:
+        n, x = params["n"], params["x"]
+        assert isinstance(n, int)
+        assert isinstance(x, float)
+        return abs(math.log(n / 3.0)) + (x - 0.5) ** 2  # best at 3, whose neighbours are far away
+
+    searched(sampler, value, range(25))
+    assert {sampler.ask([number])[0].params["n"] for number in range(25, 30)} <= {2, 3, 4}
+
+
+def test_no_value_at_all_is_no_reason_to_stop() -> None:
+    sampler = BayesianSampler(LINE, 0, direction=Direction.MIN)
+    for number in range(20):
+        (suggestion,) = sampler.ask([number])
+        sampler.tell(Trial(number, suggestion.params, "test", TrialState.FAILED))
+    assert len({round(x, 6) for x in xs(sampler, 10)}) == 10
+
+
+def test_values_of_any_size_are_welcome() -> None:
+    def proposal(scale: float, offset: float) -> float:
+        sampler = BayesianSampler(LINE, 0, direction=Direction.MIN)
+        for number in range(12):
+            x = (number + 0.5) / 12
+            value = offset + scale * (x - 0.37) ** 2
+            sampler.tell(Trial(number, {"x": x}, "test", TrialState.COMPLETE, value=value))
+        return xs(sampler, 1)[0]
+
+    usual = proposal(1.0, 0.0)
+    assert proposal(1e-12, 0.0) == pytest.approx(usual, abs=1e-3)
+    assert proposal(1e200, 0.0) == pytest.approx(usual, abs=1e-3)
+    assert proposal(1.0, 1e6) == pytest.approx(usual, abs=1e-2)
+
+
+# --- what the model is made of ----------------------------------------------------------------
+
+
+def test_targets_keep_the_order_and_are_even_however_skewed_the_losses_are() -> None:
+    losses = np.exp(np.random.default_rng(0).normal(scale=3.0, size=200))
+    targets = standardised(losses)
+    assert (np.argsort(targets) == np.argsort(losses)).all()
+    assert targets.mean() == pytest.approx(0.0, abs=1e-9)
+    assert targets.std() == pytest.approx(1.0)
+    assert abs((targets**3).mean()) < 0.5 * abs(
+        (((losses - losses.mean()) / losses.std()) ** 3).mean()
+    )
+    np.testing.assert_array_equal(standardised(np.full(5, 3.0)), np.zeros(5))
+
+
+def test_what_was_stopped_or_failed_is_no_better_than_what_ended_well() -> None:
+    axes = Axes(LINE)
+    history = History(axes, directions=(Direction.MIN,))
+    for number, (state, value) in enumerate(
+        [
+            (TrialState.COMPLETE, 1.0),
+            (TrialState.COMPLETE, 3.0),
+            (TrialState.COMPLETE, 2.0),
+            (TrialState.PRUNED, 0.5),
+            (TrialState.PRUNED, 9.0),
+            (TrialState.FAILED, None),
+            (TrialState.RUNNING, None),
+        ]
+    ):
+        history.tell(Trial(number, {"x": number / 10}, "test", state, value=value))
+    assert comparable(history.observations()).tolist() == [1.0, 3.0, 2.0, 2.0, 9.0, 9.0]
+
+
+def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> None:
+    axes = Axes(ALL_TYPES)  # without conditions, so that no row holds NaN
+    history = History(axes, directions=(Direction.MIN,))
+    rng = np.random.default_rng(0)
+    for number in range(90):
+        history.tell(ended(ALL_TYPES, number, ALL_TYPES.sample(rng)))
+    seen = history.observations()
+    settings = SurrogateSettings(most_known=30, most_fitted=20)
+    best = Learner(Embedding(axes), settings).learn(seen).best
+    assert len(best) == 30
+    ranked = seen.rows[np.argsort(comparable(seen), kind="stable")].tolist()
+    places = [ranked.index(row) for row in best.tolist()]
+    assert places[:10] == list(range(10))
+    assert max(places) > 60

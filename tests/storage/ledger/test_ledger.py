@@ -1,0 +1,166 @@
+"""The ledger: what was written is there, for every reader, and as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from batches import append_batch, complete, reported, whole_batches
+
+from tuner.core.messages import StopRequested, Verdict
+from tuner.core.resources import Placement
+from tuner.core.trial import (
+    Attempt,
+    AttemptId,
+    HeldBefore,
+    Outcome,
+    Params,
+    Trial,
+    TrialState,
+    Usage,
+)
+from tuner.errors import NoStudyError, StudyExistsError
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger, LedgerReader, ReportRow
+
+
+def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory) -> None:
+    first, second = reported(1.0, loss=0.5), StopRequested(2.0, Verdict.INTERRUPTED, "Ctrl-C")
+    with Ledger.create(directory, {"settings": {"seed": 1}, "hptune_version": "0.1"}) as ledger:
+        ledger.append([first])
+        ledger.set_facts({"settings": {"seed": 1, "trials": 9}})
+    with Ledger.open(directory) as ledger:
+        ledger.append([second])
+        ledger.append([])
+        assert list(ledger.events()) == [first, second]
+        assert ledger.facts == {
+            "hptune_version": "0.1",
+            "schema_version": 4,
+            "settings": {"seed": 1, "trials": 9},
+        }
+    reader = LedgerReader(directory)
+    assert list(reader.events()) == [first, second]
+    assert reader.facts()["settings"] == {"seed": 1, "trials": 9}
+    assert sorted(path.name for path in directory.path.iterdir()) == [
+        "best",
+        "lock",
+        "stop",
+        "study.db",
+        "trials",
+    ]
+
+
+def test_trials_and_attempts_are_as_they_were_last(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    params: Params = {"units": 1, "rate": 1.0, "bias": True, "name": "ü", "none": None}
+    waiting = Trial(0, params, "tpe", TrialState.WAITING)
+    ended = dataclasses.replace(
+        waiting,
+        state=TrialState.FAILED,
+        step=3,
+        metrics={"loss": math.inf},
+        attempts=2,
+        reason="ValueError: no",
+        detail="Traceback …",
+    )
+    running = Attempt(AttemptId(0, 1), Placement("w1", (0, 1), ("GPU-a",), 4), "n1", 10.0)
+    usage = Usage(
+        peak_memory_bytes=10**10,
+        cpu_seconds=1.5,
+        seconds=2.0,
+        seconds_per_step=0.5,
+        starved_seconds=0.25,
+    )
+    lost = dataclasses.replace(
+        running, started_at=11.0, ended_at=12.5, outcome=Outcome.LOST, usage=usage
+    )
+    shared = Placement("w2", (3,), ("0",), gpu_share=0.25, gpu_memory_bytes=7)
+    before = HeldBefore(11.5, 0.5, 0.25)
+    other = Attempt(AttemptId(1, 0), shared, "n2", 11.0, reason="why not", before=before)
+    ledger.append([], trials=[waiting, complete(1, 0.5)], attempts=[running, other])
+    ledger.append([], trials=[ended], attempts=[lost])
+
+    reader = LedgerReader(directory)
+    assert reader.trial(0) == ended
+    assert repr(reader.trial(0)) == repr(ended)
+    assert reader.trial(7) is None
+    assert reader.trials() == [ended, complete(1, 0.5)]
+    assert reader.attempts() == [lost, other]
+    assert reader.attempts(1) == [other]
+
+
+def test_reports_follow_from_the_events(directory: StudyDirectory, ledger: Ledger) -> None:
+    ledger.append([reported(5.0, trial=2, loss=0.5, accuracy=math.nan), reported(6.0, loss=1.0)])
+    reader = LedgerReader(directory)
+    first, missing, last = reader.reports()
+    assert first == ReportRow(2, 0, 1, "loss", 0.5, 5.0)
+    assert (missing.metric, math.isnan(missing.value)) == ("accuracy", True)
+    assert last == ReportRow(0, 0, 1, "loss", 1.0, 6.0)
+    assert reader.reports(0) == [last]
+
+
+def test_text_that_is_not_unicode_reaches_the_tables(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    trial = dataclasses.replace(complete(0, 1.0), reason="no such file: \udcff")
+    ledger.append([], trials=[trial])
+    (read,) = LedgerReader(directory).trials()
+    assert read.reason == r"no such file: \udcff"
+
+
+def test_several_pages_of_events(directory: StudyDirectory, ledger: Ledger) -> None:
+    events = [reported(float(n)) for n in range(4_001)]
+    ledger.append(events)
+    assert list(LedgerReader(directory).events()) == events
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['it\'s "odd" 100%41 #1?mode=ro&\nÄrger 日本', os.fsdecode(b"\xff not Unicode")],
+    ids=ascii,
+)
+def test_directories_with_odd_names(tmp_path: Path, name: str) -> None:
+    directory = StudyDirectory(tmp_path / name).create()
+    with directory.acquire(), Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        assert whole_batches(directory) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_second_ledger_is_not_created_over_the_first(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    append_batch(ledger, 0)
+    with pytest.raises(StudyExistsError, match="hptune resume"):
+        Ledger.create(directory, {})
+    assert whole_batches(directory) == 1
+
+
+def test_no_ledger(directory: StudyDirectory) -> None:
+    for door in (Ledger.open, LedgerReader):
+        with pytest.raises(NoStudyError, match=r"study\.db"):
+            door(directory)
+
+
+def test_the_leftovers_of_a_killed_creation_do_no_harm(directory: StudyDirectory) -> None:
+    (directory.path / "study.db.new").write_bytes(b"half")
+    (directory.path / "study.db.new-journal").write_bytes(b"half")
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+    assert whole_batches(directory) == 1
+
+
+@pytest.mark.parametrize(
+    "value", [np.int64(1), {1: 2}, [object()], b"bytes"], ids=["numpy", "key", "object", "bytes"]
+)
+def test_what_is_no_plain_data_is_refused(ledger: Ledger, value: object) -> None:
+    with pytest.raises(TypeError):
+        ledger.set_facts({"key": value})
+    with pytest.raises(TypeError):
+        ledger.append([reported(0)], trials=[complete(0, 1.0, lr=value)])
+    assert list(ledger.events()) == []

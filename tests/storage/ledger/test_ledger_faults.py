@@ -1,0 +1,300 @@
+"""The ledger: nothing lost, nothing half, whatever happens to the master or the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from batches import BATCH_EVENTS, append_batch, complete, reported, whole_batches
+
+from tuner.core.resources import Placement
+from tuner.core.trial import Attempt, AttemptId, Cause, Outcome, Usage
+from tuner.errors import StorageFullError, StudyError
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger, LedgerReader
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    try:
+        done = subprocess.run(mount, capture_output=True, check=False, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no command `mount`")
+    if done.returncode:
+        pytest.skip(f"a file system can be mounted by root only: {done.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    directory = StudyDirectory(small_disk / "study").create()
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        filler = small_disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        with pytest.raises(StorageFullError, match=r"study\.db.*full.*hptune resume"):
+            append_batch(ledger, 1)
+        assert whole_batches(directory) == 1
+        filler.unlink()
+        append_batch(ledger, 1)
+        assert whole_batches(directory) == 2
+
+
+def test_no_room_leaves_nothing_of_the_batch(directory: StudyDirectory, ledger: Ledger) -> None:
+    append_batch(ledger, 0)
+    pages = directory.database.stat().st_size // 4096
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageFullError, match=r"full.*finished is safely stored"):
+        append_batch(ledger, 1)
+    assert whole_batches(directory) == 1
+    ledger._connection.execute("PRAGMA max_page_count = 100000")
+    append_batch(ledger, 1)
+    assert whole_batches(directory) == 2
+
+
+def test_a_batch_that_fails_at_its_end_leaves_nothing(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    too_far = dataclasses.replace(complete(0, 1.0), step=2**63)
+    with pytest.raises(OverflowError):
+        ledger.append([reported(0.0, loss=0.5)], trials=[too_far])
+    assert whole_batches(directory) == 0
+    append_batch(ledger, 0)
+    assert whole_batches(directory) == 1
+
+
+def test_a_read_only_file_system(small_disk: Path) -> None:
+    directory = StudyDirectory(small_disk / "study").create()
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert whole_batches(directory) == 1
+    with pytest.raises(StorageFullError, match="readonly"):
+        Ledger.open(directory)
+    with pytest.raises(StorageFullError, match="Read-only"):
+        directory.acquire()
+
+
+def half_write(directory: StudyDirectory, ledger: Ledger, target: Path) -> StudyDirectory:
+    """A copy of the study as a master leaves it that is killed in the middle of a write."""
+    connection = ledger._connection
+    connection.execute("PRAGMA cache_size = 10")  # so that changed pages reach the file at once
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE trials SET params = zeroblob(5000), state = 'HALF'")
+    shutil.copytree(directory.path, target)
+    connection.execute("ROLLBACK")
+    assert (target / "study.db").read_bytes() != directory.database.read_bytes()
+    assert (target / "study.db-journal").stat().st_size > 0
+    return StudyDirectory(target)
+
+
+def test_a_reader_undoes_a_half_write(
+    directory: StudyDirectory, ledger: Ledger, tmp_path: Path
+) -> None:
+    for number in range(30):
+        append_batch(ledger, number)
+    assert whole_batches(half_write(directory, ledger, tmp_path / "copy")) == 30
+
+
+def test_a_half_write_that_may_not_be_undone_is_told(
+    directory: StudyDirectory, ledger: Ledger, small_disk: Path
+) -> None:
+    for number in range(30):
+        append_batch(ledger, number)
+    copy = half_write(directory, ledger, small_disk / "copy")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StudyError, match="killed in the middle of a write"):
+        LedgerReader(copy)
+
+
+def test_a_program_that_keeps_the_file_locked(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.storage.ledger.database.BUSY_SECONDS", 0.05)
+    with Ledger.create(directory, {}) as ledger:
+        with contextlib.closing(sqlite3.connect(directory.database)) as browser:
+            browser.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StudyError, match=r"kept locked .* by another program"):
+                append_batch(ledger, 0)
+            with pytest.raises(StudyError, match="kept locked"):
+                LedgerReader(directory)
+        append_batch(ledger, 0)
+    assert whole_batches(directory) == 1
+
+
+def test_a_slow_reader_holds_up_no_writer(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.storage.ledger.database.BUSY_SECONDS", 0.05)
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        events = LedgerReader(directory).events()
+        seen = [next(events).at]
+        append_batch(ledger, 1)
+        seen += [event.at for event in events]
+    assert seen == list(range(2 * BATCH_EVENTS))
+
+
+def test_readers_see_whole_batches_while_the_master_writes(directory: StudyDirectory) -> None:
+    failures: list[BaseException] = []
+    created = threading.Event()
+
+    def write() -> None:
+        try:
+            with Ledger.create(directory, {}) as ledger:
+                created.set()
+                for number in range(40):
+                    append_batch(ledger, number)
+        except BaseException as err:
+            failures.append(err)
+            raise
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert created.wait(60)
+    reader = LedgerReader(directory)
+    latest = 0
+    while writer.is_alive():
+        count = len(reader.reports())
+        assert count % BATCH_EVENTS == 0
+        assert count >= latest
+        latest = count
+    writer.join()
+    assert failures == []
+    assert whole_batches(directory) == 40
+
+
+def test_an_older_schema_is_read_and_then_brought_up_to_date(directory: StudyDirectory) -> None:
+    held = Placement("w", (0,), gpus=("GPU-a",), memory_bytes=4)
+    old = Attempt(AttemptId(0, 0), held, "n", 10.0, outcome=Outcome.LOST)
+    with Ledger.create(directory, {}) as ledger:
+        ledger.append([], attempts=[old])
+    with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
+        for name in ("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds",
+                     "seconds_per_step", "starved_seconds", "cause"):  # fmt: skip
+            connection.execute(f"ALTER TABLE attempts DROP COLUMN {name}")
+        devices = '{"cpus":[0],"gpus":["GPU-a"],"memory_bytes":4}'
+        connection.execute("UPDATE attempts SET devices = ?", (devices,))
+        connection.execute("UPDATE study SET value = '1' WHERE key = 'schema_version'")
+
+    reader = LedgerReader(directory)
+    assert reader.attempts() == reader.attempts(0) == [old]
+    usage = Usage(peak_memory_bytes=1, cpu_seconds=1.0, seconds=1.0)
+    measured = dataclasses.replace(old, usage=usage)
+    for _ in range(2):
+        with Ledger.open(directory) as ledger:
+            assert ledger.facts["schema_version"] == 4
+            ledger.append([], attempts=[measured])
+    assert reader.attempts() == [measured]
+
+
+def test_what_was_measured_before_starving_was(directory: StudyDirectory) -> None:
+    usage = Usage(peak_memory_bytes=1, cpu_seconds=1.0, seconds=1.0)
+    old = Attempt(AttemptId(0, 0), Placement("w", (0,)), "n", 10.0, usage=usage, cause=Cause.KILLED)
+    starved = dataclasses.replace(
+        old, id=AttemptId(1, 0), usage=dataclasses.replace(usage, starved_seconds=0.5)
+    )
+    with Ledger.create(directory, {}) as ledger:
+        ledger.append([], attempts=[old])
+    with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
+        connection.execute("ALTER TABLE attempts DROP COLUMN starved_seconds")
+        connection.execute("UPDATE study SET value = '3' WHERE key = 'schema_version'")
+    assert LedgerReader(directory).attempts() == [old]
+    with Ledger.open(directory) as ledger:
+        ledger.append([], attempts=[starved])
+    assert LedgerReader(directory).attempts() == [old, starved]
+
+
+def test_a_newer_schema(directory: StudyDirectory, ledger: Ledger) -> None:
+    ledger.set_facts({"schema_version": 99})
+    ledger.set_facts({"hptune_version": "7.0"})
+    for door in (Ledger.open, LedgerReader):
+        with pytest.raises(StudyError, match=r"newer hptune \(7\.0\).*version 99"):
+            door(directory)
+
+
+@pytest.mark.parametrize(
+    "contents", [b"", b"not a database " * 500], ids=["an empty file", "no database"]
+)
+def test_not_a_ledger(directory: StudyDirectory, contents: bytes) -> None:
+    directory.database.write_bytes(contents)
+    for door in (Ledger.open, LedgerReader):
+        with pytest.raises(StudyError, match=r"study\.db in"):
+            door(directory)
+    assert directory.database.read_bytes() == contents
+
+
+def test_a_dead_processes_lock_directory_is_removed_where_locks_do_not_work(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StudyDirectory, "locks_work", lambda _: False)
+    monkeypatch.setattr("tuner.storage.ledger.database.DEAD_DOT_LOCK_SECONDS", 0.2)
+    with Ledger.create(directory, {}) as ledger:
+        append_batch(ledger, 0)
+        assert whole_batches(directory) == 1
+    (directory.path / "study.db.lock").mkdir()
+    with Ledger.open(directory) as ledger:
+        append_batch(ledger, 1)
+    assert whole_batches(directory) == 2
+
+
+# --- kill the master anywhere ---------------------------------------------------------------
+
+MASTER = """
+import itertools, os, sys
+from tuner.core.messages import Reported
+from tuner.core.resources import Placement
+from tuner.core.trial import Attempt, AttemptId, Outcome, Report, Trial, TrialState
+from tuner.ledger import Ledger
+from tuner.study_directory import StudyDirectory
+
+directory, size = StudyDirectory(sys.argv[1]), int(sys.argv[2])
+with directory.acquire(), Ledger.open(directory) as ledger:
+    for number in itertools.count(sum(1 for _ in ledger.events()) // size):
+        first = number * size
+        attempt = AttemptId(number, 0)
+        ledger.append(
+            [Reported(first + k, attempt, Report(k + 1, {"loss": 0.5})) for k in range(size)],
+            trials=[Trial(number, {"note": "x" * 3000}, "test", TrialState.COMPLETE, value=1.0)],
+            attempts=[Attempt(attempt, Placement("w", (0,)), "n", 0.0, outcome=Outcome.FINISHED)],
+        )
+        os.write(1, f"{number}\\n".encode())
+"""
+
+
+def test_a_master_killed_anywhere_leaves_whole_batches(directory: StudyDirectory) -> None:
+    Ledger.create(directory, {}).close()
+    moments = random.Random(20)
+    for _ in range(15):
+        with subprocess.Popen(
+            [sys.executable, "-c", MASTER, str(directory.path), str(BATCH_EVENTS)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as master:
+            assert master.stdout is not None
+            master.stdout.readline()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                master.wait(moments.uniform(0, 0.02))
+            master.kill()
+            promised = [int(line) for line in master.stdout if line.endswith("\n")]
+        batches = whole_batches(directory)
+        assert batches > max(promised, default=0)
+        assert directory.owner() is None
+    assert batches >= 15

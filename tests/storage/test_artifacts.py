@@ -1,0 +1,213 @@
+"""The directory `best/` holds the best trial's model, and nothing of another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.core.goals import Aims
+from tuner.core.trial import Direction, Goal, Trial, TrialState
+from tuner.errors import StorageFullError
+from tuner.storage.artifacts import StudyFiles
+from tuner.storage.directory import StudyDirectory
+
+AIMS = Aims((Goal("val_loss", Direction.MIN),))
+
+
+def trial(directory: StudyDirectory, number: int, *files: str, nan: bool = False) -> Trial:
+    for name in files:
+        path = directory.trial(number) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"of trial {number}")
+    metrics = {"val_loss": 0.5, "other": float("nan") if nan else 1.0}
+    return Trial(number, {"x": 1}, "random", TrialState.COMPLETE, 0.5, 3, metrics)
+
+
+def kept(directory: StudyDirectory) -> dict[str, str]:
+    found = {
+        f"{at}/{name}".removeprefix("./"): Path(directory.best, at, name).read_text()
+        for at, names in (
+            (os.path.relpath(at, directory.best), names)
+            for at, _, names in os.walk(directory.best, followlinks=True)
+        )
+        for name in names
+        if not at.rpartition("/")[-1].startswith(".checkpoint")
+        and (name != "best.json" or at == ".")
+    }
+    assert json.loads(found.pop("best.json"))["metric"] == "val_loss"
+    return found
+
+
+KINDS = ["model.keras", "model.weights.h5", "checkpoint/weights.pt"]
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("then", KINDS)
+def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, then: str) -> None:
+    files = StudyFiles(directory, AIMS)
+    files.keep_best([trial(directory, 0, first)])
+    assert kept(directory) == {first: "of trial 0"}
+    files.keep_best([trial(directory, 1, then)])
+    assert kept(directory) == {then: "of trial 1"}
+    assert files.best_number() == 1
+    assert files.model_path() == directory.best / Path(then).parts[0]
+
+
+@pytest.mark.parametrize("first", KINDS)
+def test_a_better_trial_without_a_model_leaves_no_others(
+    directory: StudyDirectory, first: str
+) -> None:
+    files = StudyFiles(directory, AIMS)
+    files.keep_best([trial(directory, 0, first)])
+    files.keep_best([trial(directory, 1)])
+    assert (kept(directory), files.model_path()) == ({}, None)
+
+
+def test_nothing_half_put_is_left_of_a_front(directory: StudyDirectory) -> None:
+    aims = Aims((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
+    files = StudyFiles(directory, aims)
+    for _ in range(2):
+        files.keep_best([trial(directory, 0, "model.keras"), trial(directory, 1, "model.keras")])
+    assert not [*directory.best.rglob("*.new")]
+
+
+def test_a_checkpoint_is_whole_at_any_instant(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever file is touched, there is one trial's, all of it, and nothing else at the end."""
+    files = StudyFiles(directory, AIMS)
+    names = [f"checkpoint/{part}" for part in "abc"]
+    files.keep_best([trial(directory, 0, *names)])
+    seen: set[str] = set()
+
+    def look(*_: object) -> None:
+        found = {(directory.best / name).read_text() for name in names}
+        assert len(found) == 1, found
+        seen.update(found)
+
+    def watched(module: object, name: str) -> None:
+        real = getattr(module, name)
+
+        def call(*given: object, **named: object) -> object:
+            look()
+            done = real(*given, **named)
+            look()
+            return done
+
+        monkeypatch.setattr(module, name, call)
+
+    with monkeypatch.context():
+        for module, name in ((shutil, "copy2"), (shutil, "rmtree"), (os, "symlink"),
+                             (Path, "replace"), (Path, "unlink"), (Path, "rename")):  # fmt: skip
+            watched(module, name)
+        for number in (1, 2, 3):
+            files.keep_best([trial(directory, number, *names)])
+        monkeypatch.undo()
+    assert seen == {f"of trial {number}" for number in range(4)}
+    assert len([*directory.best.glob(".checkpoint-*")]) == 1
+    files.keep_best([trial(directory, 4, "model.keras")])
+    assert sorted(path.name for path in directory.best.iterdir()) == ["best.json", "model.keras"]
+
+
+def test_a_checkpoint_takes_the_place_of_a_directory(directory: StudyDirectory) -> None:
+    """As an earlier hptune left it."""
+    (directory.best / "checkpoint").mkdir(parents=True)
+    (directory.best / "checkpoint" / "old").touch()
+    StudyFiles(directory, AIMS).keep_best([trial(directory, 0, "checkpoint/weights.pt")])
+    assert kept(directory) == {"checkpoint/weights.pt": "of trial 0"}
+
+
+def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
+    files = StudyFiles(directory, AIMS)
+    files.keep_best([trial(directory, 0, "checkpoint/weights.pt")])
+    better = trial(directory, 1, "checkpoint/weights.pt")
+    (directory.trial(1) / "checkpoint" / "weights.pt").write_bytes(bytes(100_000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(StorageFullError, match="cannot be used: File too large"):
+            files.keep_best([better])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (files.best_number(), kept(directory)["checkpoint/weights.pt"]) == (0, "of trial 0")
+    files.keep_best([better])
+    assert files.best_number() == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_may_be_said_again_after_the_files_were_moved(
+    directory: StudyDirectory, kind: str
+) -> None:
+    files = StudyFiles(directory, AIMS)
+    best = trial(directory, 4, kind)
+    for _ in range(2):
+        files.keep_best([best])
+        assert kept(directory) == {kind: "of trial 4"}
+    files.discard(4)
+    files.keep_best([best])
+    assert kept(directory) == {kind: "of trial 4"}
+
+
+def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) -> None:
+    StudyFiles(directory, AIMS).keep_best([trial(directory, 0, nan=True)])
+    text = (directory.best / "best.json").read_text()
+    assert "NaN" not in text
+    assert json.loads(text)["metrics"] == {"val_loss": 0.5, "other": None}
+
+
+def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> None:
+    for number in (0, 1, 10):
+        trial(directory, number, *KINDS, "log.txt")
+    StudyFiles(directory, AIMS).sweep({1, 10})
+    left = {path.relative_to(directory.trials) for path in directory.trials.rglob("*.*")}
+    whole = {Path("0") / name for name in (*KINDS, "log.txt")}
+    assert left == whole | {Path("1/log.txt"), Path("10/log.txt")}
+
+
+# --- several objectives -----------------------------------------------------------------------
+
+TWO = Aims((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_trial_of_the_front_has_a_shelf(directory: StudyDirectory, kind: str) -> None:
+    files = StudyFiles(directory, TWO)
+    one, two = trial(directory, 1, kind), trial(directory, 2, kind)
+    for _ in range(2):  # it may be said again
+        files.keep_best([one])
+    files.keep_best([two, one])
+    assert kept(directory) == {
+        kind: "of trial 2",
+        f"1/{kind}": "of trial 1",
+        f"2/{kind}": "of trial 2",
+    }
+    assert files.best_number() == 2
+    assert files.model_path() == directory.best / Path(kind).parts[0]
+    assert files.model_path(1) == directory.best / "1" / Path(kind).parts[0]
+    assert sorted(files.models()) == [1, 2]
+    files.discard(2)
+    files.keep_best([one])
+    assert kept(directory) == {kind: "of trial 1", f"1/{kind}": "of trial 1"}
+    assert files.model_path(2) is None
+
+
+def test_what_an_attempt_leaves_that_trains_on_is_not_taken_for_the_old_result(
+    directory: StudyDirectory,
+) -> None:
+    files = StudyFiles(directory, TWO)
+    one = trial(directory, 1, "model.keras")
+    files.keep_best([one])
+    (directory.trial(1) / "model.keras").write_text("of one that trained on")
+    two = trial(directory, 2, "model.keras")
+    files.keep_best([two, one])
+    assert kept(directory)["1/model.keras"] == "of trial 1"
+    better = replace(one, value=0.4, metrics={"val_loss": 0.4, "other": 1.0})
+    files.keep_best([better, two])
+    assert kept(directory)["1/model.keras"] == "of one that trained on"
+    assert not (directory.trial(1) / "model.keras").exists()

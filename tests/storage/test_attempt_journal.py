@@ -1,0 +1,419 @@
+"""What attempts tell while nobody listens: written down, found again, and counted once."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.config.model_file import check_path
+from tuner.config.objectives import resolve_aims
+from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
+from tuner.core.resources import Placement
+from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
+from tuner.master.recovery import collect, forget
+from tuner.storage.attempt_journal import Spool, read_spool, spool_path
+from tuner.storage.directory import StudyDirectory
+from tuner.worker import runner
+from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.monitoring import master_liveness
+from tuner.worker.monitoring.master_liveness import Master, MasterWatch
+from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
+from tuner.worker.runner import AttemptRunner
+
+NAME = AttemptId(3, 1)
+
+
+def report(step: int) -> Reported:
+    return Reported(0.0, NAME, Report(step, {"loss": 1.0 / step}))
+
+
+ENDED = AttemptEnded(0.0, NAME, Ending(Cause.RETURNED, {"loss": 0.5}, step=2))
+MEASURED = Measured(0.0, NAME, Usage(peak_memory_bytes=5, cpu_seconds=1.0, seconds=2.0))
+
+
+def spooled(directory: StudyDirectory, *events: Event) -> Path:
+    home = directory.trial(NAME.trial)
+    spool = Spool(home, NAME)
+    for event in events:
+        spool.add(event)
+    return spool_path(home, NAME)
+
+
+def told(events: list[Event]) -> list[object]:
+    """Steps of reports, causes of ends, peaks of measures."""
+    found: list[object] = []
+    for event in events:
+        assert abs(time.time() - event.at) < 60
+        if isinstance(event, Reported):
+            found.append(event.report.step)
+        elif isinstance(event, AttemptEnded):
+            found.append(event.ending)
+        elif isinstance(event, Measured):
+            found.append(event.usage)
+    return found
+
+
+def test_what_is_written_is_read(directory: StudyDirectory) -> None:
+    path = spooled(directory, report(1), report(2), MEASURED, ENDED)
+    assert told(read_spool(path)) == [1, 2, MEASURED.usage, ENDED.ending]
+    assert read_spool(path.with_name("7.events")) == []
+
+
+@pytest.mark.parametrize("kept_bytes", range(0, 400, 7))
+def test_a_line_that_was_cut_short_is_none(directory: StudyDirectory, kept_bytes: int) -> None:
+    path = spooled(directory, report(1), report(2), ENDED)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:kept_bytes])
+    lines = whole[:kept_bytes].count(b"\n")
+    assert told(read_spool(path)) == [1, 2, ENDED.ending][:lines]
+
+
+def test_nothing_after_a_spoilt_line_is_believed(directory: StudyDirectory) -> None:
+    path = spooled(directory, report(1), report(2), ENDED)
+    whole = path.read_bytes()
+    place = whole.index(b"\n") + 40
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    assert told(read_spool(path)) == [1]
+
+
+def test_an_attempt_throws_away_what_earlier_ones_spooled(directory: StudyDirectory) -> None:
+    path = spooled(directory, report(1))
+    Spool(directory.trial(NAME.trial), AttemptId(NAME.trial, 2))
+    assert [each.name for each in path.parent.iterdir()] == ["2.events"]
+
+
+def test_a_disk_that_takes_nothing_ends_nobody(tmp_path: Path) -> None:
+    (tmp_path / "3").write_text("a file where a directory should be")
+    spool = Spool(tmp_path / "3", NAME)
+    spool.add(report(1))
+    spool.touch()
+    assert read_spool(spool_path(tmp_path / "3", NAME)) == []
+
+
+def test_whoever_is_superseded_notices_and_leaves_no_file_again(
+    directory: StudyDirectory,
+) -> None:
+    home = directory.trial(NAME.trial)
+    told, quiet = Spool(home, NAME), Spool(home, AttemptId(NAME.trial, 2))
+    told.add(report(1))
+    assert (told.is_superseded, quiet.is_superseded) == (True, False)
+    Spool(home, AttemptId(NAME.trial, 3))
+    quiet.touch()
+    assert quiet.is_superseded
+    assert [each.name for each in (home / "spool").iterdir()] == ["3.events"]
+
+
+def test_what_cannot_be_written_down_ends_nobody(directory: StudyDirectory) -> None:
+    strange = ParametersUsed(0.0, NAME, (), {"n": object()})  # type: ignore[dict-item]  # the point
+    path = spooled(directory, report(1), strange, report(2))
+    assert told(read_spool(path)) == [1, 2]
+
+
+# --- collecting -------------------------------------------------------------------------------
+
+
+def test_only_what_the_ledger_lacks_is_collected(directory: StudyDirectory) -> None:
+    spooled(directory, report(1), report(2), report(3), MEASURED, ENDED)
+    with directory.acquire():
+        everything = [1, 2, 3, MEASURED.usage, ENDED.ending]
+        assert told(collect(directory, [NAME], {})) == everything
+        # Until it is in the ledger, it may be collected again; then, the reports are heard of.
+        assert told(collect(directory, [NAME], {NAME: 2})) == everything[2:]
+        assert collect(directory, [], {}) == []
+        assert collect(directory, [AttemptId(9, 0)], {}) == []
+        forget(directory)
+        assert collect(directory, [NAME], {}) == []
+
+
+def test_results_are_collected_in_the_order_in_which_they_came(directory: StudyDirectory) -> None:
+    later, earlier = AttemptId(1, 0), AttemptId(2, 0)
+    for name in (earlier, later):
+        Spool(directory.trial(name.trial), name).add(replace(ENDED, attempt=name))
+    with directory.acquire():
+        collected = collect(directory, [later, earlier], {})
+    ends = [event.attempt for event in collected if isinstance(event, AttemptEnded)]
+    assert ends == [earlier, later]
+
+
+def test_the_collector_waits_for_one_that_still_runs(directory: StudyDirectory) -> None:
+    path = spooled(directory, report(1))
+    spool = threading.Timer(0.5, lambda: spooled_more(path))
+    with directory.acquire():
+        spool.start()
+        assert told(collect(directory, [NAME], {})) == [1, ENDED.ending]
+    spool.join()
+
+
+def spooled_more(path: Path) -> None:
+    spool = Spool.__new__(Spool)
+    spool._path, spool._is_there = path, True
+    spool.add(ENDED)
+
+
+def test_the_collector_does_not_wait_for_the_dead_nor_for_ever(directory: StudyDirectory) -> None:
+    path = spooled(directory, report(1))
+    with directory.acquire():
+        began = time.monotonic()
+        assert told(collect(directory, [NAME], {}, patience_seconds=0.3)) == [1]
+        assert 0.3 <= time.monotonic() - began < 5
+        long_ago = time.time() - 60
+        os.utime(path, (long_ago, long_ago))
+        assert told(collect(directory, [NAME], {}, patience_seconds=60)) == [1]
+        assert time.monotonic() - began < 10
+
+
+# --- whether the master lives -----------------------------------------------------------------
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    times = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: times[0])
+    return times
+
+
+def test_a_master_that_gives_no_sign_of_life_is_lost(
+    directory: StudyDirectory, now: list[float]
+) -> None:
+    with directory.acquire() as lock:
+        watch = MasterWatch(directory.path, lock.owner.token)
+        for _ in range(100):
+            now[0] += 10
+            os.utime(directory.path / "lease")
+            assert watch.look() is Master.LIVES
+        now[0] += 50
+        assert watch.look() is Master.LIVES
+        now[0] += 50
+        assert watch.look() is Master.LOST
+        assert watch.silent_seconds == 100
+        os.utime(directory.path / "lease")
+        now[0] += 5
+        assert watch.look() is Master.LIVES  # it was suspended
+    now[0] += 5
+    assert watch.look() is Master.LIVES
+    now[0] += 5
+    assert watch.look() is Master.LOST  # it has ended, and may have had to
+
+
+def test_only_a_master_that_goes_on_has_outlived_a_moment(
+    directory: StudyDirectory, now: list[float]
+) -> None:
+    with directory.acquire() as lock:
+        watch = MasterWatch(directory.path, lock.owner.token)
+        cut_off_at = now[0]
+        for beat in range(3):
+            now[0] += 5
+            os.utime(directory.path / "lease", ns=(0, 1 + beat))
+            watch.look()
+            # The first beat may be from before, the second a dying master's last.
+            assert watch.outlived(cut_off_at) == (beat > 0)
+        assert not watch.outlived(now[0])
+        now[0] += 60
+        watch.look()
+        assert not watch.outlived(now[0] - 60)
+
+
+def test_another_master(directory: StudyDirectory, now: list[float]) -> None:
+    with directory.acquire() as lock:
+        watch = MasterWatch(directory.path, lock.owner.token)
+    with directory.acquire():
+        assert watch.look() is Master.REPLACED
+
+
+# --- real attempts ----------------------------------------------------------------------------
+
+MODEL = """
+import os, time
+
+def objective(hp, trial):
+    hp.Float("x", 0, 1)
+    for step in range(1, 1000):
+        trial.report(step, loss=1.0 / step)
+        if os.path.exists("go"):
+            return 0.5
+        if trial.should_stop():
+            (trial.checkpoint_dir / "left").touch()
+            return None
+        time.sleep(0.05)
+"""
+
+
+class Running:
+    """One attempt with a grace, and the runner that carries it out."""
+
+    def __init__(
+        self, warm: WarmParent, directory: StudyDirectory, token: str, grace_seconds: float
+    ) -> None:
+        self.directory = directory
+        home = directory.path.parent
+        (home / "model.py").write_text(MODEL)
+        source = check_path(home / "model.py")
+        found = warm.probe(ProbeOrder(source, str(home)))
+        aims, _ = resolve_aims(found, ["loss:min"], [])
+        brief = StudyBrief(
+            name="test",
+            directory=str(directory.path),
+            working_directory=str(home),
+            source=source,
+            aims=aims,
+            epochs=None,
+            trial_timeout_seconds=None,
+            deterministic=False,
+            master=token,
+            master_grace_seconds=grace_seconds,
+        )
+        self.order = AttemptOrder(
+            brief=brief,
+            attempt=NAME,
+            params={"x": 0.5},
+            space=found.space,
+            placement=Placement("w", (0,)),
+            seed=1,
+            incumbents=(),
+        )
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.runner = AttemptRunner(source, self.events.put, warm_address=warm.address)
+        self.runner.start(self.order)
+
+    def wait_for(self, condition: Callable[[Event], Any]) -> None:
+        while not condition(self.events.get(timeout=60)):
+            pass
+
+    @property
+    def spooled(self) -> list[Event]:
+        return read_spool(spool_path(self.directory.trial(NAME.trial), NAME))
+
+
+def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
+    warm: WarmParent, directory: StudyDirectory
+) -> None:
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
+        try:
+            running.wait_for(lambda event: isinstance(event, Reported))
+            waiting = threading.Thread(target=running.runner.outlive_master)
+            waiting.start()
+            (directory.path.parent / "go").touch()
+            waiting.join(timeout=60)
+            assert not waiting.is_alive()
+        finally:
+            running.runner.close()
+        # All that the runner has told is there to be collected.
+        collected = collect(directory, [NAME], {})
+        assert isinstance(collected[-1], AttemptEnded)
+        assert collected[-1].ending.cause is Cause.RETURNED
+        steps = [event.report.step for event in collected if isinstance(event, Reported)]
+        assert steps == [*range(1, len(steps) + 1)]
+
+
+def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
+    warm: WarmParent, directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_liveness, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(master_liveness, "_ENDS_WITHIN_SECONDS", 0.2)
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
+        try:
+            running.wait_for(lambda event: isinstance(event, Reported))
+            waiting = threading.Thread(target=running.runner.outlive_master)
+            waiting.start()
+            waiting.join(timeout=1.0)
+            assert waiting.is_alive(), "it left before the master gave a sign of life"
+            os.utime(directory.path / "lease", (1, 1))
+            waiting.join(timeout=60)
+            assert not waiting.is_alive()
+        finally:
+            running.runner.close()
+        ended = running.spooled[-1]
+        assert isinstance(ended, AttemptEnded)
+        assert ended.ending.cause is Cause.RELEASED
+
+
+def test_an_attempt_leaves_whose_retry_has_begun(
+    warm: WarmParent, directory: StudyDirectory
+) -> None:
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
+        try:
+            running.wait_for(lambda event: isinstance(event, Reported))
+            Spool(directory.trial(NAME.trial), AttemptId(NAME.trial, NAME.number + 1))
+            running.wait_for(
+                lambda event: (
+                    isinstance(event, AttemptEnded) and event.ending.cause is Cause.RELEASED
+                )
+            )
+        finally:
+            running.runner.close()
+        assert running.spooled == []
+
+
+def test_nothing_is_started_once_the_runner_is_closed(
+    warm: WarmParent, directory: StudyDirectory
+) -> None:
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=0)
+        running.runner.close()
+        while not running.events.empty():
+            running.events.get()
+        running.runner.start(running.order)
+        ended = running.events.get(timeout=0)
+        assert isinstance(ended, AttemptEnded)
+        assert ended.ending.cause is Cause.RELEASED
+        assert not running.runner._runs
+
+
+def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(
+    warm: WarmParent, directory: StudyDirectory
+) -> None:
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=0.2)
+        try:
+            running.wait_for(lambda event: isinstance(event, Reported))
+            running.runner.outlive_master()
+        finally:
+            running.runner.close()
+        ended = running.spooled[-1]
+        assert isinstance(ended, AttemptEnded)
+        assert ended.ending.cause is Halt.LET_GO.cause
+        assert (directory.trial(NAME.trial) / "checkpoint" / "left").exists()
+
+
+def test_an_attempt_leaves_when_another_master_takes_over(
+    warm: WarmParent, directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_liveness, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "LOOK_SECONDS", 0.05)
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
+    try:
+        running.wait_for(lambda event: isinstance(event, Reported))
+        with directory.acquire():
+            collected = collect(directory, [NAME], {})
+            assert isinstance(collected[-1], AttemptEnded)
+            assert collected[-1].ending.cause is Halt.LET_GO.cause
+    finally:
+        running.runner.close()
+
+
+def test_where_there_is_no_grace_nothing_is_spooled(
+    warm: WarmParent, directory: StudyDirectory
+) -> None:
+    with directory.acquire() as lock:
+        running = Running(warm, directory, lock.owner.token, grace_seconds=0)
+        try:
+            running.wait_for(lambda event: isinstance(event, Reported))
+            running.runner.outlive_master()  # returns at once
+        finally:
+            running.runner.close()
+        assert running.spooled == []
+        assert not spool_path(directory.trial(NAME.trial), NAME).parent.exists()
+        assert json.loads((directory.path / "lease").read_text())["token"] == lock.owner.token

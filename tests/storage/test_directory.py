@@ -1,0 +1,154 @@
+"""The study directory: its layout and its stop requests."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
+from tuner.storage.directory import StudyDirectory, atomic_write
+
+# --- layout ---------------------------------------------------------------------------------
+
+
+def test_the_layout(directory: StudyDirectory, tmp_path: Path) -> None:
+    root = tmp_path / "study"
+    assert directory.path == root
+    assert directory.database == root / "study.db"
+    assert directory.best == root / "best"
+    assert directory.best.is_dir()
+    assert directory.trial(12) == root / "trials" / "12"
+    assert directory.trials.is_dir()
+
+
+def test_two_who_ask_for_a_free_directory_get_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = [StudyDirectory.free("model").path for _ in range(3)]
+    assert found == [tmp_path / "studies" / f"model-{n}" for n in (1, 2, 3)]
+    assert all(path.is_dir() for path in found)
+
+
+def test_where_no_directory_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").touch()
+    with pytest.raises(UsageError, match="which is not a directory"):
+        StudyDirectory.free("model")
+
+
+def test_a_place_where_no_directory_can_be_made() -> None:
+    with pytest.raises(UsageError, match=r"/proc/x: no directory can be made there .*--study"):
+        StudyDirectory("/proc/x").create()
+
+
+def test_what_else_lies_there_stays_when_a_study_is_removed(directory: StudyDirectory) -> None:
+    directory.database.touch()
+    (directory.trial(3) / "checkpoint").mkdir(parents=True)
+    (directory.best / "mine.txt").touch()
+    directory.remove()
+    left = {path.relative_to(directory.path) for path in directory.path.rglob("*")}
+    assert left == {Path("best"), Path("best/mine.txt")}
+
+
+def test_a_path_is_shown_without_detours_unless_they_lead_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    monkeypatch.chdir(tmp_path)
+    assert StudyDirectory("./x/../y").path == tmp_path / "y"
+    assert StudyDirectory("gone/../y/.").path == tmp_path / "y"
+    assert StudyDirectory("link/y").path == tmp_path / "link" / "y"
+    assert StudyDirectory("link/../y").path.resolve() == tmp_path / "far" / "y"
+
+
+def test_a_later_chdir_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = StudyDirectory("study").create()
+    monkeypatch.chdir("/")
+    directory.request_stop("enough")
+    assert (tmp_path / "study" / "stop").stat().st_size > 0
+
+
+def test_creating_may_be_repeated_until_there_is_a_ledger(directory: StudyDirectory) -> None:
+    directory.create()
+    directory.database.touch()
+    with pytest.raises(StudyExistsError, match=r"hptune resume .*--study"):
+        directory.create()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_file_in_the_way(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="not a directory"):
+        StudyDirectory(tmp_path / place).create()
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [("nowhere", "no such directory"), ("empty", "no file study.db"), ("file", "it is a file")],
+)
+def test_no_study(tmp_path: Path, place: str, found: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(NoStudyError, match=found):
+        StudyDirectory(tmp_path / place).open()
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(UsageError, match=r"no directory can be made there \(.*quota"):
+        StudyDirectory(tmp_path / "study").create()
+
+
+# --- stop requests --------------------------------------------------------------------------
+
+
+def test_stop_requests(directory: StudyDirectory) -> None:
+    assert directory.stop_requested() is None
+    directory.request_stop("Zeit für eine Pause")
+    assert StudyDirectory(directory.path).stop_requested() == "Zeit für eine Pause"
+    directory.request_stop("no")
+    assert directory.stop_requested() == "no"
+    directory.clear_stop_request()
+    assert directory.stop_requested() is None
+
+
+def test_a_half_written_stop_request_is_none_as_yet(directory: StudyDirectory) -> None:
+    (directory.path / "stop").write_text('{"reas', encoding="utf-8")
+    assert directory.stop_requested() is None
+
+
+# --- atomic_write ---------------------------------------------------------------------------
+
+
+def test_atomic_write_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    atomic_write(path, b"old")
+    atomic_write(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_atomic_write_harms_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metrics.json"
+    atomic_write(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageFullError, match="No space left"):
+        atomic_write(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,307 @@
+"""One master at a time: the lock and the lease of a study directory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from tuner.errors import StudyLockedError
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.lock import HEARTBEAT_SECONDS, STALE_SECONDS
+
+NO_LOCKS = """
+import errno, fcntl, os
+def refuse(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.lockf = os.lockf = refuse
+"""
+HOLD = """
+import sys
+from tuner.study_directory import StudyDirectory
+with StudyDirectory(sys.argv[1]).acquire() as lock:
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+TRY = """
+import sys
+from tuner.errors import StudyLockedError
+from tuner.study_directory import StudyDirectory
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    lock = StudyDirectory(sys.argv[1]).acquire()
+except StudyLockedError as err:
+    print("refused:", err, flush=True)
+else:
+    print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def child(script: str, directory: StudyDirectory) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(directory.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def other_master(directory: StudyDirectory, *, setup: str = "") -> Iterator[subprocess.Popen[str]]:
+    with child(setup + HOLD, directory) as process:
+        assert says(process) == "held"
+        yield process
+
+
+def says(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def answer(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def attempt_of_another(directory: StudyDirectory, *, setup: str = "") -> str:
+    with child(setup + TRY, directory) as process:
+        assert says(process) == "ready"
+        answer(process)
+        return says(process)
+
+
+def let_heartbeat_age(directory: StudyDirectory, *, seconds: float) -> None:
+    lease = directory.path / "lease"
+    then = lease.stat().st_mtime - seconds
+    os.utime(lease, (then, then))
+
+
+def lease_of_another_machine(directory: StudyDirectory) -> None:
+    owner = {"host": "node7", "pid": 4711, "since": 1.7e9, "boot": "other", "token": "t"}
+    (directory.path / "lease").write_text(json.dumps(owner), encoding="utf-8")
+
+
+# --- one master -----------------------------------------------------------------------------
+
+
+def test_a_second_master_is_refused_and_told_who_is_the_first(directory: StudyDirectory) -> None:
+    with other_master(directory) as first:
+        owner = directory.owner()
+        assert owner is not None
+        assert (owner.host, owner.pid) == (socket.gethostname(), first.pid)
+        with pytest.raises(StudyLockedError) as caught:
+            directory.acquire()
+        for part in (str(first.pid), owner.host, "hptune status", "hptune stop"):
+            assert part in str(caught.value)
+
+
+def test_a_second_master_in_the_same_process_is_refused(directory: StudyDirectory) -> None:
+    with directory.acquire() as lock:
+        with pytest.raises(StudyLockedError, match=f"process {os.getpid()} "):
+            directory.acquire()
+        assert directory.owner() == lock.owner
+    with directory.acquire():
+        pass
+    assert directory.owner() is None
+    assert not (directory.path / "lease").exists()
+
+
+def test_asking_for_the_owner_does_not_drop_the_masters_own_lock(
+    directory: StudyDirectory,
+) -> None:
+    with directory.acquire():
+        assert directory.owner() is not None
+        assert directory.locks_work()
+        (directory.path / "lease").unlink()  # so that the kernel's lock alone must do
+        assert attempt_of_another(directory).startswith("refused")
+
+
+def test_the_lock_is_free_as_soon_as_its_holder_is_killed(directory: StudyDirectory) -> None:
+    with other_master(directory) as first:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        assert (directory.path / "lease").exists()
+        assert directory.owner() is None
+        with directory.acquire() as lock:
+            assert directory.owner() == lock.owner
+
+
+def test_asking_for_the_owner_never_makes_a_starting_master_fail(
+    directory: StudyDirectory,
+) -> None:
+    ask = """
+        import sys
+        from tuner.study_directory import StudyDirectory
+        directory = StudyDirectory(sys.argv[1])
+        print("asking", flush=True)
+        while True:
+            directory.owner()
+    """
+    with child(textwrap.dedent(ask), directory) as process:
+        assert says(process) == "asking"
+        for _ in range(200):
+            with directory.acquire() as lock:
+                assert lock.kernel_locked
+        assert process.poll() is None
+
+
+def test_a_forked_child_neither_has_nor_ends_its_parents_lock(directory: StudyDirectory) -> None:
+    fork = """
+        import os, sys
+        from tuner.errors import StudyLockedError
+        from tuner.study_directory import StudyDirectory
+        directory = StudyDirectory(sys.argv[1])
+        lock = directory.acquire()
+        turn, pass_turn = os.pipe()
+        if os.fork() == 0:
+            lock.release()
+            assert directory.owner() == lock.owner
+            try:
+                directory.acquire()
+            except StudyLockedError:
+                print("refused", flush=True)
+            os.read(turn, 1)
+            assert directory.owner() is None
+            directory.acquire()
+            print("held", flush=True)
+            os._exit(0)
+        sys.stdin.readline()
+        lock.release()
+        os.write(pass_turn, b".")
+        os.wait()
+    """
+    with child(textwrap.dedent(fork), directory) as process:
+        assert says(process) == "refused"
+        assert attempt_of_another(directory).startswith("refused")
+        answer(process)
+        assert says(process) == "held"
+
+
+def test_another_machines_lease_counts_until_it_is_stale(directory: StudyDirectory) -> None:
+    """A file system may keep locks to one machine without saying so."""
+    lease_of_another_machine(directory)
+    owner = directory.owner()
+    assert owner is not None
+    assert owner.host == "node7"
+    with pytest.raises(StudyLockedError, match=r"4711 on node7.*seconds ago"):
+        directory.acquire()
+    assert sorted(path.name for path in directory.path.iterdir()) == [
+        "best",
+        "lease",
+        "lock",
+        "stop",
+        "trials",
+    ]
+    let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+    assert directory.owner() is None
+    with directory.acquire() as lock:
+        assert directory.owner() == lock.owner
+
+
+def test_a_damaged_lease_is_a_strangers(directory: StudyDirectory) -> None:
+    (directory.path / "lease").write_text("{", encoding="utf-8")
+    with pytest.raises(StudyLockedError, match="unknown machine"):
+        directory.acquire()
+    let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+    directory.acquire().release()
+    assert directory.owner() is None
+
+
+def test_the_heartbeat(directory: StudyDirectory) -> None:
+    lease = directory.path / "lease"
+    with directory.acquire() as lock:
+        let_heartbeat_age(directory, seconds=2 * HEARTBEAT_SECONDS)
+        aged = lease.stat().st_mtime
+        lock.refresh()
+        assert lease.stat().st_mtime == aged, "too soon after the last heartbeat"
+        lock.refresh(every_seconds=0)
+        assert lease.stat().st_mtime > aged
+        lease.unlink()
+        lock.refresh(every_seconds=0)
+        assert lease.exists()
+
+
+# --- where the file system keeps no locks ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "refusal", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL], ids=errno.errorcode.get
+)
+def test_a_lease_where_locks_are_refused(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    monkeypatch.setattr(os, "lockf", refuse)
+    assert not directory.locks_work()
+    with directory.acquire() as lock:
+        assert not lock.kernel_locked
+        assert not directory.locks_work()
+        assert directory.owner() == lock.owner
+    assert directory.owner() is None
+
+
+def test_a_lease_refuses_until_it_is_stale_and_then_its_holder_stops(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    monkeypatch.setattr(os, "lockf", refuse)
+    with directory.acquire() as first:
+        refused = attempt_of_another(directory, setup=NO_LOCKS)
+        assert refused.startswith("refused")
+        assert "keeps no locks" in refused
+        let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+        with other_master(directory, setup=NO_LOCKS) as second:
+            with pytest.raises(StudyLockedError, match=rf"taken over by process {second.pid} "):
+                first.refresh(every_seconds=0)
+            first.release()
+            found = json.loads((directory.path / "lease").read_bytes())
+            assert found["pid"] == second.pid, "the first must not end the second's lease"
+
+
+def test_of_many_who_find_a_stale_lease_one_takes_over(directory: StudyDirectory) -> None:
+    lease_of_another_machine(directory)
+    let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+    with contextlib.ExitStack() as stack:
+        masters = [stack.enter_context(child(NO_LOCKS + TRY, directory)) for _ in range(4)]
+        for master in masters:
+            assert says(master) == "ready"
+        for master in masters:
+            answer(master)
+        answers = [says(master).split(":")[0] for master in masters]
+    assert sorted(answers) == ["held", "refused", "refused", "refused"]
+
+
+def test_a_lease_without_hard_links(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with directory.acquire() as lock:
+        assert json.loads((directory.path / "lease").read_bytes())["token"] == lock.owner.token

@@ -1,0 +1,46 @@
+"""Batches of events, and whether those of a ledger are whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.core.messages import Reported
+from tuner.core.resources import Placement
+from tuner.core.trial import Attempt, AttemptId, Outcome, Report, Trial, TrialState
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger, LedgerReader
+
+BATCH_EVENTS = 20
+
+
+def reported(at: float, *, trial: int = 0, **metrics: float) -> Reported:
+    return Reported(at, AttemptId(trial, 0), Report(1, metrics))
+
+
+def complete(number: int, value: float | None, **params: Any) -> Trial:
+    return Trial(number, params, "test", TrialState.COMPLETE, value=value, attempts=1)
+
+
+def append_batch(ledger: Ledger, number: int) -> None:
+    """Reports of one trial, and the trial and its attempt as they are then."""
+    first = number * BATCH_EVENTS
+    ledger.append(
+        [reported(first + k, trial=number, loss=0.5) for k in range(BATCH_EVENTS)],
+        trials=[complete(number, float(number), note="x" * 3_000)],
+        attempts=[
+            Attempt(AttemptId(number, 0), Placement("w", (0,)), "n", 0.0, outcome=Outcome.FINISHED)
+        ],
+    )
+
+
+def whole_batches(directory: StudyDirectory) -> int:
+    """How many whole batches there are; fails if the tables do not tell the same as the events."""
+    reader = LedgerReader(directory)
+    times = [event.at for event in reader.events()]
+    batches, rest = divmod(len(times), BATCH_EVENTS)
+    assert rest == 0
+    assert times == list(range(len(times)))
+    assert [trial.number for trial in reader.trials()] == list(range(batches))
+    assert [attempt.id for attempt in reader.attempts()] == [(n, 0) for n in range(batches)]
+    assert [row.time for row in reader.reports()] == times
+    return batches

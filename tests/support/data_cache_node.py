@@ -1,0 +1,101 @@
+"""A node with a store, on which a test's processes share data as trials do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import keras_tuner
+import numpy as np
+
+from tuner.config.model_file import ObjectiveSource, SourceKind, UserCode
+from tuner.training.data_cache import cache_store, data_cache
+
+FORK = multiprocessing.get_context("fork")
+
+
+class Node:
+    """A node with a store, on which this process is the one that lives as long as the study."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.store = cache_store.usual_folder()
+        self._file = directory / "model.py"
+        self._file.touch()
+        self.source = ObjectiveSource(SourceKind.FILE, str(self._file))
+        self._count = 0
+
+    def join(self) -> None:
+        self._count += 1
+        folder = self.directory / f"life-{self._count}"
+        folder.mkdir()
+        data_cache.join(folder / "life", None)
+
+    def load(
+        self,
+        load_data: Any,
+        *,
+        limit_bytes: int | None = None,
+        hang_timeout_seconds: float | None = None,
+        **values: Any,
+    ) -> Any:
+        """What a trial with these hyperparameters gets."""
+        code = data_cache.staged(
+            UserCode(hypermodel=object(), load_data=load_data),
+            self.source,
+            limit_bytes=limit_bytes,
+            hang_timeout_seconds=hang_timeout_seconds,
+        )
+        hp = keras_tuner.HyperParameters()
+        for name, value in values.items():
+            hp.Fixed(name, value)
+        hp.values = dict(values)
+        assert code.load_data is not None
+        return data_cache.call_load_data(code.load_data, hp)
+
+    def elsewhere(self, act: Any) -> Any:
+        """What `act` returns in a forked process, as a trial's is."""
+        ours, theirs = FORK.Pipe()
+        process = FORK.Process(target=lambda: theirs.send(act()))
+        process.start()
+        theirs.close()
+        try:
+            return ours.recv()
+        finally:
+            process.join()
+
+    @property
+    def kept(self) -> list[Path]:
+        return sorted(self.store.glob("*/*/*.npy"))
+
+
+class Calls:
+    """Counts calls over all processes, in a file that load functions append to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def note(self) -> None:
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(file, b".")
+        os.close(file)
+
+    @property
+    def count(self) -> int:
+        return self._path.stat().st_size if self._path.exists() else 0
+
+
+def arrays(start: float = 0.0) -> Any:
+    x = np.arange(start, start + 400_000, dtype="float32").reshape(1000, 400)
+    return (x, np.arange(1000)), ({"left": x[:100] + 1, "right": [x[100:200] + 1]}, None)
+
+
+def is_mapped(array: np.ndarray[Any, Any]) -> bool:
+    found: Any = array
+    while found is not None:
+        if isinstance(found, np.memmap):
+            return True
+        found = getattr(found, "base", None)
+    return False

@@ -1,0 +1,372 @@
+"""Feeds an engine with events and keeps books of its own on what must follow from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tuner.core.budget import DeviceBudget
+from tuner.core.engine.engine import Engine
+from tuner.core.failure_policy import Answer
+from tuner.core.goals import Aims
+from tuner.core.messages import (
+    Ask,
+    AttemptEnded,
+    AttemptStarted,
+    Command,
+    Discard,
+    Event,
+    Finish,
+    KeepBest,
+    Measured,
+    ParametersUsed,
+    Reported,
+    Start,
+    Stop,
+    StopRequested,
+    StudyOpened,
+    Suggested,
+    Tell,
+    Verdict,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+)
+from tuner.core.pruner import PrunerSettings
+from tuner.core.resources import Amount, Capacity, Placement, Resources
+from tuner.core.seeds import training_seed
+from tuner.core.trial import (
+    ADDED,
+    Attempt,
+    AttemptId,
+    Cause,
+    Direction,
+    Ending,
+    Goal,
+    Halt,
+    Params,
+    Report,
+    Suggestion,
+    Trial,
+    TrialState,
+    Usage,
+)
+from tuner.pruners.registry import make_pruner
+from tuner.storage.ledger.codec import decode_event, encode_event
+
+GOAL = Goal("score", Direction.MAX)
+AIMS = Aims((GOAL,))
+SEED = 7
+FIRST = AttemptId(0, 0)
+"""The first attempt of the first trial."""
+
+
+def returned(score: float, **others: float) -> Ending:
+    """The ending of an attempt that has a result."""
+    return Ending(Cause.RETURNED, {"score": score, **others}, step=1)
+
+
+def states(driver: EngineDriver) -> list[TrialState]:
+    """Where each trial stands."""
+    return [trial.state for trial in driver.engine.trials]
+
+
+class EngineDriver:
+    """An engine, its story so far, and what is known from its commands alone.
+
+    Every event goes through the ledger's codec, every step through `validate`, and every command
+    is checked against the books: so each test that uses this checks the engine's promises too.
+
+    Attributes:
+        engine: The engine.
+        story: Every event with the commands that it was answered with.
+        workers: The workers there are.
+        leaving: Those that were about to leave.
+        running: What attempts that were started and are not over hold.
+        over: The attempts that are over.
+        starts: The latest start of every trial.
+        ask: The question that is not answered yet.
+        finish: How the study ended, if it has.
+    """
+
+    def __init__(self) -> None:
+        self.engine = Engine(make_pruner)
+        self.story: list[tuple[Event, list[Command]]] = []
+        self.workers: dict[str, Capacity] = {}
+        self.leaving: set[str] = set()
+        self.running: dict[AttemptId, Placement] = {}
+        self.over: list[AttemptId] = []
+        self.starts: dict[int, Start] = {}
+        self.ask: Ask | None = None
+        self.finish: Finish | None = None
+        self.at = 1_000.0
+        self._trial_rows: dict[int, Trial] = {}
+        self._attempt_rows: dict[AttemptId, Attempt] = {}
+        self._stopping = False
+        self.told_to_stop: dict[AttemptId, Halt] = {}
+        self._furthest: dict[int, int] = {}
+        self.discarded: set[int] = set()
+        self._put_away: set[int] = set()
+
+    # --- events -----------------------------------------------------------------------------
+
+    def open(
+        self,
+        trials: int | None = None,
+        *,
+        resources: Resources | None = None,
+        max_failures: int | None = None,
+        same_failure_limit: int = 0,
+        aims: Aims = AIMS,
+        pruner: PrunerSettings | None = None,
+        confirm: int = 0,
+        confirm_repeats: int = 2,
+        keep_checkpoints: int = 0,
+        go_on: tuple[int, ...] = (),
+        answers: tuple[Answer, ...] = (),
+        budget: DeviceBudget | None = None,
+        added: Sequence[Params] = (),
+        measured: tuple[Amount, ...] = (),
+        learns: bool = False,
+    ) -> list[Command]:
+        resources = resources or Resources()
+        pruner = pruner or PrunerSettings()
+        opened = StudyOpened(
+            self.at,
+            trials,
+            aims,
+            SEED,
+            resources,
+            max_failures,
+            same_failure_limit,
+            pruner,
+            confirm=confirm,
+            confirm_repeats=confirm_repeats,
+            keep_checkpoints=keep_checkpoints,
+            go_on=go_on,
+            answers=answers,
+            budget=budget,
+            added=tuple(Suggestion(params, ADDED) for params in added),
+            measured=measured,
+            learns=learns,
+        )
+        self.workers.clear()
+        self.leaving.clear()
+        self.over.extend(self.running)
+        self.running.clear()
+        self.ask = self.finish = None
+        self._stopping = False
+        return self.feed(opened)
+
+    def join(self, worker: str = "w", cores: int = 1, gpus: int = 0) -> list[Command]:
+        capacity = Capacity(tuple(range(cores)), tuple(f"g{number}" for number in range(gpus)))
+        return self.join_with(worker, capacity)
+
+    def join_with(
+        self, worker: str, capacity: Capacity, *, ends_at: float | None = None
+    ) -> list[Command]:
+        self.workers[worker] = capacity
+        return self.feed(WorkerJoined(self.at, worker, f"node of {worker}", capacity, ends_at))
+
+    def about_to_leave(self, worker: str = "w") -> list[Command]:
+        self.leaving.add(worker)
+        return self.feed(WorkerLeaving(self.at, worker, "SIGTERM"))
+
+    def leave(self, worker: str = "w", reason: str = "gone") -> list[Command]:
+        self.workers.pop(worker, None)
+        for name in [n for n, held in self.running.items() if held.worker == worker]:
+            del self.running[name]
+            self.over.append(name)
+        return self.feed(WorkerLeft(self.at, worker, reason))
+
+    def suggest(
+        self,
+        params: Sequence[Params] | None = None,
+        *,
+        resources: Callable[[int], Resources | None] = lambda _: None,
+    ) -> list[Command]:
+        """Answer the question; with fewer suggestions than asked for, the space is exhausted."""
+        if self.ask is None:
+            raise AssertionError("nothing was asked")
+        numbers, self.ask = self.ask.numbers, None
+        if params is None:
+            params = [{"x": number} for number in numbers]
+        suggestions = tuple(
+            Suggestion(each, "test", resources(number))
+            for each, number in zip(params, numbers, strict=False)
+        )
+        exhausted = len(suggestions) < len(numbers)
+        return self.feed(Suggested(self.at, numbers[0], suggestions, exhausted))
+
+    def started(self, name: AttemptId, pid: int = 1) -> list[Command]:
+        return self.feed(AttemptStarted(self.at, name, pid))
+
+    def report(self, name: AttemptId, step: int, **metrics: float) -> list[Command]:
+        if name in self.running and math.isfinite(metrics.get(GOAL.metric, math.nan)):
+            self._furthest[name.trial] = max(step, self._furthest.get(name.trial, 0))
+        return self.feed(Reported(self.at, name, Report(step, metrics)))
+
+    def measure(
+        self, name: AttemptId, usage: Usage, *, free_share: float | None = None
+    ) -> list[Command]:
+        return self.feed(Measured(self.at, name, usage, free_share))
+
+    def end(self, name: AttemptId, ending: Ending) -> list[Command]:
+        if self.running.pop(name, None) is not None:
+            self.over.append(name)
+        return self.feed(AttemptEnded(self.at, name, ending))
+
+    def used(
+        self, name: AttemptId, values: Params, declared: Iterable[Mapping[str, object]] = ()
+    ) -> list[Command]:
+        return self.feed(ParametersUsed(self.at, name, tuple(declared), values))
+
+    def stop(self, verdict: Verdict = Verdict.INTERRUPTED, reason: str = "Ctrl-C") -> list[Command]:
+        return self.feed(StopRequested(self.at, verdict, reason))
+
+    def go(
+        self,
+        trials: int | None = None,
+        *,
+        cores: int = 1,
+        pruner: PrunerSettings | None = None,
+        **options: Any,
+    ) -> list[Command]:
+        """Open a study with one worker, and answer its first question."""
+        self.open(trials, pruner=pruner, **options)
+        self.join(cores=cores)
+        return self.suggest()
+
+    # --- the books --------------------------------------------------------------------------
+
+    def feed(self, event: Event) -> list[Command]:
+        """Let the engine handle an event that has been in the ledger, and check its answer."""
+        again = decode_event(*encode_event(event))
+        assert repr(again) == repr(event)  # NaN is not equal to itself
+        commands = self.engine.handle(again)
+        self.engine.validate()
+        self.story.append((event, commands))
+        self.at += 1.0
+        trials, attempts = self.engine.take_changes()
+        self._trial_rows.update((trial.number, trial) for trial in trials)
+        self._attempt_rows.update((attempt.id, attempt) for attempt in attempts)
+        for command in commands:
+            self._check(command)
+        self._check_books()
+        return commands
+
+    def _check(self, command: Command) -> None:
+        assert self.finish is None or isinstance(command, Tell), f"{command} after the finish"
+        match command:
+            case Start(attempt=name, placement=placement):
+                assert not self._stopping, f"{command} while the study lets go"
+                assert name not in self.running, f"{name} is started twice"
+                assert name not in self.over, f"{name} is started again"
+                assert placement.worker in self.workers, f"{command} on an unknown worker"
+                assert placement.worker not in self.leaving, f"{command} on one about to leave"
+                before = self.starts.get(name.trial)
+                expected = 0 if before is None else before.attempt.number + 1
+                assert name.number == expected, f"{name} follows {before}"
+                assert command.seed == training_seed(SEED, name.trial)
+                assert command.params == self.trial(name.trial).params
+                self._check_incumbents(command)
+                assert command.resume_from == self._furthest.get(name.trial)
+                self.running[name] = placement
+                self.starts[name.trial] = command
+                self.discarded.discard(name.trial)  # it trains on, and may leave a model again
+                self._check_held(placement.worker)
+            case Stop(attempt=name, halt=halt):
+                self._stopping = self._stopping or halt is Halt.LET_GO
+                assert name not in self.told_to_stop, f"{name} is told to stop twice"
+                self.told_to_stop[name] = halt
+                assert name in self.running or name in self.over
+            case Ask(numbers=numbers):
+                assert self.ask is None, "two questions at once"
+                assert not self._stopping, f"{command} while the study lets go"
+                first = len(self._trial_rows)
+                assert [*numbers] == [*range(first, first + len(numbers))]
+                assert numbers
+                self.ask = command
+            case KeepBest(trials=trials):
+                assert trials == self.engine.front
+                assert all(trial.state is TrialState.COMPLETE for trial in trials)
+                fresh = {trial.number for trial in trials} - self._put_away
+                assert not self.discarded & fresh, "is thrown away"
+                self._put_away |= fresh
+            case Discard(trial=number):
+                if number in self.engine.kept:
+                    assert number in self._put_away, "its model is not in a safe place"
+                else:
+                    self.discarded.add(number)
+                    self._put_away.discard(number)
+            case Finish():
+                assert not self.running, f"{command} while {self.running} run"
+                self.finish = command
+            case _:
+                pass
+
+    def _check_incumbents(self, start: Start) -> None:
+        if self.trial(start.attempt.trial).confirms is not None:
+            assert start.incumbents == ()
+        elif not any(trial.confirms is not None for trial in self.engine.trials):
+            assert start.incumbents == tuple(trial.score for trial in self.engine.front)
+
+    def _check_held(self, worker: str) -> None:
+        capacity = self.workers[worker]
+        held = [placement for placement in self._held() if placement.worker == worker]
+        cpus, gpus = dict[int, float](), dict[str, float]()
+        for placement in held:
+            for cpu in placement.cpus:
+                cpus[cpu] = cpus.get(cpu, 0.0) + placement.cpu_share
+            for gpu in placement.gpus:
+                gpus[gpu] = gpus.get(gpu, 0.0) + placement.gpu_share
+            assert len(placement.gpus) <= 1 or placement.gpu_share == 1.0
+        assert set(cpus) <= set(capacity.cpus)
+        assert set(gpus) <= set(capacity.gpus)
+        assert all(share <= 1.000001 for share in (*cpus.values(), *gpus.values()))
+        if capacity.memory_bytes:
+            assert sum(placement.memory_bytes for placement in held) <= capacity.memory_bytes
+
+    def _held(self) -> list[Placement]:
+        """What running attempts hold by now; they may have given up a part of what they got."""
+        return [self._attempt_rows[name].placement for name in self.running]
+
+    def _check_books(self) -> None:
+        picture = self.engine.picture
+        assert {run.attempt.id for run in picture.running} == set(self.running)
+        if picture.stopping:
+            assert set(self.running) <= set(self.told_to_stop), "somebody was not told to stop"
+        assert picture.workers == len(self.workers)
+        assert picture.cpus == sum(len(each.cpus) for each in self.workers.values())
+        cpus = sum(len(held.cpus) * held.cpu_share for held in self._held())
+        assert picture.cpus_held == pytest.approx(cpus)
+        assert picture.gpus == sum(len(each.gpus) for each in self.workers.values())
+        gpus = sum(len(held.gpus) * held.gpu_share for held in self._held())
+        assert picture.gpus_held == pytest.approx(gpus)
+        assert [*self.engine.trials] == [self._trial_rows[n] for n in sorted(self._trial_rows)]
+        ended = {name for name, row in self._attempt_rows.items() if row.outcome is not None}
+        assert ended == set(self.over)
+        assert set(self._attempt_rows) == ended | set(self.running)
+
+    def trial(self, number: int) -> Trial:
+        return [*self.engine.trials][number]
+
+    def attempt(self, name: AttemptId) -> Attempt:
+        return self._attempt_rows[name]
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return [*self._attempt_rows.values()]
+
+    def check_replay(self) -> None:
+        """The same events make the same study."""
+        other = Engine(make_pruner)
+        for event, commands in self.story:
+            assert other.handle(decode_event(*encode_event(event))) == commands
+        assert [*other.trials] == [*self.engine.trials]
+        assert other.best == self.engine.best
+        assert other.picture == self.engine.picture
+        assert other.active_seconds == self.engine.active_seconds

@@ -1,0 +1,122 @@
+"""A small study at one instant, for the tests of everything that shows one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from tuner.core.goals import Aims
+from tuner.core.resources import Placement
+from tuner.core.snapshot import RunningAttempt, StudyPicture
+from tuner.core.trial import (
+    Attempt,
+    AttemptId,
+    Cause,
+    Direction,
+    Goal,
+    Outcome,
+    Params,
+    Report,
+    Trial,
+    TrialState,
+)
+
+GOAL = Goal("val_accuracy", Direction.MAX)
+AIMS = Aims((GOAL,))
+PARAMS: Mapping[str, bool | int | float | str | None] = {
+    "learning_rate": 0.00123456,
+    "units": 128,
+    "activation": "relu",
+}
+
+
+def trial(
+    number: int,
+    state: TrialState = TrialState.COMPLETE,
+    value: float | None = None,
+    *,
+    params: Params = PARAMS,
+    step: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    reason: str = "",
+) -> Trial:
+    return Trial(
+        number=number,
+        params=params,
+        origin="tpe",
+        state=state,
+        value=value,
+        step=step,
+        metrics=metrics or {},
+        attempts=1,
+        reason=reason,
+    )
+
+
+def attempt(
+    trial_number: int,
+    number: int = 0,
+    *,
+    placed_at: float = 1000.0,
+    waited_seconds: float | None = 0.0,
+    ended_at: float | None = None,
+    outcome: Outcome | None = None,
+    gpus: tuple[str, ...] = (),
+    cause: Cause | None = None,
+) -> Attempt:
+    return Attempt(
+        id=AttemptId(trial_number, number),
+        placement=Placement("worker-0", cpus=(0, 1), gpus=gpus),
+        node="node01.cluster.example",
+        placed_at=placed_at,
+        started_at=None if waited_seconds is None else placed_at + waited_seconds,
+        ended_at=ended_at,
+        outcome=outcome,
+        cause=cause,
+    )
+
+
+def running(
+    number: int,
+    *,
+    placed_at: float = 1000.0,
+    waited_seconds: float | None = 0.0,
+    step: int | None = None,
+    value: float = 0.0,
+    params: Params = PARAMS,
+    earlier_seconds: float = 0.0,
+) -> RunningAttempt:
+    return RunningAttempt(
+        trial=trial(number, TrialState.RUNNING, params=params),
+        attempt=attempt(number, placed_at=placed_at, waited_seconds=waited_seconds),
+        latest=None if step is None else Report(step, {GOAL.metric: value}),
+        earlier_seconds=earlier_seconds,
+    )
+
+
+def picture(
+    *ended: Trial,
+    runs: tuple[RunningAttempt, ...] = (),
+    budget: int | None = 10,
+    notice: str = "",
+    stopping: str = "",
+    workers: int = 2,
+) -> StudyPicture:
+    counts = Counter(one.state for one in ended)
+    if runs:
+        counts[TrialState.RUNNING] = len(runs)
+    complete = [one for one in ended if one.state is TrialState.COMPLETE]
+    return StudyPicture(
+        aims=AIMS,
+        budget_trials=budget,
+        counts=counts,
+        front=tuple(sorted(complete, key=lambda one: -(one.value or 0.0))[:1]),
+        running=runs,
+        workers=workers,
+        cpus=8 * workers,
+        cpus_held=2 * len(runs),
+        gpus=0,
+        gpus_held=0,
+        notice=notice,
+        stopping=stopping,
+    )

@@ -1,0 +1,290 @@
+"""Masters of one study on a simulated cluster, with the real ledger, and what they must leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.engine.engine import Engine
+from tuner.core.goals import Aims
+from tuner.core.messages import AttemptStarted, Event, Finish, Reported, StudyOpened, Verdict
+from tuner.core.pruner import PrunerSettings
+from tuner.core.resources import Resources
+from tuner.core.sampler import Sampler
+from tuner.core.snapshot import StudyPicture
+from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
+from tuner.core.trial import (
+    Attempt,
+    AttemptId,
+    Cause,
+    Direction,
+    Ending,
+    Goal,
+    Outcome,
+    Params,
+    Trial,
+    TrialState,
+)
+from tuner.executors.simulated import (
+    Curve,
+    Faults,
+    SimulatedEnd,
+    SimulatedExecutor,
+    SimulatedWorker,
+)
+from tuner.master.loop import StudyLoop
+from tuner.master.suggester import InformedSampler, SimulatedSuggester, Suggester
+from tuner.pruners.registry import make_pruner
+from tuner.samplers.registry import SamplerOptions, make_sampler
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger
+from tuner.worker.orders import StudyBrief
+
+GOAL = Goal("score", Direction.MAX)
+SEED = 5
+SPACE = SearchSpace(
+    (
+        IntParameter("layers", 1, 4),
+        ChoiceParameter("activation", ("relu", "tanh", "gelu")),
+        FloatParameter("dropout", 0.0, 1.0, step=0.25),
+    )
+)
+BRIEF = StudyBrief(
+    name="study",
+    directory="",
+    working_directory="",
+    source=ObjectiveSource(SourceKind.FILE, ""),
+    aims=Aims((GOAL,)),
+    epochs=None,
+    trial_timeout_seconds=None,
+    deterministic=True,
+)
+
+
+class MasterKilled(BaseException):
+    """The master's process ends here and now."""
+
+
+def curve(params: Params, seed: int) -> Curve:
+    """Three epochs; what they measure follows from the configuration and the seed alone."""
+    width = sum(len(str(value)) for value in params.values())
+    if params["layers"] == 4 and params["activation"] == "relu":
+        raise SimulatedEnd(Ending(Cause.EXCEPTION, reason="ValueError: too deep"))
+    return [{"score": width + seed % 997 / 1000 + step / 10} for step in (1, 2, 3)]
+
+
+def epoch_seconds(params: Params, worker: SimulatedWorker) -> float:
+    return 1.0 + len(str(params["dropout"])) / 7
+
+
+class Files:
+    def __init__(self) -> None:
+        self.best: int | None = None
+        self.discarded: set[int] = set()
+
+    def keep_best(self, trials: Sequence[Trial]) -> None:
+        assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+        self.best = trials[0].number
+
+    def discard(self, number: int, *, keep_checkpoint: bool) -> None:
+        self.discarded.add(number)
+
+
+class Recorder:
+    """The real ledger; the master dies before or after its n-th write."""
+
+    def __init__(self, ledger: Ledger, *, die_before: int = 0, die_after: int = 0) -> None:
+        self.ledger = ledger
+        self.writes = 0
+        self._die_before = die_before
+        self._die_after = die_after
+
+    def append(
+        self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
+    ) -> None:
+        self.writes += 1
+        if self.writes == self._die_before:
+            raise MasterKilled
+        self.ledger.append(events, trials=trials, attempts=attempts)
+        if self.writes == self._die_after:
+            raise MasterKilled
+
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        self.ledger.set_facts(facts)
+
+
+class Cluster:
+    """What every master of a study starts with."""
+
+    def __init__(
+        self,
+        search: str = "random",
+        *,
+        trials: int | None = 5,
+        workers: Sequence[SimulatedWorker] | None = None,
+        faults: Faults | None = None,
+        curve: Callable[[Params, int], Curve] = curve,
+        pruner: PrunerSettings | None = None,
+    ) -> None:
+        self.search = search
+        self.trials = trials
+        two_cores = SimulatedWorker(name="a", cores=2)
+        self.workers = workers or [two_cores, SimulatedWorker(name="b", joins_seconds=1.5)]
+        self.faults = faults
+        self.curve = curve
+        self.pruner = pruner or PrunerSettings()
+        self.files = Files()
+        self.executor = SimulatedExecutor
+        self.masters = 0
+        self.in_a_thread = False
+
+    def sampler(self, space: SearchSpace) -> Sampler:
+        options = SamplerOptions(
+            space=space,
+            seed=SEED,
+            direction=GOAL.direction,
+            grid_resolution=3 if self.search == "grid" else None,
+        )
+        return make_sampler(self.search, options)
+
+    def run(
+        self,
+        recorder: Recorder,
+        engine: Engine,
+        *,
+        requests: Callable[[SimulatedExecutor], Sequence[Event]] = lambda _: (),
+        observer: Observer | None = None,
+    ) -> Finish:
+        """Be a master, as `tuner.master.run` is one."""
+        self.masters += 1
+        executor = self.executor(
+            curve=self.curve,
+            seconds_per_epoch=epoch_seconds,
+            workers=self.workers,
+            faults=self.faults,
+            seed=self.masters,
+        )
+        executor.clock.advance_to(executor.clock.now() + 1_000_000.0 * self.masters)
+
+        def simulated(sampler: InformedSampler) -> Suggester:
+            return SimulatedSuggester(sampler, executor.clock, executor.deliver)
+
+        loop = StudyLoop(
+            make_suggester=None if self.in_a_thread else simulated,
+            engine=engine,
+            recorder=recorder,
+            make_sampler=self.sampler,
+            space=SPACE,
+            executor=executor,
+            clock=executor.clock,
+            brief=BRIEF,
+            files=self.files,
+            observer=observer,
+            requests=lambda: requests(executor),
+        )
+        executor.open()
+        try:
+            return loop.run(
+                StudyOpened(
+                    at=executor.clock.now(),
+                    trials=self.trials,
+                    aims=Aims((GOAL,)),
+                    seed=SEED,
+                    resources=Resources(),
+                    max_failures=None,
+                    same_failure_limit=0,
+                    pruner=self.pruner,
+                    space=tuple(SPACE.to_json()),
+                )
+            )
+        finally:
+            executor.close()
+
+
+class Observer:
+    """Remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.ended: list[Trial] = []
+        self.pictures: list[StudyPicture] = []
+        self.notes: list[str] = []
+
+    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+        self.ended.extend(ended)
+        self.pictures.append(picture)
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+@contextmanager
+def new_ledger(path: Path) -> Iterator[Ledger]:
+    directory = StudyDirectory(path).create()
+    with directory.acquire(), Ledger.create(directory, {}) as ledger:
+        yield ledger
+
+
+@contextmanager
+def old_ledger(path: Path) -> Iterator[tuple[Ledger, Engine]]:
+    """The ledger of a study that another master began, and an engine that stands where it did."""
+    directory = StudyDirectory(path).open()
+    with directory.acquire(), Ledger.open(directory) as ledger:
+        engine = Engine(make_pruner)
+        for event in ledger.events():
+            engine.handle(event)
+        engine.take_changes()
+        engine.validate()
+        yield ledger, engine
+
+
+def results(trials: Iterable[Trial]) -> list[str]:
+    """What a study found: every trial's configuration, end, value and metrics."""
+    return [
+        json.dumps([t.number, dict(t.params), t.state, t.value, dict(t.metrics), t.reason])
+        for t in trials
+    ]
+
+
+def undisturbed(path: Path, cluster: Cluster) -> tuple[list[str], int]:
+    """The results of a study whose master lives, and how often it writes."""
+    with new_ledger(path) as ledger:
+        recorder, engine = Recorder(ledger), Engine()
+        finish = cluster.run(recorder, engine)
+        assert finish.verdict in (Verdict.DONE, Verdict.EXHAUSTED)
+        return results(engine.trials), recorder.writes
+
+
+def check_whole(ledger: Ledger, engine: Engine, cluster: Cluster) -> None:
+    """Every trial is there once and over, and ran to its end once."""
+    trials = [*engine.trials]
+    assert [trial.number for trial in trials] == [*range(len(trials))]
+    assert all(trial.state.is_final for trial in trials)
+    events = [*ledger.events()]
+    started = [event.attempt for event in events if isinstance(event, AttemptStarted)]
+    assert len(started) == len(set(started)), "an attempt was started twice"
+    attempts = {row.id: row for row in attempts_of(engine, events)}
+    for trial in trials:
+        own = [attempts[AttemptId(trial.number, number)] for number in range(trial.attempts)]
+        final = [
+            each.outcome for each in own if each.outcome in (Outcome.FINISHED, Outcome.ERRORED)
+        ]
+        assert len(final) == 1, f"trial {trial.number} ended {final}"
+        assert own[-1].outcome is final[0], "a trial that was over ran again"
+    reports = [event for event in events if isinstance(event, Reported)]
+    assert {report.attempt.trial for report in reports} <= {trial.number for trial in trials}
+    best = engine.best
+    assert best is not None
+    assert cluster.files.best == best.number
+    assert best.number not in cluster.files.discarded or len(trials) == 1
+
+
+def attempts_of(engine: Engine, events: Iterable[Event]) -> list[Attempt]:
+    """Every attempt as the events tell it."""
+    again = Engine()
+    for event in events:
+        again.handle(event)
+    assert results(again.trials) == results(engine.trials)
+    return again.take_changes()[1]

@@ -1,0 +1,34 @@
+# Searches from their first trial on, one trial after the other.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from tuner.core.sampler import Sampler
+from tuner.core.space.space import FloatParameter, SearchSpace
+from tuner.core.trial import Params, Trial, TrialState
+from tuner.testing.samplers import waiting
+from tuner.testing.spaces import BRANIN_LEAST, branin
+
+LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+
+
+def searched(
+    sampler: Sampler, objective: Callable[[Params], float], numbers: Iterable[int]
+) -> list[float]:
+    """The values of what a sampler proposes, each of which it is told before the next question."""
+    values = []
+    for number in numbers:
+        (suggestion,) = sampler.ask([number])
+        values.append(objective(suggestion.params))
+        trial = waiting(number, suggestion)
+        sampler.tell(trial)
+        ended = Trial(number, trial.params, trial.origin, TrialState.COMPLETE, value=values[-1])
+        sampler.tell(ended)
+    return values
+
+
+def branin_regret(sampler: Sampler, trials: int) -> float:
+    """How far from the optimum of Branin's function a search ends, in powers of ten."""
+    return math.log10(min(searched(sampler, branin, range(trials))) - BRANIN_LEAST + 1e-6)

@@ -1,0 +1,77 @@
+"""Studies in jobs of a real Slurm: their model file, how they start and how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from private_slurm import PrivateSlurm
+from real_runs import Hptune, Started, rows, trials
+
+WALLTIME = 'walltime = "00:10:00"\ninterface = "lo"\n'
+
+GPUS = WALLTIME + 'partition = "gpu"\n'
+SLICES = GPUS + "trials_per_job = 1\n"
+
+MODEL = """
+import json, os, time
+
+OBJECTIVE, DIRECTION = "total", "max"
+
+def objective(hp, trial):
+    x = hp.Float("x", 0.0, 1.0)
+    saved = trial.checkpoint_dir / "total.json"
+    done, total = json.loads(saved.read_text()) if saved.exists() else (0, 0.0)
+    for epoch in range(done + 1, {epochs} + 1):
+        time.sleep({seconds})
+        total += x * epoch
+        new = saved.with_suffix(".new")
+        new.write_text(json.dumps([epoch, total]))
+        new.replace(saved)
+        trial.report(epoch, total=total, gpu=float(os.environ["CUDA_VISIBLE_DEVICES"] or -1))
+        if trial.should_stop():
+            break
+    return {{"total": total}}
+"""
+"""Goes on from its own checkpoint; what it comes to tells whether an epoch was lost or repeated."""
+
+
+def model(hptune: Hptune, *, epochs: int, seconds: float) -> None:
+    hptune.file("model.py", MODEL.format(epochs=epochs, seconds=seconds))
+
+
+def start(hptune: Hptune, toml: str, *options: object) -> Started:
+    hptune.file("slurm.toml", toml)
+    return hptune.start(
+        "run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--search", "random",
+        "--seed", "1", *options,
+    )  # fmt: skip
+
+
+def finish(
+    hptune: Hptune, started: Started, *, count: int, epochs: int, seconds: float = 200
+) -> str:
+    """The study ends, and each trial with what it would have come to undisturbed."""
+    ended = started.wait(seconds=seconds)
+    assert ended.code == 0, ended.err
+    found = trials(hptune.study())
+    assert [trial["state"] for trial in found] == ["COMPLETE"] * count
+    whole = epochs * (epochs + 1) / 2
+    for trial in found:
+        metrics = json.loads(trial["metrics"]) if "metrics" in trial else {}
+        total = metrics.get("total", trial["value"])
+        assert total == pytest.approx(trial["params"]["x"] * whole)
+    return ended.err
+
+
+def reached(study: Path, step: int, *, count: int = 1) -> bool:
+    """Whether so many trials have reported a step."""
+    if not (study / "study.db").exists():
+        return False
+    found = rows(study, f"SELECT DISTINCT trial FROM reports WHERE step >= {step}")
+    return len(found) >= count
+
+
+def job_ids(slurm: PrivateSlurm) -> set[str]:
+    return {line.split()[0] for line in slurm.jobs() if line.split()[1] != "COMPLETING"}

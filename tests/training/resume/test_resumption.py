@@ -1,0 +1,180 @@
+"""Trials that are put down and picked up end as those do that were left alone, bit for bit."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from attempts import Attempts
+from interrupted_training import EPOCHS, FIT, MODEL, Put
+
+from tuner.config.model_file import check_path
+from tuner.core.trial import Cause, Halt
+from tuner.training.resume.checkpoint import Checkpoints
+from tuner.worker.forkserver.client import WarmParent
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "adam",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("momentum", "scheduled", "averaged")
+        ),
+    ],
+)
+def test_killed_in_any_epoch_it_ends_the_same(
+    attempts: Attempts, tmp_path: Path, optimizer: str
+) -> None:
+    kill_in_every_epoch(Put(attempts, tmp_path, MODEL + FIT, optimizer=optimizer))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_on_other_backends_too(tmp_path: Path, backend: str) -> None:
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    first = tmp_path / "first.py"
+    first.write_text("def objective(hp, trial):\n    return 0\n")
+    with mock.patch.dict(os.environ, KERAS_BACKEND=backend):
+        warm = WarmParent(check_path(first))
+    try:
+        put = Put(Attempts(warm, tmp_path), tmp_path, MODEL + FIT)
+        kill_in_every_epoch(put)
+        assert put.backend == backend
+    finally:
+        warm.close()
+
+
+def kill_in_every_epoch(put: Put) -> None:
+    expected = put.whole()
+    assert len(put.reports) == EPOCHS
+    put.begin()
+    for epoch in range(EPOCHS):
+        put.die(epoch, "batch")
+        result = put.attempt(number=epoch)
+        assert result.ending.cause is Cause.KILLED, result.log
+        assert max(put.reports, default=0) == epoch
+    result = put.attempt(number=EPOCHS)
+    assert result.steps == [EPOCHS], result.log
+    assert put.end(result) == expected
+
+
+@pytest.mark.parametrize("where", ["begin", "sync"])
+def test_killed_between_epochs_and_while_a_checkpoint_is_written(
+    attempts: Attempts, tmp_path: Path, where: str
+) -> None:
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    expected = put.whole()
+    put.begin()
+    put.die(3, where)
+    assert put.attempt().ending.cause is Cause.KILLED
+    resume = tmp_path / "study" / "trials" / "2" / "resume"
+    assert sorted(path.name for path in resume.glob("*.ckpt")) == ["2.ckpt", "3.ckpt"]
+    assert len(list(resume.glob(".*.tmp"))) == (where == "sync")
+    result = put.attempt(number=1)
+    # The epoch whose checkpoint was being written had been reported, and is trained once more.
+    assert result.steps == [4, 5, 6], result.log
+    assert put.end(result) == expected
+    assert not list(resume.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "nothing",
+        "the model",
+        "the callbacks",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("the optimizer", "the seeds", "the best")
+        ),
+    ],
+)
+def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, part: str) -> None:
+    """Proves that the others can fail: whatever is left out, the end is another one."""
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    expected = put.whole()
+    put.begin()
+    put.die(4, "begin")
+    put.attempt()
+    checkpoints = Checkpoints(tmp_path / "study" / "trials" / "2")
+    found = checkpoints.newest()
+    assert found is not None
+    step, state = found
+    model, optimizer = state.model.model, state.model.optimizers
+    seeds = [each for each in model if each.dtype == np.int64 and each.size == 2]
+    spoilt = {"the model": model[:4], "the optimizer": optimizer, "the seeds": seeds}.get(part, ())
+    for each in spoilt:
+        each[...] = 0
+    if part == "the callbacks":
+        state.callbacks.clear()
+    if part == "the best":
+        state.memory["best"] = None
+        state.memory["reports"].clear()
+    checkpoints.write(step, state)
+    assert part != "the seeds" or len(seeds) == 3  # two augmentations and the dropout
+    ended = put.end(put.attempt(number=1))
+    assert (ended == expected) == (part == "nothing")
+
+
+@pytest.mark.parametrize(
+    ("halt", "every"), [(Halt.PAUSE, None), (Halt.LET_GO, 4), (Halt.LET_GO, None)]
+)
+def test_told_to_stop_it_keeps_its_last_epoch(
+    attempts: Attempts, tmp_path: Path, halt: Halt, every: int | None
+) -> None:
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    expected = put.whole()
+    put.begin()
+    result = put.attempt(halt=(3, halt), checkpoint_every=every)
+    assert result.ending.cause is halt.cause
+    kept = Checkpoints(tmp_path / "study" / "trials" / "2").newest()
+    assert kept is not None
+    assert kept[0] == result.steps[-1]
+    assert result.steps[-1] < EPOCHS
+    assert put.end(put.attempt(number=1)) == expected
+
+
+def test_a_pruned_trial_leaves_at_once(attempts: Attempts, tmp_path: Path) -> None:
+    result = Put(attempts, tmp_path, MODEL + FIT).attempt(halt=(1, Halt.PRUNE), checkpoint_every=0)
+    assert result.ending.cause is Cause.PRUNED
+    assert not (result.directory / "resume").exists()
+
+
+def test_reports_that_the_study_never_got_are_told_again(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    """The master died, and the trial went on for a moment."""
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    expected = put.whole()
+    put.begin()
+    put.die(4, "begin")
+    put.attempt()
+    del put.reports[4], put.reports[3]
+    result = put.attempt(number=1)
+    assert result.steps == [3, 4, 5, 6]
+    assert put.end(result) == expected
+
+
+def test_a_first_attempt_takes_nothing_up(attempts: Attempts, tmp_path: Path) -> None:
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    put.die(3, "batch")
+    put.attempt()
+    assert put.attempt().steps == [1, 2, 3, 4, 5, 6]
+
+
+def test_another_model_begins_anew_and_says_so(attempts: Attempts, tmp_path: Path) -> None:
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    put.die(3, "batch")
+    put.attempt()
+    put.text = put.text.replace("Conv2D(4", "Conv2D(5")
+    put.reports = {}
+    result = put.attempt(number=1)
+    assert result.steps == [1, 2, 3, 4, 5, 6]
+    assert "begins anew, as its checkpoint does not fit" in result.log

@@ -1,0 +1,187 @@
+"""Whichever way a user's code trains, it is picked up where it was put down, or says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attempts import Attempts
+from interrupted_training import EPOCHS, FIT, MODEL, Put
+
+from tuner.core.trial import Cause
+
+HYPERMODEL = """
+import keras_tuner
+
+class Hyper(keras_tuner.HyperModel):
+    def build(self, hp):
+        return _build(hp)
+
+    def fit(self, hp, model, *args, **kwargs):
+        kwargs["callbacks"] = [END, *kwargs["callbacks"]]
+        return model.fit(*args, batch_size=16, **kwargs)
+"""
+SUBCLASSED = """
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.drop, self.dense = keras.layers.Dropout(0.2), keras.layers.Dense(3)
+
+    def call(self, x, training=False):
+        return self.dense(self.drop(keras.ops.reshape(x, (-1, 36)), training=training))
+
+def build_model(hp):
+    model = Own()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.RMSprop(0.01), loss)
+    return model
+"""
+TWO_PHASES = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    model.layers[2].trainable = False
+    model.compile(keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy")
+    first = model.fit(x, y, validation_data=validation, epochs=3, callbacks=[*callbacks, END])
+    assert len(first.history["val_loss"]) == 3
+    model.layers[2].trainable = True
+    model.compile(keras.optimizers.Adam(0.001), "sparse_categorical_crossentropy")
+    return model.fit(x, y, validation_data=validation, epochs=epochs, initial_epoch=3,
+                     callbacks=[*callbacks, END])
+"""
+OWN_CALLBACK = """
+class Slower(keras.callbacks.Callback):
+    count = 0
+
+    def get_state(self):
+        return self.count
+
+    def set_state(self, state):
+        self.count = state
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.count += 1
+        self.model.optimizer.learning_rate = 0.05 / self.count
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    return model.fit(x, y, validation_data=validation, epochs=epochs,
+                     callbacks=[Slower(), *callbacks, END])
+"""
+STOPS_EARLY = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    stop = keras.callbacks.EarlyStopping(patience=4, min_delta=10.0, restore_best_weights=True)
+    return model.fit(x, y, validation_data=validation, epochs=epochs,
+                     callbacks=[stop, *callbacks, END])
+"""
+BATCHES = """
+class Batches(keras.utils.PyDataset):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        rows = slice(i * 12, i * 12 + 12)
+        return self.x[rows] + np.random.normal(size=(12, 6, 6, 1)), self.y[rows]
+
+    def on_epoch_begin(self):
+        done = pathlib.Path("study/trials/2/resume/3.ckpt")
+        END.epoch = 3
+        if done.exists():
+            END.die_if_told("batch")
+
+arrays = load_data
+
+def load_data():
+    train, validation = arrays()
+    return Batches(*train), validation
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(MODEL.replace("build_model", "_build") + HYPERMODEL, id="hypermodel"),
+        pytest.param(MODEL + SUBCLASSED + FIT, id="subclassed"),
+        pytest.param(MODEL + TWO_PHASES, id="two phases"),
+        pytest.param(MODEL + OWN_CALLBACK, id="own callback"),
+        pytest.param(MODEL + STOPS_EARLY, id="stops early"),
+        pytest.param(MODEL + BATCHES, id="batches"),
+    ],
+)
+def test_every_way_to_train_may_be_picked_up(attempts: Attempts, tmp_path: Path, text: str) -> None:
+    put = Put(attempts, tmp_path, text)
+    expected = put.whole()
+    put.begin()
+    put.die(3, "batch")
+    result = put.attempt()
+    assert result.ending.cause is Cause.KILLED, result.log
+    assert result.steps == [1, 2, 3]
+    result = put.attempt(number=1)
+    assert put.end(result) == expected, result.log
+    # The last epoch of a phase is not written down, as mostly nothing follows it.
+    assert result.steps[-1] == max(put.reports)
+    assert result.steps[0] == (3 if text.endswith(TWO_PHASES) else 4)
+
+
+SEVERAL_MODELS = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    for part in range(2):
+        END.part = f" of {part}"
+        last = build_model(hp).fit(x[part::2], y[part::2], validation_data=validation, epochs=3,
+                                   batch_size=8, callbacks=[*callbacks, END])
+    return last
+"""
+OWN_LOOP = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    callbacks = keras.callbacks.CallbackList([*callbacks, END], add_history=True, model=model)
+    callbacks.on_train_begin()
+    for epoch in range(epochs):
+        callbacks.on_epoch_begin(epoch)
+        logs = model.train_on_batch(x, y, return_dict=True)
+        callbacks.on_train_batch_end(1, logs)
+        callbacks.on_epoch_end(epoch, {"val_loss": logs["loss"]})
+    callbacks.on_train_end()
+    return {"val_loss": logs["loss"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        pytest.param(MODEL + SEVERAL_MODELS, [1, "batch of 1"], id="several models"),
+        pytest.param(MODEL + OWN_LOOP, [3, "batch"], id="own loop"),
+    ],
+)
+def test_what_cannot_be_picked_up_begins_anew_and_says_so(
+    attempts: Attempts, tmp_path: Path, text: str, where: list[object]
+) -> None:
+    put = Put(attempts, tmp_path, text)
+    expected = put.whole()
+    put.begin()
+    put.die(int(str(where[0])), str(where[1]))
+    first = put.attempt()
+    assert first.ending.cause is Cause.KILLED, first.log
+    assert "the trial will begin anew" in first.log
+    result = put.attempt(number=1)
+    assert put.end(result) == expected, result.log
+    assert result.steps == sorted(put.reports)
+
+
+@pytest.mark.parametrize("stops_early", [False, True])
+def test_only_a_training_of_all_its_epochs_keeps_the_last_one(
+    attempts: Attempts, tmp_path: Path, stops_early: bool
+) -> None:
+    put = Put(attempts, tmp_path, MODEL + (STOPS_EARLY if stops_early else FIT))
+    result = put.attempt(keep_last=True)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert (result.steps[-1] < EPOCHS) == stops_early
+    assert result.ending.ended_early is stops_early
+    kept = [] if stops_early else [EPOCHS - 1, EPOCHS]
+    resume = result.directory / "resume"
+    assert sorted(int(path.stem) for path in resume.glob("*.ckpt")) == kept

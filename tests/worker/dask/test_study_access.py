@@ -1,0 +1,77 @@
+"""What a worker elsewhere must see of a study before it takes its attempts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.storage.directory import StudyDirectory
+from tuner.worker.dask.study_access import NoSightError, Sight, look, prepare
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ObjectiveSource:
+    path = tmp_path / "model.py"
+    path.write_text("def objective(hp, trial):\n    return 1.0\n")
+    return ObjectiveSource(SourceKind.FILE, str(path))
+
+
+def prepared(path: Path, source: ObjectiveSource) -> Sight:
+    """A study as its master leaves it to its workers' eyes."""
+    directory = StudyDirectory(path / "study").create()
+    with directory.acquire() as lock:
+        sight = prepare(directory.path, lock.owner.token, source)
+        lease = (directory.path / "lease").read_text()
+    (directory.path / "lease").write_text(lease)  # as long as the master lives
+    return sight
+
+
+def test_the_model_file_itself_is_used_where_it_is_there(
+    tmp_path: Path, model: ObjectiveSource
+) -> None:
+    assert look(prepared(tmp_path, model)) == model
+
+
+def test_a_copy_is_used_where_the_model_file_is_missing_or_another_one(
+    tmp_path: Path, model: ObjectiveSource
+) -> None:
+    sight = prepared(tmp_path, model)
+    text = Path(model.path).read_text()
+    Path(model.path).write_text("an older one of the same name")
+    found = look(sight)
+    assert found.path == str(tmp_path / "study" / "code" / "model.py")
+    assert Path(found.path).read_text() == text
+    Path(model.path).unlink()
+    assert look(sight) == found
+
+
+def test_what_was_given_in_python_lies_in_the_study(tmp_path: Path) -> None:
+    pickled = ObjectiveSource(SourceKind.PICKLE, str(tmp_path / "study" / "objective.pkl"))
+    sight = prepared(tmp_path, pickled)
+    with pytest.raises(NoSightError, match=r"does not see .*objective\.pkl"):
+        look(sight, patience_seconds=0.0)
+    Path(pickled.path).touch()
+    assert look(sight) == pickled
+
+
+def test_a_worker_that_does_not_see_the_study_is_told_why(
+    tmp_path: Path, model: ObjectiveSource
+) -> None:
+    sight = prepared(tmp_path, model)
+    study = tmp_path / "study"
+    (study / "lease").write_text("{}")
+    with pytest.raises(NoSightError, match="is another directory there"):
+        look(sight, patience_seconds=0.0)
+    study.rename(tmp_path / "elsewhere")
+    with pytest.raises(NoSightError, match=r"is no directory there.*share"):
+        look(sight, patience_seconds=0.0)
+
+
+def test_a_copy_that_is_gone_as_well_is_told(tmp_path: Path, model: ObjectiveSource) -> None:
+    sight = prepared(tmp_path, model)
+    for path in (sight.source.path, sight.copy):
+        Path(path).unlink()
+    with pytest.raises(NoSightError, match="sees neither"):
+        look(sight, patience_seconds=0.0)

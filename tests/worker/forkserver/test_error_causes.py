@@ -1,0 +1,88 @@
+"""What an exception says of an attempt's end, told without any framework."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from tuner.core.trial import Cause
+from tuner.worker.forkserver.error_causes import cause_of
+
+
+def named(name: str, text: str, base: type[Exception] = Exception) -> Exception:
+    """An exception of a framework's, as far as its name and its text tell."""
+    kind: type[Exception] = type(name, (base,), {})
+    return kind(text)
+
+
+TENSORFLOW = (
+    "Graph execution error: OOM when allocating tensor with shape[64] on {} by allocator {}"
+)
+OF_DEVICES = [
+    named("ResourceExhaustedError", TENSORFLOW.format("/device:GPU:0", "GPU_0_bfc")),
+    named("XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes."),
+    named("JaxRuntimeError", "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.", RuntimeError),
+    named("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB.", RuntimeError),
+    RuntimeError("CUDA error: out of memory"),
+]
+OF_THE_HOST = [
+    MemoryError(),
+    named("_ArrayMemoryError", "Unable to allocate 7 TiB", MemoryError),
+    named("ResourceExhaustedError", TENSORFLOW.format("/device:CPU:0", "cpu")),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"),
+    OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+]
+OTHERS = [
+    ValueError("out of memory"),  # the user's own words
+    named("XlaRuntimeError", "INVALID_ARGUMENT: shapes do not match"),
+    RecursionError("maximum recursion depth exceeded; Out of memory?"),
+    OSError(errno.ENOENT, "no such file"),
+]
+
+
+def name_of(error: Exception) -> str:
+    return f"{type(error).__name__} {error}"[:40]
+
+
+@pytest.mark.parametrize("error", OF_DEVICES, ids=name_of)
+def test_a_device_without_memory(error: Exception) -> None:
+    assert cause_of(error, has_gpu=True) is Cause.DEVICE_OUT_OF_MEMORY
+    # There is no device but the host.
+    assert cause_of(error, has_gpu=False) is Cause.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("error", OF_THE_HOST, ids=name_of)
+def test_a_host_without_memory(error: Exception) -> None:
+    assert cause_of(error, has_gpu=True) is Cause.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=name_of)
+def test_other_errors_are_the_codes_own(error: Exception) -> None:
+    assert cause_of(error, has_gpu=True) is Cause.EXCEPTION
+
+
+def test_what_it_was_raised_from_counts() -> None:
+    def training() -> None:
+        try:
+            raise OF_DEVICES[0]
+        except Exception as error:
+            raise ValueError("the training failed") from error
+
+    def cleaning_up() -> None:
+        try:
+            raise OF_DEVICES[0]
+        finally:
+            raise KeyError("and then this")
+
+    for act in (training, cleaning_up):
+        with pytest.raises((ValueError, KeyError)) as caught:
+            act()
+        assert cause_of(caught.value, has_gpu=True) is Cause.DEVICE_OUT_OF_MEMORY
+    group = ExceptionGroup("several", [ValueError("no"), OF_DEVICES[3]])
+    assert cause_of(group, has_gpu=True) is Cause.DEVICE_OUT_OF_MEMORY
+    circle = ValueError("no")
+    circle.__context__ = KeyError("no")
+    circle.__context__.__context__ = circle
+    assert cause_of(circle, has_gpu=True) is Cause.EXCEPTION

@@ -1,0 +1,316 @@
+"""Reading the user's file in a child: what it declares, or what is wrong with it."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.config.model_file import Found, check_path
+from tuner.core.space.space import SearchSpace
+from tuner.errors import ModelFileError
+from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.orders import ProbeOrder
+
+GOOD = """\
+def objective(hp, trial):
+    return hp.Float("x", 0, 1)
+"""
+
+
+@pytest.fixture
+def probe(warm: WarmParent, tmp_path: Path) -> Any:
+    def read(text: str) -> Found:
+        model = tmp_path / "model.py"
+        model.write_text(textwrap.dedent(text))
+        return warm.probe(ProbeOrder(check_path(model), str(tmp_path)))
+
+    return read
+
+
+# One message, and nothing of the user's to show.
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "def train(): pass",
+            ["no entry point", "found the functions train", "build_model(hp)", "HyperModel",
+             "objective(hp, trial)"],
+        ),
+        ("build_model = 3", ["no entry point", "found no function"]),
+        ("x = 1\ndef f(:", ["model.py:2: SyntaxError: invalid syntax: def f(:"]),
+        ("import os; os._exit(3)", ["exited with status 3", "must not end the process"]),
+        ("import os; os.kill(os.getpid(), 11)", ["SIGSEGV", "must not end the process"]),
+        ("def objective(hp, trial): hp.Float('x', 0, 1)", ["objective() returned None"]),
+        ("def objective(hp): return 1", ["takes 1 positional argument but 2 were given"]),
+        (f"EPOCHS = 'three'\n{GOOD}", ["EPOCHS is 'three'", "a whole number"]),
+        (f"EPOCHS = True\n{GOOD}", ["EPOCHS is True", "a whole number"]),
+        (f"OBJECTIVE = 3\n{GOOD}", ["OBJECTIVE is 3", "name of a metric"]),
+        (f"DIRECTION = 1\n{GOOD}", ["DIRECTION is 1", "'max' or 'min'"]),
+        (f"RESOURCES = 3\n{GOOD}", ["RESOURCES is 3", "tuner.Resources"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        probe(text)
+    for word in words:
+        assert word in caught.value.message
+    assert caught.value.detail == ""
+
+
+# Their own traceback, trimmed to their file, and one message.
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import json\njson.loads('{')", ["line 2", "json.loads('{')", "JSONDecodeError"]),
+        ("import no_such_module", ["line 1", "No module named 'no_such_module'"]),
+        ("import sys\nsys.exit('no data')", ["line 2", "SystemExit: no data"]),
+        ("input('which one? ')\n", ["line 1", "EOFError"]),
+        (
+            "def objective(hp, trial):\n return hp.Int('units', 10, 1)",
+            ["line 2", "units: the lower bound 10 is above the upper bound 1"],
+        ),
+        (
+            "def objective(hp, trial):\n return hp.Float('rate', 0, 1, sampling='log')",
+            ["line 2", "rate: the lower bound is 0", "logarithmic scale it must be above 0"],
+        ),
+        (
+            "def objective(hp, trial):\n return hp.Choice('act', [])",
+            ["line 2", "act: there is no value", "at least one"],
+        ),
+        (
+            "def objective(hp, trial):\n return hp.Choice('act', ['a', 1])",
+            ["line 2", "act: the values ['a', 1]", "one type"],
+        ),
+    ],
+)
+def test_what_the_users_code_raises(probe: Any, text: str, words: list[str]) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        probe(text)
+    assert "model.py cannot be used" in caught.value.message
+    for word in words:
+        assert word in caught.value.detail
+    files = [line for line in caught.value.detail.splitlines() if line.startswith('  File "')]
+    assert ["model.py" in line for line in files] == [True]
+
+
+KERAS = """
+import keras
+
+def build_model(hp):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("units", 1, 4))])
+    model.compile("sgd", "mse")
+    return model
+
+def load_data():
+    import numpy
+    x, y = numpy.zeros((4, 2)), numpy.zeros(4)
+    return (x, y), (x, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("    return model", ""), ["build_model(hp) returned None", "compiled Keras model"]),
+        (("    return model", "    return 3"), ["build_model(hp) returned 3"]),
+        (('    model.compile("sgd", "mse")\n', ""), ["not compiled", "model.compile"]),
+        (("def load_data", "def read_data"), ["no load_data()", "((x, y), (x_val, y_val))"]),
+        (("return (x, y), (x, y)", "return x, y, x, y"), ["a tuple of 4", "(train, validation)"]),
+        (("return (x, y), (x, y)", "return x, y"), ["two arrays", "((x, y), (x_val, y_val))"]),
+        (("return (x, y), (x, y)", "return x"), ["a ndarray", "(train, validation)"]),
+        (("return (x, y), (x, y)", "pass"), ["a NoneType", "(train, validation)"]),
+    ],
+)
+def test_a_keras_file_that_cannot_work(
+    probe: Any, change: tuple[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        probe(KERAS.replace(*change))
+    for word in words:
+        assert word in caught.value.message
+    assert caught.value.detail == ""
+
+
+def names(found: Found) -> set[str]:
+    return {parameter.name for parameter in SearchSpace.from_json(found.space)}
+
+
+def test_a_keras_file(probe: Any) -> None:
+    found = probe(KERAS)
+    assert (found.is_keras, names(found), found.warnings) == (True, {"units"}, ())
+    assert found.is_complete
+
+
+@pytest.mark.parametrize(
+    ("change", "metric"),
+    [
+        (("", ""), "val_loss"),
+        (('"mse")', '"mse", metrics=["mae", "accuracy"])'), "val_accuracy"),
+        (('"mse")', '"mse", metrics=["acc"])'), "val_acc"),
+        (('"mse")', '"mse", metrics=[keras.metrics.BinaryAccuracy()])'), "val_binary_accuracy"),
+        (('"mse")', '"mse", metrics=[keras.metrics.Accuracy(name="hits")])'), "val_loss"),
+        (('"mse")', '"mse", metrics=["mae"])'), "val_loss"),
+        (("return (x, y), (x, y)", "return (x, y), None"), "loss"),
+    ],
+)
+def test_what_a_model_can_be_judged_by(probe: Any, change: tuple[str, str], metric: str) -> None:
+    """By the very name that its training reports."""
+    text = KERAS.replace(*change) if change[0] else KERAS
+    assert probe(text).metric == metric
+
+
+def test_a_training_loop_of_the_users_own_is_not_waited_for(
+    warm: WarmParent, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(
+        KERAS
+        + """
+def fit(hp, model, data, callbacks, epochs):
+    hp.Choice("batch_size", [1, 2])
+    import threading
+    threading.Event().wait()
+"""
+    )
+    order = ProbeOrder(check_path(model), str(tmp_path), quiet_seconds=0.2)
+    found = warm.probe(order)
+    assert names(found) == {"units", "batch_size"}
+    assert (found.metric, found.is_complete) == ("val_loss", False)
+
+
+def test_conditions_and_branches_are_opened(probe: Any) -> None:
+    build = """
+    layers = hp.Int("layers", 1, 3)
+    for i in range(layers):
+        hp.Int(f"units_{i}", 1, 8)
+    if hp.Boolean("norm"):
+        hp.Float("momentum", 0.1, 0.9)
+    head = hp.Choice("head", ["flat", "pool", "attention"])
+    with hp.conditional_scope("head", ["attention"]):
+        if head == "attention":
+            kind = hp.Choice("kind", ["dot", "additive"])
+            with hp.conditional_scope("kind", ["additive"]):
+                if kind == "additive":
+                    hp.Int("attention_units", 1, 8)
+    if head == "pool":
+        hp.Choice("pooling", ["max", "mean"])
+    """
+    found = probe(KERAS.replace("    model.compile", f"{build.rstrip()}\n    model.compile"))
+    assert names(found) == {
+        "units", "layers", "units_0", "units_1", "units_2", "norm", "momentum", "head", "kind",
+        "attention_units", "pooling",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("passes_callbacks", [True, False])
+def test_the_users_own_training_is_read_and_not_run(probe: Any, passes_callbacks: bool) -> None:
+    """Up to its first epoch, that is, where it is a loop of the user's own."""
+    loop = """
+    for callback in callbacks:
+        callback.on_train_begin()
+    """
+    found = probe(
+        KERAS
+        + f"""
+def fit(hp, model, data, callbacks, epochs):
+    hp.Choice("batch_size", [1, 2])
+    {"".join(loop) if passes_callbacks else ""}
+    model.fit(*data[0], epochs=hp.Int("epochs", 1, 3))
+    raise SystemError("it trained")
+"""
+    )
+    expected = {"units", "batch_size"} if passes_callbacks else {"units", "batch_size", "epochs"}
+    assert names(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("signature", "keywords"),
+    [
+        ("x, y, **kwargs", "**kwargs"),
+        ("*args, **kwargs", "**kwargs"),
+        ("x, y, validation_data, callbacks=None", ""),
+        ("x, y, validation_data, callbacks, epochs", ""),
+    ],
+)
+def test_a_hypermodel_with_its_own_fit(probe: Any, signature: str, keywords: str) -> None:
+    found = probe(f"""
+import keras
+import keras_tuner
+
+class Mine(keras_tuner.HyperModel):
+    def build(self, hp):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("units", 1, 4))])
+        model.compile("sgd", "mse")
+        return model
+
+    def fit(self, hp, model, {signature}):
+        return model.fit(
+            epochs=hp.Int("epochs", 1, 3), batch_size=hp.Choice("batch_size", [1, 2]), {keywords}
+        )
+
+def load_data():
+    import numpy
+    x, y = numpy.zeros((4, 2)), numpy.zeros(4)
+    return (x, y), (x, y)
+""")
+    assert names(found) == {"units", "epochs", "batch_size"}
+
+
+def test_an_objective_is_read_up_to_its_first_report(probe: Any) -> None:
+    found = probe("""
+        EPOCHS, DIRECTION = 3, "max"
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            try:
+                trial.report(1, value=x)
+            except Exception:
+                pass
+            raise SystemError("it trained")
+    """)
+    assert (found.is_keras, names(found)) == (False, {"x"})
+    assert dict(found.constants) == {"EPOCHS": 3, "DIRECTION": "max"}
+
+
+def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
+    found = probe("""
+        def objective(hp, trial):
+            rate = hp.Float("rate", 0, 1)
+            if hp.Boolean("deep"):
+                rate += hp.Float("drop", 0.0, 0.5)
+            if hp.Choice("head", ["flat", "pool"]) == "pool":
+                rate += hp.Int("size", 1, 3)
+                raise SystemError("this branch is broken, which is its trials' affair")
+            trial.report(1, value=rate)
+            raise SystemError("it trained")
+    """)
+    assert names(found) == {"rate", "deep", "drop", "head", "size"}
+    assert found.is_complete
+
+
+def test_an_objective_that_trains_is_called_once(probe: Any, tmp_path: Path) -> None:
+    found = probe(f"""
+        import pathlib, time
+
+        def objective(hp, trial):
+            with pathlib.Path({str(tmp_path / "calls")!r}).open("a") as calls:
+                calls.write("x")
+            deep = hp.Boolean("deep")
+            time.sleep(0.6)
+            return float(deep)
+    """)
+    assert (tmp_path / "calls").read_text() == "x"
+    assert (names(found), found.is_complete) == ({"deep"}, False)
+
+
+def test_an_objective_that_fails_after_its_declarations_is_a_trials_affair(probe: Any) -> None:
+    for ending in ("raise ValueError", "import os; os._exit(3)", "import sys; sys.exit(3)"):
+        found = probe(f"""
+            def objective(hp, trial):
+                x = hp.Float("x", 0, 1)
+                {ending}
+        """)
+        assert names(found) == {"x"}

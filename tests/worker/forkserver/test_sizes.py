@@ -1,0 +1,122 @@
+"""RESOURCES as a function of the hyperparameters: each configuration gets what it asks for."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_runs import Ended, Hptune, trials
+
+from tuner.config.model_file import OF_EACH_TRIAL, check_path
+from tuner.core.trial import Params
+from tuner.errors import ModelFileError
+from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.orders import ProbeOrder, SizeOrder
+
+MODEL = """\
+import os
+from tuner import Resources
+
+OBJECTIVE, DIRECTION = "score", "max"
+RESOURCES = lambda hp: Resources(gpus=2 if hp["width"] > 512 else 0.5)
+
+def objective(hp, trial):
+    width = hp.Int("width", 1, 1000)
+    gpus = os.environ["CUDA_VISIBLE_DEVICES"]
+    return {"score": width, "gpus": len(gpus.split(",")) if gpus else 0}
+"""
+
+
+@pytest.fixture
+def ask(warm: WarmParent, tmp_path: Path) -> Any:
+    def sizes(resources: str, *configurations: Params) -> Any:
+        model = tmp_path / "model.py"
+        model.write_text(textwrap.dedent(f"RESOURCES = {resources}\n" + GOOD))
+        source = check_path(model)
+        found = warm.probe(ProbeOrder(source, str(tmp_path)))
+        assert found.constants["RESOURCES"] == OF_EACH_TRIAL
+        return warm.sizes(SizeOrder(source, str(tmp_path), tuple(found.space), configurations))
+
+    return sizes
+
+
+GOOD = """\
+def objective(hp, trial):
+    return hp.Int("width", 1, 1000)
+"""
+
+
+def seen(trial: Mapping[str, Any]) -> int:
+    """How many GPUs the trial saw."""
+    gpus: int = json.loads(trial["metrics"])["gpus"]
+    return gpus
+
+
+def test_a_function_is_asked_for_each_configuration(ask: Any) -> None:
+    sizes = ask("lambda hp: {'cpus': 1 + hp.get('width') // 500}", {"width": 2}, {"width": 999})
+    assert sizes == [{"cpus": 1}, {"cpus": 2}]
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ("lambda hp: hp['depth']", ["failed with width=7", "depth does not exist"]),
+        ("lambda hp: 3", ["RESOURCES(hp) returned 3", "tuner.Resources(cpus="]),
+        ("lambda: 3", ["failed with width=7", "positional argument"]),
+    ],
+)
+def test_a_function_that_fails_is_told(ask: Any, resources: str, words: list[str]) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        ask(resources, {"width": 7})
+    for word in words:
+        assert word in caught.value.message
+
+
+def run(hptune: Hptune, *arguments: object) -> Ended:
+    """Run it with two GPUs of a machine that no other test is on."""
+    node = str(hptune.directory)
+    return hptune("run", *arguments, CUDA_VISIBLE_DEVICES="0,1", SLURMD_NODENAME=node)
+
+
+def test_large_configurations_get_more(hptune: Hptune) -> None:
+    model = hptune.file("model.py", MODEL)
+    arguments = ("--search", "random", "--seed", 1, "--trials", 6, "--study", hptune.study())
+    ended = run(hptune, model, *arguments)
+    assert ended.code == 0, ended.err
+    found = {trial["params"]["width"]: seen(trial) for trial in trials(hptune.study())}
+    assert found == {width: 2 if width > 512 else 1 for width in found}
+    assert set(found.values()) == {1, 2}, "all of one size"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "arguments", "words"),
+    [
+        ("hp['depth']", (), "RESOURCES(hp) failed with width="),
+        ("9", (), "a trial asks for 9 GPUs, but this machine's are: 0, 1"),
+        ("1", ("--executor", "joblib"), "RESOURCES is a function"),
+    ],
+)
+def test_what_can_never_run_makes_no_study(
+    hptune: Hptune, gpus: str, arguments: tuple[str, ...], words: str
+) -> None:
+    model = hptune.file("model.py", MODEL.replace('2 if hp["width"] > 512 else 0.5', gpus))
+    ended = run(hptune, model, "--study", hptune.study(), *arguments)
+    assert ended.code == 2
+    assert words in ended.err
+    assert not hptune.study().exists()
+
+
+def test_resources_as_a_value_are_taken_as_they_are(hptune: Hptune) -> None:
+    model = hptune.file(
+        "model.py",
+        MODEL.replace(
+            'lambda hp: Resources(gpus=2 if hp["width"] > 512 else 0.5)', "Resources(gpus=2)"
+        ),
+    )
+    ended = run(hptune, model, "--trials", 1, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    assert [seen(trial) for trial in trials(hptune.study())] == [2]

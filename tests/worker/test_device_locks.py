@@ -1,0 +1,204 @@
+"""No GPU of a machine is offered by two workers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from real_runs import Hptune, Started, wait_for
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.resources import Capacity
+from tuner.errors import UsageError
+from tuner.worker import device_locks, devices
+from tuner.worker.dask.plugin import Agent
+from tuner.worker.dask.worker import offered
+from tuner.worker.monitoring import gpu as gpu_usage
+
+GPUS = ("GPU-a", "GPU-b", "GPU-c")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Other tests may be running workers on this machine: here they are as if alone."""
+    monkeypatch.setenv("SLURMD_NODENAME", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(GPUS))
+    held: dict[str, socket.socket] = {}
+    monkeypatch.setattr(device_locks, "_held", held)
+    yield
+    for claim in held.values():
+        claim.close()
+
+
+def of_another_process(most: int) -> subprocess.Popen[str]:
+    code = f"""
+from tuner.worker import claims, devices
+from tuner.worker.agent import Agent
+print(",".join(claims.gpus({GPUS!r}, {most})), flush=True)
+input()
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_what_another_worker_offers_is_not_offered_again() -> None:
+    with of_another_process(2) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "GPU-a,GPU-b"
+        assert device_locks.gpus(GPUS, 3) == ("GPU-c",)
+        assert offered("tcp://x:1", cpus=None, gpus=None, memory_bytes=None).capacity.gpus == (
+            "GPU-c",
+        )
+        with pytest.raises(UsageError, match="all but 1 of its 3"):
+            offered("tcp://x:1", cpus=None, gpus=2, memory_bytes=None)
+        other.kill()
+    assert device_locks.gpus(GPUS, 2) == ("GPU-a", "GPU-c")
+    assert device_locks.gpus(GPUS, 3) == GPUS
+
+
+def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "capacity", lambda: Capacity((0, 1, 2, 3), (), 1000))
+
+    def memory(cpus: int | None, memory_bytes: int | None = None) -> int:
+        offer = offered("tcp://x:1", cpus=cpus, gpus=None, memory_bytes=memory_bytes)
+        return offer.capacity.memory_bytes
+
+    assert (memory(None), memory(4), memory(1)) == (1000, 1000, 250)
+    assert (memory(1, 900), memory(None, 300), memory(1, 0)) == (900, 300, 0)
+
+
+def test_the_second_worker_that_offers_a_whole_machine_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cores = (0, 1, 2, 3)
+    monkeypatch.setattr(devices, "capacity", lambda: Capacity(cores, (), 1000))
+
+    def note(cpus: int | None = None) -> str:
+        return offered("tcp://x:1", cpus=cpus, gpus=None, memory_bytes=None).note
+
+    other = f"from tuner.worker import claims; claims.cores({cores}); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert "another worker or study of yours has all cores and all memory" in note()
+        assert note(cpus=2) == ""
+        process.kill()
+    assert note() == note() == ""
+
+
+def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{i}, {name}, 0, 0, 80000\\n" for i, name in enumerate(GPUS))
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(gpu_usage, "_nvml", lambda: None)
+    with of_another_process(2) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "GPU-a,GPU-b"
+        assert device_locks.gpus(("0", "1", "2"), 3) == ("2",)
+        assert device_locks.gpus(("2",), 1) == ("2",)
+        other.kill()
+    assert device_locks.gpus(("0", "1", "7"), 3) == ("0", "1", "7"), "nobody knows of the last one"
+    device_locks.give_back(("0", "1"), ())
+    assert device_locks.gpus(GPUS, 3) == ("GPU-a", "GPU-b")
+
+
+def test_the_agents_of_one_worker_offer_the_same() -> None:
+    assert device_locks.gpus(GPUS, 2) == device_locks.gpus(GPUS, 2) == ("GPU-a", "GPU-b")
+    assert device_locks.gpus(GPUS, 1) == ("GPU-a",)
+    assert device_locks.gpus((), 3) == ()
+
+
+def test_devices_of_another_job_that_have_the_same_names_are_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with of_another_process(3) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == ",".join(GPUS)
+        monkeypatch.setenv("SLURM_JOB_ID", "8")
+        assert device_locks.gpus(GPUS, 3) == GPUS
+        other.kill()
+
+
+def test_a_plain_dask_worker_offers_what_its_threads_are_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Capacity((0, 1, 2, 3), GPUS, 100)
+    monkeypatch.setattr(devices, "capacity", lambda: machine)
+    source = ObjectiveSource(SourceKind.FILE, "model.py")
+    agent = Agent(name="study", source=source, warm_address=None, cores={})
+    for threads, expected in (
+        (1, Capacity((0,), ("GPU-a",), 25)),
+        (2, Capacity((0, 1), ("GPU-a", "GPU-b"), 50)),
+        (8, machine),
+    ):
+        agent._worker = SimpleNamespace(name="w", state=SimpleNamespace(nthreads=threads))
+        assert agent._capacity() == expected
+
+
+HOLDS = """
+    import os, time
+    from pathlib import Path
+
+    OBJECTIVE, DIRECTION = "score", "max"
+
+    def objective(hp, trial):
+        x = hp.Float("x", 0.0, 1.0)
+        trial.report(1, score=x)
+        held = Path(trial.checkpoint_dir.parents[2], "held")
+        with held.open("a") as file:
+            file.write(os.environ["CUDA_VISIBLE_DEVICES"] + " ")
+        while not Path(__file__).with_name("go").exists():
+            time.sleep(0.05)
+        return x
+    """
+
+
+def test_two_runs_on_one_machine_share_no_gpu(hptune: Hptune) -> None:
+    model = hptune.file("holds.py", HOLDS)
+
+    def held(name: str) -> set[str]:
+        path = hptune.study(name) / "held"
+        return set(path.read_text().split()) if path.exists() else set()
+
+    def run(name: str, gpus: str, *more: object) -> Started:
+        study = hptune.study(name)
+        arguments = (model, "--study", study, "--trials", 3, "--search", "random", *more)
+        return hptune.start(
+            "run", *arguments, CUDA_VISIBLE_DEVICES=gpus, SLURMD_NODENAME=str(hptune.directory)
+        )
+
+    first = run("first", "GPU-a")
+    wait_for(lambda: held("first"), "the first study's trial")
+    second = run("second", "GPU-a,GPU-b")
+    wait_for(lambda: held("second"), "the second study's trial")
+    third = run("third", "GPU-a,GPU-b").wait()
+    assert third.code == 1
+    assert "other studies or workers of yours use GPU-a, GPU-b" in third.err
+    assert not hptune.study("third").exists()
+    (hptune.directory / "go").touch()
+    ended = [each.wait() for each in (first, second)]
+    assert [each.code for each in ended] == [0, 0]
+    assert (held("first"), held("second")) == ({"GPU-a"}, {"GPU-b"})
+    assert "of yours use GPU-a; this one has GPU-b" in ended[1].err
+    assert "uses the same cores of this machine" in ended[1].err
+    assert "uses the same cores" not in ended[0].err
+    # What a run had is free when it is over.
+    last = run("last", "GPU-a,GPU-b", "--gpus-per-trial", 2).wait()
+    assert last.code == 0, last.err
+    assert held("last") == {"GPU-a,GPU-b"}

@@ -1,0 +1,346 @@
+"""A user's code, read and checked: a model file, or what `Tuner` was given in Python.
+
+Only child processes load user code; the master holds an `ObjectiveSource`, which says where it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import errno
+import functools
+import importlib.util
+import inspect
+import linecache
+import pickle
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+from ..errors import ModelFileError, UsageError
+
+ENTRY_POINTS = (
+    "build_model(hp), a keras_tuner.HyperModel subclass or instance, or objective(hp, trial)"
+)
+OF_EACH_TRIAL = "of each trial"
+"""Stands for a RESOURCES that is a function of the hyperparameters."""
+CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES")
+
+
+class SourceKind(enum.StrEnum):
+    """How user code reaches a process."""
+
+    FILE = "file"
+    PICKLE = "pickle"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveSource:
+    """Where the user's code is.
+
+    Attributes:
+        kind: A Python file, or a cloudpickle of a `UserCode`.
+        path: Absolute path of either.
+    """
+
+    kind: SourceKind
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserCode:
+    """The user's entry points, whichever way they were given.
+
+    Exactly one of `hypermodel` and `objective` is set.
+
+    Attributes:
+        hypermodel: What has `build(hp)` and `fit(hp, model, …)`; a HyperModel, or our stand-in.
+        objective: `objective(hp, trial)`.
+        load_data: `load_data()` or `load_data(hp)`, returning (train, validation).
+        fit: The file's own `fit(hp, model, data, callbacks, epochs)`, if it has one.
+        fit_arguments: Further keyword arguments for `model.fit`.
+        constants: Those of the file's `CONSTANTS` that it gives.
+    """
+
+    hypermodel: Any = None
+    objective: Callable[..., Any] | None = None
+    load_data: Callable[..., Any] | None = None
+    fit: Callable[..., Any] | None = None
+    fit_arguments: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a probe found in the user's code.
+
+    Attributes:
+        is_keras: Whether it builds Keras models (else it is an `objective` function).
+        space: The search space in its JSON form.
+        constants: `OBJECTIVE`, `DIRECTION`, `EPOCHS`, where the file gives them.
+        metric: What a Keras model's training can be judged by, as Keras reports it: accuracy
+            where the model measures it, else the loss; of the validation data where there is any.
+        metrics: All that a Keras model's training reports, as far as the model names it; empty if
+            that cannot be told (several outputs, an `objective`).
+        warnings: What the user should know.
+        is_complete: Whether the code was followed to the end of its declarations. If not, there
+            may be hyperparameters that only the trials come upon.
+        may_train: Whether what follows may be a training, which takes any length of time.
+    """
+
+    is_keras: bool
+    space: tuple[Mapping[str, object], ...]
+    constants: Mapping[str, object]
+    metric: str = ""
+    metrics: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    is_complete: bool = False
+    may_train: bool = False
+
+
+class BuildFunction:
+    """A `build_model(hp)` function, dressed as a HyperModel."""
+
+    def __init__(self, build: Callable[[Any], Any]) -> None:
+        self.build = build
+
+
+@dataclass(frozen=True, slots=True)
+class StoredData:
+    """Data in a file that all trials of a machine read through the same memory."""
+
+    path: Path
+
+    @classmethod
+    def store(cls, data: Any, path: Path) -> Self:
+        """Write the data.
+
+        Raises:
+            UsageError: It cannot be written for another process.
+        """
+        import joblib
+
+        # Under another name first: a study that is resumed keeps its data whole at any instant.
+        fresh = path.with_name(f"{path.name}.new")
+        try:
+            joblib.dump(data, fresh)
+            fresh.replace(path)
+        except Exception as error:  # whatever an object raises that cannot be pickled
+            fresh.unlink(missing_ok=True)
+            raise UsageError(
+                f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
+                "function that returns (train, validation) and is called in each trial"
+            ) from error
+        return cls(path)
+
+    def __call__(self) -> Any:
+        """Read the data; arrays are mapped, and of their pages only those copied that change."""
+        import joblib
+
+        try:
+            return joblib.load(self.path, mmap_mode="c")
+        except OSError as error:
+            # The kernel does not promise pages of one's own for more than it has memory.
+            if error.errno != errno.ENOMEM:
+                raise
+            return joblib.load(self.path, mmap_mode="r")
+
+
+def check_path(path: Path) -> ObjectiveSource:
+    """The source for a model file.
+
+    Raises:
+        ModelFileError: There is no such file, or it is not a Python file.
+    """
+    if not path.exists():
+        near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        # Their ends are the same, and no sign of likeness.
+        meant = difflib.get_close_matches(path.stem, [Path(name).stem for name in near], 1, 0.7)
+        hint = f" Python files there: {', '.join(near[:8])}." if near else ""
+        hint = f" Did you mean {path.with_name(f'{meant[0]}.py')}?" if meant else hint
+        raise ModelFileError(f"there is no file {path}.{hint}")
+    if path.is_dir() or path.suffix != ".py":
+        raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
+    return ObjectiveSource(SourceKind.FILE, str(path.resolve()))
+
+
+def load(source: ObjectiveSource) -> UserCode:
+    """Run the user's file (or unpickle what was given in Python) and find its entry points.
+
+    Raises:
+        ModelFileError: The file is no Python, or offers nothing to tune.
+        BaseException: Whatever the user's code raises at import.
+    """
+    if source.kind is SourceKind.PICKLE:
+        with Path(source.path).open("rb") as file:
+            paths = pickle.load(file)  # noqa: S301 - as below
+            sys.path.extend(path for path in paths if path not in sys.path)
+            code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
+        if not isinstance(code, UserCode):
+            raise ModelFileError(f"{source.path} does not hold an objective")
+        if isinstance(code.load_data, StoredData):
+            # The study directory may have been moved since.
+            beside = Path(source.path).with_name(code.load_data.path.name)
+            code = replace(code, load_data=StoredData(beside))
+        return code
+    return _entry_points(_import(Path(source.path)), source.path)
+
+
+def save(code: UserCode, path: Path) -> None:
+    """Write down what was given in Python, for `load` in other processes.
+
+    Raises:
+        ModelFileError: Something in it cannot be sent to another process.
+    """
+    import cloudpickle
+
+    try:
+        contents = cloudpickle.dumps(code)
+    except Exception as error:  # whatever an object raises that cannot be pickled
+        raise ModelFileError(
+            f"the model function cannot be sent to the trials' processes: {error}. It must not "
+            "refer to open files, locks or live datasets"
+        ) from error
+    # Modules of the user's own are pickled by name: they must be found there too.
+    folders = [str(Path(folder).absolute()) for folder in sys.path]
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(pickle.dumps(folders) + contents)
+    fresh.replace(path)
+
+
+def _import(path: Path) -> ModuleType:
+    # The user's own name, so that what they pickle by reference finds its module again.
+    name = path.stem
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
+        return sys.modules[name]
+    if name in sys.modules or name in sys.stdlib_module_names:
+        name = f"hptune_model_{path.stem}"
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ModelFileError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, SyntaxError) and (words := _place_and_fault(error)):
+            raise ModelFileError(words) from error
+        raise
+    return module
+
+
+def _place_and_fault(error: SyntaxError) -> str:
+    """What is wrong with the user's own text, and where; empty if it is not theirs."""
+    file, line = error.filename, error.lineno
+    if file is None or not line or not Path(file).is_file() or is_installed(file):
+        return ""
+    text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+    return f"{file}:{line}: {type(error).__name__}: {error.msg}{text}"
+
+
+def _entry_points(module: ModuleType, path: str) -> UserCode:
+    names = vars(module)
+    constants = {name: names[name] for name in CONSTANTS if name in names}
+    load_data = names.get("load_data")
+    if callable(build := names.get("build_model")):
+        return UserCode(
+            hypermodel=BuildFunction(build),
+            load_data=load_data,
+            fit=names.get("fit"),
+            constants=constants,
+        )
+    if (hypermodel := _find_hypermodel(module)) is not None:
+        return UserCode(hypermodel=hypermodel, load_data=load_data, constants=constants)
+    if callable(objective := names.get("objective")):
+        return UserCode(objective=objective, load_data=load_data, constants=constants)
+    own = sorted(
+        name
+        for name, value in names.items()
+        if inspect.isroutine(value) and getattr(value, "__module__", "") == module.__name__
+    )
+    found = f"found the functions {', '.join(own)}" if own else "found no function"
+    raise ModelFileError(f"{path} has no entry point: {found}; looked for {ENTRY_POINTS}.")
+
+
+def _find_hypermodel(module: ModuleType) -> Any:
+    if "keras_tuner" not in sys.modules:
+        return None
+    base = sys.modules["keras_tuner"].HyperModel
+    for value in vars(module).values():
+        if isinstance(value, base):
+            return value
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value is not base
+        and value.__module__ == module.__name__
+    ]
+    # The last one: a file that defines a base and a subclass means the subclass.
+    return own[-1]() if own else None
+
+
+def own_objects(code: UserCode) -> dict[str, Any]:
+    """The classes and functions that the user's code knows by name.
+
+    Keras needs them to read a model with layers that were not registered with it.
+    """
+    build = getattr(code.hypermodel, "build", code.objective)
+    names: Mapping[str, Any] = getattr(inspect.unwrap(build), "__globals__", {}) if build else {}
+    return {
+        name: value
+        for name, value in names.items()
+        if inspect.isclass(value) or inspect.isfunction(value)
+    }
+
+
+def user_traceback(error: BaseException) -> str:
+    """The error's traceback, trimmed to the user's own files.
+
+    Frames of the standard library and of installed packages are left out, unless nothing else
+    would be left. Frames of hptune are always left out; where there are no others, the error is
+    ours, its message says all, and the answer is empty.
+    """
+    shown = traceback.TracebackException.from_exception(error, capture_locals=False)
+    linecache.checkcache()
+    _trim(shown)
+    if not shown.stack and not isinstance(error, SyntaxError):
+        return ""
+    return without_colours("".join(shown.format()).rstrip())
+
+
+def without_colours(text: str) -> str:
+    """The text without a terminal's control sequences, which Keras puts into its messages."""
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+
+
+def _trim(shown: traceback.TracebackException) -> None:
+    ours = str(Path(__file__).parent)
+    others = [f for f in shown.stack if not f.filename.startswith((ours, "<frozen"))]
+    own = [f for f in others if not is_installed(f.filename)]
+    shown.stack = traceback.StackSummary.from_list(own or others[-1:])
+    for other in (shown.__cause__, shown.__context__):
+        if other is not None:
+            _trim(other)
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file belongs to the standard library, an installed package, or hptune."""
+    return file.startswith(_installed_roots()) or "/site-packages/" in file
+
+
+@functools.cache
+def _installed_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return (str(Path(__file__).parent), *(paths[name] for name in names))

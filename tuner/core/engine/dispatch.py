@@ -1,0 +1,292 @@
+"""Who starts next, and where: the trials that wait on one side, the workers on the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+
+from ..budget import resized
+from ..messages import Command, Measured, Start, StudyOpened, WorkerJoined
+from ..packing.occupancy import Crowds
+from ..packing.packing import Packing
+from ..resources import Amount, Resources
+from ..scheduling.cluster import Places
+from ..scheduling.queue import Waiting
+from ..scheduling.stall_reason import notice
+from ..scheduling.step_times import Pace
+from ..trial import AttemptId, Cause, TrialState
+from .budget_check import Spending
+from .lifecycle import Course
+from .records import AttemptRecord
+
+KEPT_BACK = 0.05
+"""This share of a worker's memory is not given away where trials are given what they are reckoned
+to use. Beside it there is what each is given above what it is expected to hold: together more than
+the share below which a worker ends those that hold too much (`worker.watch.SHORT_SHARE`)."""
+
+_RAN_OUT_OF = {Cause.OUT_OF_MEMORY: Amount.MEMORY, Cause.DEVICE_OUT_OF_MEMORY: Amount.GPUS}
+
+
+class Dispatch:
+    """Gives trials their places, as far as there is room, time and budget for them.
+
+    Args:
+        course: Where every trial stands.
+
+    Attributes:
+        places: The workers, and what is free on them.
+        spending: What is left of the budget.
+    """
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._records = course.records
+        self._pace = Pace()
+        self.spending = Spending(self._pace)
+        self._packing = Packing()
+        self._uncounted = dict[AttemptId, None]()
+        self._unshared = 0
+        self._crowds = Crowds(self._crowd)
+        self.places = Places()
+        self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
+        self._sorted_by: Hashable = None
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def open(self, opened: StudyOpened) -> None:
+        """A master has taken the study up: there is no worker yet, and nothing runs."""
+        self.spending.hours.all_ended()
+        self.spending.allow(opened.budget)
+        search_trials = opened.trials if opened.learns else None
+        self._packing.allow(opened.resources, opened.measured, search_trials=search_trials)
+        self._uncounted.clear()
+        self._unshared = 0
+        self._crowds = Crowds(self._crowd)
+        self.places = Places(
+            kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0,
+            spread=opened.measured,
+        )
+        self._share_gpus()
+        self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
+        self._waiting.add(self._records.all_waiting())
+
+    def worker_joined(self, event: WorkerJoined) -> None:
+        """There is another worker."""
+        before = self._shares
+        self.places.add(event.worker, event.node, event.capacity, ends_at=event.ends_at)
+        self._count_unshared(event.worker, 1)
+        if self._shares != before:
+            self._share_gpus()
+
+    def _count_unshared(self, worker: str, sign: int) -> None:
+        """Count how many trials run at once that share no device."""
+        usual = self._course.opened.resources
+        self._unshared += sign * self.places.rooms_when_empty(worker, usual)
+        self._packing.heed_search(self._unshared)
+
+    def started(self, run: AttemptRecord) -> None:
+        """An attempt's process is running."""
+        self.spending.hours.started(run.attempt.id, run.attempt.placement)
+
+    def worker_left(self, worker: str) -> None:
+        """A worker is gone, with all that ran there."""
+        self._count_unshared(worker, -1)
+        self._crowds.forget(worker)
+        self.places.remove(worker)
+
+    def measured(self, event: Measured) -> None:
+        """It is known what a running attempt has used so far."""
+        name, usage = event.attempt, event.usage
+        self._pace.measured(name.trial, usage)
+        run = self._records.running[name]
+        if not self._course.opened.measured:
+            return
+        before, placement = self._shares, run.attempt.placement
+        crowds = self._crowds.look(placement.worker, event.at)
+        has_reported = run.latest is not None
+        self._packing.measured(name, usage, crowds, has_reported=has_reported)
+        if self._shares == before:
+            self._hold_anew([name], event.at)
+        self._learned(self._records.running, before, at=event.at)
+        if self._packing.is_counting and event.free_share is not None:
+            self.places.tell_free(placement.worker, event.free_share)
+
+    def _learned(self, running: Iterable[AttemptId], before: tuple[int, int], *, at: float) -> None:
+        if self._shares != before:
+            # What they hold beyond their part is free for others at once.
+            self._share_gpus()
+            self._hold_anew(list(running), at)
+        if self._packing.is_counting:
+            self._hold_anew(self._uncounted, at)
+            self._uncounted.clear()
+
+    def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
+        """An attempt is over, by what happened; what it held is free."""
+        self.spending.hours.ended(name)
+        placement = self._records.running[name].attempt.placement
+        if placement.worker in self.places:
+            self._crowds.look(placement.worker, at)
+        self.places.give_back(placement)
+        self._uncounted.pop(name, None)
+        before = self._shares
+        self._packing.ended(
+            name,
+            granted_bytes=placement.memory_bytes,
+            out_of=_RAN_OUT_OF.get(cause),
+            is_well=cause is Cause.RETURNED,
+        )
+        running = (each for each in self._records.running if each != name)
+        self._learned(running, before, at=at)
+
+    def _crowd(self, worker: str, device: Amount) -> float:
+        return self.places.crowd(worker, device, self._records.count_on(worker))
+
+    def _hold_anew(self, names: Iterable[AttemptId], at: float) -> None:
+        """Correct what running attempts hold by the books, by what is known of them now."""
+        for name in names:
+            run = self._records.running[name]
+            before = run.attempt.placement
+            wanted = self._packing.held(
+                name, before.memory_bytes, self._wanted(name.trial), said=self._said(name.trial)
+            )
+            after = self.places.resize(before, wanted)
+            if after != before:
+                self._records.put_attempt(run, resized(run.attempt, after, at=at))
+                self.spending.hours.resized(name, after)
+
+    @property
+    def _shares(self) -> tuple[int, int]:
+        return self._packing.most_on_a_core, self._packing.most_on_a_gpu
+
+    def _share_gpus(self) -> None:
+        if Amount.GPUS in self._course.opened.measured:
+            self.places.share_gpus(self._packing.most_on_a_gpu)
+
+    def take_in(self) -> None:
+        """Let those join the queues that wait since the last call, by what they want now."""
+        standing = self._packing.standing, self.places.most_memory_bytes
+        if standing != self._sorted_by:
+            self._sorted_by = standing
+            self._waiting.sort_anew()
+        self._waiting.add(self._records.take_newly_waiting())
+
+    # --- what follows -----------------------------------------------------------------------
+
+    def place(self, at: float, commands: list[Command]) -> None:
+        """Start all that wait and for which there is room, the promoted ones first."""
+        if not self.is_affordable:
+            return
+        while self._records.waiting or self._records.count(TrialState.PAUSED):
+            if self._may_go_on:
+                self._course.promote(commands, is_last=False)
+            self.take_in()
+            found = self._waiting.place(self.places, at)
+            if found is None:
+                return
+            number, placement = found
+            self._crowds.look(placement.worker, at)
+            node, why = self.places.node(placement.worker), self.packing
+            start = self._course.start(number, placement, node=node, at=at, why=why)
+            self._watch(start)
+            commands.append(start)
+
+    def _watch(self, start: Start) -> None:
+        placement = start.placement
+        if not self._course.opened.measured:
+            return
+        self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
+        if not placement.memory_bytes:
+            self._uncounted[start.attempt] = None
+
+    def rooms_for_more(self, at_most: int, *, at: float) -> int:
+        """For how many trials there is room beside those that wait."""
+        if not self.spending.pays_for(self._usual):
+            return 0
+        until = at + self._pace.seconds()[0]
+        if self._waiting.blocked is not None and self.places.rooms(self._usual):
+            self.places.reserve(self._waiting.blocked, until)
+        return self.places.rooms(self._usual, at_most, until=until)
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether the budget pays for a step of any that waits, or else of another trial."""
+        return any(map(self.spending.pays_for, list(self._waiting.sizes) or [self._usual]))
+
+    @property
+    def packing(self) -> str:
+        """What was decided last of how many trials share a device.
+
+        Empty if nothing was, and where this master leaves nothing to measurement.
+        """
+        return self._packing.words if self._course.opened.measured else ""
+
+    def notice(self, *, at: float, refused: str) -> str:
+        """Why nothing happens, in words; empty if there is nothing to be said."""
+        return notice(
+            self.places,
+            self._waiting.sizes,
+            self._usual,
+            is_running=bool(self._records.running),
+            refused=refused,
+            at=at,
+            step_seconds=self._pace.seconds()[0],
+        )
+
+    # --- what trials ask for ----------------------------------------------------------------
+
+    @property
+    def sizes(self) -> Mapping[Resources, int]:
+        """How many trials wait or run, by what they ask for (not by what they are reckoned to)."""
+        most = self.places.most_memory_bytes
+        numbers = [*(name.trial for name in self._records.running), *self._waiting.numbers]
+        usual = self._course.opened.resources
+        records = [self._records[number] for number in numbers]
+        return Counter(
+            each.wants(each.resources or usual, most_memory_bytes=most) for each in records
+        )
+
+    @property
+    def _usual(self) -> Resources:
+        return self._packing.usual(most_memory_bytes=self.places.most_memory_bytes)
+
+    def _wanted(self, number: int) -> Resources:
+        record, most = self._records[number], self.places.most_memory_bytes
+        said = self._said(number)
+        sized = self._packing.sized(record.trial.params, said, most_memory_bytes=most)
+        return record.wants(sized, most_memory_bytes=most)
+
+    def _said(self, number: int) -> Resources:
+        """What the user asked for, for this trial or else for all."""
+        return self._records[number].resources or self._course.opened.resources
+
+    def _seconds(self, number: int) -> tuple[float, float]:
+        epochs = self._course.opened.pruner.epochs
+        left = None if epochs is None else epochs - self._records[number].last_step
+        return self._pace.seconds(number, steps_left=left)
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether there is room for a paused trial that no waiting one has a right to."""
+        is_paused = self._records.count(TrialState.PAUSED)
+        is_free = self._waiting.blocked is None
+        return bool(is_paused and is_free and self.places.rooms(self._usual))
+
+    # --- for the doubtful -------------------------------------------------------------------
+
+    def validate(self, *, is_placing: bool, at: float) -> None:
+        """Check that what is held adds up, and that nobody waits beside free room.
+
+        Args:
+            is_placing: Whether the study starts attempts at all.
+            at: Now, in seconds since the epoch.
+
+        Raises:
+            AssertionError: It does not.
+        """
+        records = self._records
+        self.places.validate([run.attempt.placement for run in records.running.values()])
+        waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
+        is_placing = is_placing and self.is_affordable
+        self._waiting.validate(waiting, self.places if is_placing else Places(), at)
+        if is_placing and self._may_go_on and self._course.promotion(is_last=False) is not None:
+            raise AssertionError("a paused trial could go on, and there is room")

@@ -1,0 +1,404 @@
+"""The study's state machine: events in, commands out.
+
+The engine knows no clock, network, file or thread. Whatever happens outside reaches it as an
+event of `core.messages`; whatever is to be done leaves it as a command. A study is therefore
+exactly its list of events: feed them again, in order, and the engine stands where it stood.
+
+The way of one trial::
+
+    WorkerJoined              -> [Ask(numbers=(0,))]
+    Suggested(0, [params])    -> [Tell(WAITING), Start(attempt 0.0, placement, seed)]
+    AttemptStarted, Reported  -> []
+    AttemptEnded(returned)    -> [Tell(COMPLETE), KeepBest(0), Ask(numbers=(1,))]
+    WorkerLeft (instead)      -> []          # the trial waits for a place, as attempt 0.1
+
+With a pruner (`core.pruner`) that finds the trial poor, or thinks that others deserve its place::
+
+    Reported(0.0, step 3)     -> [Tell(RUNNING), Stop(0.0, PRUNE)]
+    AttemptEnded(pruned)      -> [Tell(PRUNED), Discard(0), Ask(numbers=(1,))]
+
+    Reported(0.0, step 3)     -> [Tell(RUNNING), Stop(0.0, PAUSE)]
+    AttemptEnded(paused)      -> [Tell(PAUSED), Ask(numbers=(1,))]
+    AttemptEnded(1.0, …)      -> [Tell(PAUSED), Start(attempt 0.1, resume_from=3)]   # promoted
+
+Where the best configurations are to be confirmed, a trial that trains one of them once more is a
+trial of its own, with a number and so a training seed of its own::
+
+    AttemptEnded(49.0, …)     -> [Tell(COMPLETE), Discard(49),
+                                  Tell(50, "confirm of 12"), …, Start(attempt 50.0), …]
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from ...errors import InvalidTransition
+from ..messages import (
+    AttemptEnded,
+    AttemptStarted,
+    AttemptWaits,
+    Command,
+    Event,
+    Finish,
+    GrowSpace,
+    Measured,
+    ParametersUsed,
+    Reported,
+    StopRequested,
+    StudyClosed,
+    StudyOpened,
+    Suggested,
+    Verdict,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+    WorkerRefused,
+)
+from ..pruner import PrunerMaker, never_prune
+from ..snapshot import RunningAttempt, StudyPicture
+from ..trial import Attempt, AttemptId, Cause, Ending, Trial
+from .dispatch import Dispatch
+from .lifecycle import Course
+from .records import Records
+from .suggestion_requests import Asking
+
+
+class Engine:
+    """Decides, from what happened, what is to be done.
+
+    `handle` is called by one thread, with events in the order in which they are written to the
+    ledger. Late and repeated messages about attempts that are over (a worker thought dead that
+    answers after all) are ignored.
+
+    What it decides by is known by others: `Course` (where every trial stands, and what becomes of
+    it), `Dispatch` (what is free on the workers, and who starts there) and `Asking` (what is still
+    to be suggested).
+
+    Args:
+        make_pruner: Makes the pruner that a study's settings name.
+    """
+
+    def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
+        self._make_pruner = make_pruner
+        self._known_course: Course | None = None
+        self._known_dispatch: Dispatch | None = None
+        self._asking = Asking()
+        self._refused = ""
+        self._ending: Finish | None = None
+        self._finished = False
+        self._is_closed = False
+        self._latest_at = 0.0
+        self._heard_at = 0.0
+        self._active_seconds = 0.0
+
+    # --- the door in ------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take in what happened and answer with what is to be done, in that order.
+
+        Raises:
+            InvalidTransition: The event cannot happen in this state; a bug in hptune.
+        """
+        if self._known_course is None and not isinstance(event, StudyOpened):
+            raise InvalidTransition(f"{type(event).__name__} before the study was opened")
+        commands: list[Command] = []
+        self._pass_time(event)
+        match event:
+            case StudyOpened():
+                self._open(event, commands)
+            case WorkerJoined(worker=worker):
+                if worker in self._dispatch.places:
+                    raise InvalidTransition(f"worker {worker} joined twice")
+                self._dispatch.worker_joined(event)
+            case WorkerRefused(node=node, reason=reason):
+                self._refused = f"{node} was refused: {reason}"
+            case WorkerLeaving(worker=worker):
+                self._dispatch.places.retire(worker)
+            case WorkerLeft():
+                self._worker_left(event, commands)
+            case Suggested():
+                self._suggested(event, commands)
+            case AttemptWaits(attempt=name, reason=reason):
+                record = self._records.running.get(name)
+                if record is not None and record.attempt.started_at is None:
+                    self._records.put_attempt(record, replace(record.attempt, reason=reason))
+            case AttemptStarted(at=at, attempt=name):
+                if record := self._records.running.get(name):
+                    started = replace(record.attempt, started_at=at, reason="")
+                    self._records.put_attempt(record, started)
+                    self._dispatch.started(record)
+            case Reported(attempt=name, report=report):
+                if name in self._records.running:
+                    self._course.report(name, report, commands)
+            case Measured(attempt=name, usage=usage):
+                if record := self._records.running.get(name):
+                    self._records.put_attempt(record, replace(record.attempt, usage=usage))
+                    self._dispatch.measured(event)
+            case ParametersUsed():
+                self._parameters_used(event, commands)
+            case AttemptEnded(at=at, attempt=name, ending=ending):
+                if name in self._records.running:
+                    self._end_attempt(at, name, ending, commands)
+            case StopRequested(verdict=verdict, reason=reason):
+                self._let_go(Finish(verdict, reason), commands)
+            case StudyClosed():
+                self._is_closed = True
+            case _:
+                assert_never(event)
+        if isinstance(event, StudyOpened):
+            self._is_closed = False
+        if not self._is_closed:
+            if self._dispatch.spending.is_over:
+                self._let_go(self._dispatch.spending.finish, commands)
+            self._advance(event.at, commands)
+        self._dispatch.take_in()
+        return commands
+
+    def _pass_time(self, event: Event) -> None:
+        if isinstance(event, StudyOpened | StudyClosed):
+            self._latest_at = event.at  # nobody worked between two masters
+        elif event.at > self._latest_at:
+            seconds = event.at - self._latest_at
+            self._active_seconds += seconds
+            self._dispatch.spending.hours.pass_time(seconds)
+            self._latest_at = self._heard_at = event.at
+
+    # --- events -----------------------------------------------------------------------------
+
+    def _open(self, event: StudyOpened, commands: list[Command]) -> None:
+        if self._known_course is None:
+            self._known_course = Course(event, self._make_pruner)
+            self._known_dispatch = Dispatch(self._known_course)
+        lost_at = self._heard_at or event.at
+        self._course.open(event, commands, lost_at=lost_at)
+        for suggestion in event.added:
+            self._course.add(suggestion, commands)
+        self._dispatch.open(event)
+        searched = self._asking.searched + len(event.added)
+        self._asking = Asking(event.trials, ask_ahead=event.ask_ahead, searched=searched)
+        self._refused = ""
+        self._ending = None
+        self._finished = False
+
+    def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
+        if event.worker not in self._dispatch.places:
+            return
+        for name in self._records.running_on(event.worker):
+            ending = Ending(Cause.WORKER_LOST, reason=event.reason)
+            self._end_attempt(event.at, name, ending, commands)
+        self._dispatch.worker_left(event.worker)
+
+    def _suggested(self, event: Suggested, commands: list[Command]) -> None:
+        if event.first_number != len(self._records):
+            raise InvalidTransition(
+                f"suggestions from trial {event.first_number} on, expected {len(self._records)}"
+            )
+        self._asking.answered(event)
+        for suggestion in event.suggestions:
+            self._course.add(suggestion, commands)
+
+    def _parameters_used(self, event: ParametersUsed, commands: list[Command]) -> None:
+        if event.attempt in self._records.running:
+            if event.declared:
+                self._asking.space_grew()
+                commands.append(GrowSpace(event.declared))
+            self._course.drew(event.attempt, event.values, commands)
+
+    def _end_attempt(
+        self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
+    ) -> None:
+        self._dispatch.ended(name, ending.cause, at=at)
+        finish = self._course.end(at, name, ending, commands)
+        if finish is not None:
+            self._let_go(finish, commands)
+
+    def _let_go(self, finish: Finish, commands: list[Command]) -> None:
+        if self._ending is None:
+            self._ending = finish
+            self._course.let_go(commands)
+
+    # --- what follows -----------------------------------------------------------------------
+
+    def _advance(self, at: float, commands: list[Command]) -> None:
+        records, dispatch = self._records, self._dispatch
+        dispatch.take_in()
+        if self._finished:
+            return  # what is heard of now waits for the next master
+        if self._ending is None:
+            dispatch.place(at, commands)
+            question = self._asking.next(
+                len(records),
+                waiting=records.waiting,
+                running=len(records.running),
+                rooms=functools.partial(dispatch.rooms_for_more, at=self._latest_at),
+            )
+            if question is not None:
+                commands.append(question)
+        if records.running:
+            return
+        if self._ending is not None:
+            self._finished = True
+            commands.append(self._ending)
+        elif self._stops_for_want_of_budget(commands):
+            return
+        elif not records.waiting and self._asking.is_over:
+            if self._course.promote(commands, is_last=True):
+                dispatch.place(at, commands)
+                self._stops_for_want_of_budget(commands)
+                return
+            self._course.give_up_paused(commands)
+            if self._course.confirm(commands):
+                dispatch.place(at, commands)
+                self._stops_for_want_of_budget(commands)
+                return
+            self._finished = True
+            if self._asking.is_exhausted:
+                tried = self._asking.searched
+                reason = f"all {tried} configurations of the search space were tried"
+                commands.append(Finish(Verdict.EXHAUSTED, reason))
+            else:
+                commands.append(Finish(Verdict.DONE, f"{len(records)} trials are over"))
+
+    def _stops_for_want_of_budget(self, commands: list[Command]) -> bool:
+        self._finished = not self._records.running and not self._dispatch.is_affordable
+        if self._finished:
+            commands.append(self._dispatch.spending.finish)
+        return self._finished
+
+    # --- the doors out ----------------------------------------------------------------------
+
+    @property
+    def _course(self) -> Course:
+        if self._known_course is None:
+            raise InvalidTransition("the study was not opened")
+        return self._known_course
+
+    @property
+    def _dispatch(self) -> Dispatch:
+        if self._known_dispatch is None:
+            raise InvalidTransition("the study was not opened")
+        return self._known_dispatch
+
+    @property
+    def _records(self) -> Records:
+        return self._course.records
+
+    @property
+    def _confirmations(self) -> int:
+        known = self._known_course
+        return 0 if known is None else len(known.records) - self._asking.searched
+
+    def take_changes(self) -> tuple[list[Trial], list[Attempt]]:
+        """The trials and attempts that changed since the last call."""
+        return ([], []) if self._known_course is None else self._records.take_changes()
+
+    @property
+    def trials(self) -> Iterable[Trial]:
+        """All trials, by number."""
+        known = self._known_course
+        return () if known is None else (record.trial for record in known.records)
+
+    @property
+    def front(self) -> tuple[Trial, ...]:
+        """The best trials so far, the first goal's best first; one at most for one goal."""
+        return () if self._known_course is None else self._known_course.keeping.front
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The trials whose models are needed, or may be."""
+        return frozenset() if self._known_course is None else self._known_course.keeping.models
+
+    @property
+    def able_to_go_on(self) -> tuple[int, ...]:
+        """The complete trials whose last checkpoint is kept, the best first."""
+        if self._confirmations:
+            return ()  # their means would be of trainings of different lengths
+        return () if self._known_course is None else self._known_course.keeping.checkpoints
+
+    @property
+    def ended_early(self) -> frozenset[int]:
+        """The complete trials that ended by themselves before they had all their epochs."""
+        known = self._known_course
+        return frozenset() if known is None else known.keeping.ended_early
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether the study has ever had a master."""
+        return self._known_course is not None
+
+    @property
+    def epochs(self) -> int | None:
+        """The full training of a trial, in epochs, as the last master had it, if there was one."""
+        return None if self._known_course is None else self._known_course.opened.pruner.epochs
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial so far, by the first goal."""
+        return self.front[0] if self.front else None
+
+    @property
+    def active_seconds(self) -> float:
+        """How long masters have worked on this study; the time between them does not count."""
+        return self._active_seconds
+
+    def overspent(self, at: float) -> Finish | None:
+        """How the study is to finish as its budget is spent by now, though nothing has happened.
+
+        Args:
+            at: Now, in seconds since the epoch.
+        """
+        if self._is_closed or self._ending is not None:
+            return None
+        return self._dispatch.spending.finish_after(max(0.0, at - self._latest_at))
+
+    @property
+    def picture(self) -> StudyPicture:
+        """The study as it stands, for those who show it."""
+        opened, records, places = self._course.opened, self._records, self._dispatch.places
+        return StudyPicture(
+            aims=opened.aims,
+            budget_trials=None if opened.trials is None else opened.trials + self._confirmations,
+            counts=records.counts,
+            front=self.front,
+            running=tuple(
+                RunningAttempt(trial.trial, record.attempt, record.latest, trial.seconds)
+                for record in records.running.values()
+                for trial in (records[record.attempt.id.trial],)
+            ),
+            workers=len(places),
+            cpus=places.cpus,
+            cpus_held=places.cpus_held,
+            gpus=places.gpus,
+            gpus_held=places.gpus_held,
+            notice=""
+            if self._finished
+            else self._dispatch.notice(at=self._latest_at, refused=self._refused),
+            packing=self._dispatch.packing,
+            stopping="" if self._ending is None else self._ending.reason,
+            usual=opened.resources,
+            sizes=self._dispatch.sizes,
+        )
+
+    def validate(self) -> None:
+        """Check every invariant; for tests and for the doubtful.
+
+        Raises:
+            AssertionError: One of them does not hold.
+        """
+        if self._known_course is None:
+            return
+        records = self._records
+        self._course.validate(
+            is_done=self._finished and self._ending is None and self._dispatch.is_affordable
+        )
+        self._asking.validate()
+        is_placing = self._ending is None and not self._is_closed and not self._finished
+        self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
+        confirms = sum(record.trial.confirms is not None for record in records)
+        if confirms != self._confirmations:
+            raise AssertionError(f"{self._confirmations} confirmations were counted")
+        if self._finished and records.running:
+            raise AssertionError("finished with attempts running")

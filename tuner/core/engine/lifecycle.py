@@ -1,0 +1,342 @@
+"""The course of the trials: what becomes of each by what is reported of it and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..failure_policy import Action
+from ..goals import Aims
+from ..messages import Command, Finish, KeepBest, Start, Stop, StudyOpened, Tell, Verdict
+from ..pruner import Decision, PrunerMaker, never_prune
+from ..resources import Placement
+from ..seeds import training_seed
+from ..trial import (
+    CONFIRMS,
+    NO_BETTER,
+    AttemptId,
+    Cause,
+    Ending,
+    Halt,
+    Outcome,
+    Params,
+    Report,
+    Suggestion,
+    TrialState,
+)
+from .early_stopping import EarlyStopping
+from .failures import MAX_FRUITLESS, FailureTally, answer_to, judged, outcome_of
+from .records import AttemptRecord, Records, TrialRecord
+from .retention import Keeping
+
+_WITH_THE_MASTER = (Cause.KILLED, Cause.WORKER_LOST)
+"""So attempts end when all processes of a command are ended, and not its master alone."""
+
+
+class Course:
+    """Moves trials on: from waiting, through rests and retries, to their ends.
+
+    It knows nothing of workers. What is to be done for a trial is added to `commands`.
+
+    Args:
+        opened: How the study was taken up first.
+        make_pruner: Makes the pruner that a study's settings name.
+
+    Attributes:
+        records: Where every trial stands.
+        keeping: Whose models are kept.
+        opened: How the study was taken up last.
+    """
+
+    def __init__(self, opened: StudyOpened, make_pruner: PrunerMaker = never_prune) -> None:
+        self.records = Records()
+        self.keeping = Keeping(opened.aims)
+        self._early_stopping = EarlyStopping(make_pruner)
+        self.opened = opened
+        self._failures = FailureTally(max_failures=None, same_failure_limit=0)
+
+    @property
+    def _aims(self) -> Aims:
+        return self.opened.aims
+
+    def open(self, opened: StudyOpened, commands: list[Command], *, lost_at: float) -> None:
+        """A master takes the study up; what ran for the one before was lost at that time."""
+        for name in list(self.records.running):
+            ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
+            self.end(lost_at, name, ending, commands)
+        self.opened = opened
+        front = self.keeping.front
+        self._failures = FailureTally(
+            max_failures=opened.max_failures,
+            same_failure_limit=opened.same_failure_limit,
+            any_success=bool(front),
+        )
+        if front:
+            commands.append(KeepBest(front))
+        for record, decision in self._early_stopping.renew(
+            opened.pruner, opened.goal, self.records
+        ):
+            if decision is Decision.STOP:
+                self._prune(record, commands)
+            else:
+                self._go_on(record, commands)
+        for number in opened.go_on:
+            # Whatever comes of it, the trial is no worse for that.
+            self.records.reopen(self.records[number])
+            self._go_on(self.records[number], commands)
+        commands.extend(self.keeping.set_limit(opened.keep_checkpoints, opened.go_on))
+
+    # --- a trial begins ---------------------------------------------------------------------
+
+    def add(self, suggestion: Suggestion, commands: list[Command]) -> None:
+        """There is a new trial."""
+        trial = self.records.add(suggestion)
+        self.keeping.expect(trial)
+        commands.append(Tell(trial))
+
+    def confirm(self, commands: list[Command]) -> bool:
+        """The search is over: train the best configurations again, as often as is missing."""
+        wanting = self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
+        for trial in wanting:
+            origin, resources = f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
+            self.add(Suggestion(trial.params, origin, resources), commands)
+        return bool(wanting)
+
+    def drew(self, name: AttemptId, params: Params, commands: list[Command]) -> None:
+        """A trial drew other hyperparameters than were suggested."""
+        record = self.records[name.trial]
+        self.records.put(record, replace(record.trial, params=dict(params)))
+        commands.append(Tell(record.trial))
+
+    def start(self, number: int, placement: Placement, *, node: str, at: float, why: str) -> Start:
+        """A trial that waited has a place: how its next attempt begins.
+
+        Args:
+            number: The trial's.
+            placement: What it holds.
+            node: The machine that this is on.
+            at: Now, in seconds since the epoch.
+            why: Why it is given so much; empty where that is what was asked for.
+        """
+        run = self.records.start(number, placement, node=node, at=at, why=why)
+        record = self.records[number]
+        confirms = record.trial.confirms is not None
+        return Start(
+            attempt=run.attempt.id,
+            params=record.trial.params,
+            placement=placement,
+            seed=training_seed(self.opened.seed, number),
+            # One that confirms may have to stand for its configuration.
+            incumbents=() if confirms else self.keeping.scores,
+            resume_from=record.last_step or None,
+            keep_last=self.keeping.limit > 0 and not confirms,
+        )
+
+    # --- a trial runs -----------------------------------------------------------------------
+
+    def report(self, name: AttemptId, report: Report, commands: list[Command]) -> None:
+        """A running attempt measured something."""
+        run, record = self.records.running[name], self.records[name.trial]
+        run.latest = report
+        since = record.last_step
+        if not record.take_note(report, self._aims) or record.trial.confirms is not None:
+            return
+        if new := self._early_stopping.report(record, since=since):
+            self.records.put(record, replace(record.trial, rungs={**record.trial.rungs, **new}))
+            commands.append(Tell(record.trial))
+        if run.told is None:
+            match self._early_stopping.decide(record.trial):
+                case Decision.CONTINUE:
+                    pass
+                case Decision.PAUSE:
+                    self._stop(run, Halt.PAUSE, commands)
+                case Decision.STOP:
+                    self._stop(run, Halt.PRUNE, commands)
+
+    def let_go(self, commands: list[Command]) -> None:
+        """Let everything stop that runs."""
+        for run in self.records.running.values():
+            self._stop(run, Halt.LET_GO, commands)
+
+    def _stop(self, run: AttemptRecord, halt: Halt, commands: list[Command]) -> None:
+        if run.told is None:
+            run.told = halt
+            commands.append(Stop(run.attempt.id, halt))
+
+    # --- a trial rests ----------------------------------------------------------------------
+
+    def promote(self, commands: list[Command], *, is_last: bool) -> bool:
+        """Let the paused trial wait that deserves a place most; False if there is none."""
+        number = self.promotion(is_last=is_last)
+        if number is None:
+            return False
+        self._go_on(self.records[number], commands)
+        return True
+
+    def promotion(self, *, is_last: bool) -> int | None:
+        """The paused trial that deserves a place most, if one does."""
+        if not self.records.count(TrialState.PAUSED):
+            return None
+        return self._early_stopping.promotion(is_last=is_last)
+
+    def give_up_paused(self, commands: list[Command]) -> None:
+        """Nothing that is to come will let them go on."""
+        if self.records.count(TrialState.PAUSED):
+            for record in self.records:
+                if record.trial.state is TrialState.PAUSED:
+                    self._prune(record, commands)
+
+    def _go_on(self, record: TrialRecord, commands: list[Command]) -> None:
+        self.records.wait(record)
+        self._early_stopping.moved(record.trial)
+        commands.append(Tell(record.trial))
+
+    def _measure(self, record: TrialRecord) -> None:
+        """A trial stops short of its end; its last report says how far it came."""
+        if record.last is not None:
+            last, trial = record.last, record.trial
+            value = last.metrics[self.opened.goal.metric]
+            measured = replace(trial, value=value, step=last.step, metrics=dict(last.metrics))
+            self.records.put(record, self._aims.judged(measured))
+
+    # --- a trial ends -----------------------------------------------------------------------
+
+    def end(
+        self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
+    ) -> Finish | None:
+        """An attempt is over; returns how the study is to finish, if it is to."""
+        record = self.records[name.trial]
+        ending = judged(ending, self._aims)
+        answer = answer_to(ending.cause, self.opened.answers)
+        if self.records.running[name].told is Halt.LET_GO and ending.cause in _WITH_THE_MASTER:
+            outcome = Outcome.LOST  # by whatever ends the study; the trial had no part in it
+        else:
+            losses = record.losses.get(ending.cause, 0)
+            record.losses[ending.cause] = losses + 1
+            outcome = outcome_of(ending.cause, losses, answer)
+        if self._is_fruitless(record, ending.cause):
+            outcome = Outcome.ERRORED
+            reason = (
+                f"its worker had to go {MAX_FRUITLESS} times before it had reported anything; give "
+                "it workers that live longer (as by a longer walltime), or let it report sooner"
+            )
+            ending = replace(ending, reason=reason)
+        run = self.records.end(name, at, outcome, ending)
+        record.ran_out(run.attempt, ending.cause)
+        match outcome:
+            case Outcome.FINISHED:
+                self._complete(record, run, ending, commands)
+            case Outcome.ERRORED:
+                finish = self._fail(record, ending, commands)
+                if answer is not None and answer.action is Action.STOP:
+                    reason = f"{ending.reason or ending.cause} (--on-failure {answer})"
+                    return Finish(Verdict.TOO_MANY_FAILURES, reason, ending.detail)
+                return finish
+            case Outcome.PRUNED:
+                self._prune(record, commands)
+            case Outcome.RELEASED | Outcome.LOST:
+                # What was decided stays decided, however the attempt ended.
+                if run.told is Halt.PRUNE:
+                    self._prune(record, commands)
+                elif run.told is Halt.PAUSE:
+                    if record.before is None:  # else it stands by the result that it has
+                        self._measure(record)
+                    self._move(record, TrialState.PAUSED)
+                    commands.append(Tell(record.trial))
+                else:
+                    self.records.wait(record)
+        if ending.cause is Cause.NO_ROOM:
+            # The next one would find none either, and each loses the work since its checkpoint.
+            return Finish(Verdict.NO_ROOM, ending.reason)
+        return None
+
+    def _is_fruitless(self, record: TrialRecord, cause: Cause) -> bool:
+        """Whether a trial has come no further so often that it never will."""
+        run = None if record.running is None else self.records.running[record.running]
+        if run is None or run.attempt.started_at is None:
+            return False  # it never began
+        if run.latest is not None:
+            record.fruitless = 0
+        elif cause is Cause.RELEASED:
+            record.fruitless += 1
+        return record.fruitless >= MAX_FRUITLESS
+
+    def _complete(
+        self, record: TrialRecord, run: AttemptRecord, ending: Ending, commands: list[Command]
+    ) -> None:
+        self._failures.count_success()
+        metrics = dict(ending.metrics)
+        value = metrics[self._aims.goal.metric]
+        measured = replace(record.trial, value=value, step=ending.step, metrics=metrics)
+        measured = self._aims.judged(measured)
+        if record.before is not None:
+            before, after = record.before.score, measured.score
+            if self._aims.covers(before, after) or not self._aims.covers(after, before):
+                self.records.put_attempt(run, replace(run.attempt, reason=NO_BETTER))
+                self._close_again(record, commands)
+                return
+            record.before = None
+        self.records.put(record, measured)
+        self._is_over(record, TrialState.COMPLETE, commands, ended_early=ending.ended_early)
+
+    def _fail(self, record: TrialRecord, ending: Ending, commands: list[Command]) -> Finish | None:
+        if record.before is not None:
+            self._close_again(record, commands)
+            return None
+        reason = ending.reason or str(ending.cause)
+        self.records.put(record, replace(record.trial, reason=reason, detail=ending.detail))
+        self._is_over(record, TrialState.FAILED, commands)
+        return self._failures.count_failure(replace(ending, reason=reason))
+
+    def _prune(self, record: TrialRecord, commands: list[Command]) -> None:
+        self._failures.count_success()
+        if record.before is not None:
+            self._close_again(record, commands)
+            return
+        self._measure(record)
+        self._is_over(record, TrialState.PRUNED, commands)
+
+    def _close_again(self, record: TrialRecord, commands: list[Command]) -> None:
+        """A trial that trained on is what it was before."""
+        self.records.restore(record)
+        self._early_stopping.moved(record.trial)
+        commands.append(Tell(record.trial))
+        commands.extend(self.keeping.no_better(record.trial))
+
+    def _is_over(
+        self,
+        record: TrialRecord,
+        state: TrialState,
+        commands: list[Command],
+        *,
+        ended_early: bool | None = None,
+    ) -> None:
+        self._move(record, state)
+        commands.append(Tell(record.trial))
+        if ended_early is None:
+            # Nobody said so: neither a simulation does, nor did trials of long ago.
+            epochs = self.opened.pruner.epochs
+            ended_early = epochs is not None and record.last_step < epochs
+        commands.extend(self.keeping.over(record.trial, ended_early=ended_early))
+
+    def _move(self, record: TrialRecord, state: TrialState) -> None:
+        self.records.move(record, state)
+        self._early_stopping.moved(record.trial)
+
+    # --- for the doubtful -------------------------------------------------------------------
+
+    def validate(self, *, is_done: bool) -> None:
+        """Check that the books add up.
+
+        Args:
+            is_done: Whether nothing is left to do.
+
+        Raises:
+            AssertionError: They do not.
+        """
+        self.records.validate()
+        self.keeping.validate(record.result for record in self.records)
+        if is_done and self.records.count(TrialState.PAUSED):
+            raise AssertionError("all is done, and trials are paused")
+        wanting = self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
+        if is_done and wanting:
+            raise AssertionError(f"all is done, and {wanting} are not confirmed")

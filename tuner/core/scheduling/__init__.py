@@ -1,0 +1,9 @@
+"""Which waiting trial starts on which worker.
+
+Workers with their free cores, GPUs and memory on one side, the queue of waiting trials on the
+other.
+
+Offers: `cluster.Places`, `queue.Waiting`, `step_times.Pace`, `stall_reason.notice`.
+
+May import: `core`.
+"""

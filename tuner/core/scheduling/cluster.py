@@ -1,0 +1,344 @@
+"""Who runs where: free cores and devices on one side, what attempts ask for on the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+
+from ..resources import Amount, Capacity, Placement, Resources
+from .device_pool import Pool
+from .first_fit import Amounts, FirstFit
+from .worker import MOST_ON_A_GPU, WIDTH, WorkerPlaces, asked_for, rather
+
+_FOR_EVER = math.inf
+
+
+class Places:
+    """The workers and what is free on them.
+
+    Attempts go to the worker that joined first and has room (where parts are spread, to the first
+    whose devices are the emptiest), so that workers which came for a peak are the ones that fall
+    idle after it.
+
+    Worked example: two workers, of three cores and of two, and attempts of two cores::
+
+        >>> places, two = Places(), Resources(cpus=2)
+        >>> places.add("a", "n1", Capacity(cpus=(0, 1, 2)))
+        >>> places.add("b", "n2", Capacity(cpus=(0, 1)))
+        >>> places.rooms(two, at_most=10)
+        2
+        >>> first = places.take(two)
+        >>> first.worker, first.cpus
+        ('a', (0, 1))
+        >>> places.take(two).worker
+        'b'
+        >>> places.take(two) is None, places.take(Resources(cpus=1)).worker
+        (True, 'a')
+        >>> places.give_back(first)
+        >>> places.take(two).worker
+        'a'
+
+    So that a large attempt is not passed over for ever by small ones, one worker may be reserved
+    for it: it fills no more until the large one fits.
+
+    Args:
+        kept_back: What share of a worker's memory is not given away, nor what others hold there,
+            as it was last told; 0, and all of it is.
+        spread: Parts of what are taken where most of it is free, so that no device idles while
+            others are shared; of all else they are taken where least is, so that whole devices
+            stay whole.
+    """
+
+    def __init__(self, *, kept_back: float = 0.0, spread: Collection[Amount] = ()) -> None:
+        self._kept_back = kept_back
+        self._spread = frozenset(spread)
+        self._most_on_a_gpu = MOST_ON_A_GPU
+        self._workers: dict[str, WorkerPlaces] = {}
+        self._rows: list[WorkerPlaces | None] = []
+        self._free = FirstFit(WIDTH)
+        self._totals = FirstFit(WIDTH)
+        self._reserved: tuple[Resources, str] | None = None
+        self._most_memory_bytes = 0
+        self.cpus = 0
+        self.gpus = 0
+        self.cpus_held = 0.0
+        self.gpus_held = 0.0
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._workers
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def node(self, worker: str) -> str:
+        """The machine that the worker runs on."""
+        return self._workers[worker].node
+
+    @property
+    def most_memory_bytes(self) -> int:
+        """What the worker with the most memory has to give; 0 if nobody knows."""
+        return self._most_memory_bytes
+
+    # --- workers ----------------------------------------------------------------------------
+
+    def add(
+        self, worker: str, node: str, capacity: Capacity, *, ends_at: float | None = None
+    ) -> None:
+        """A worker joined; all that it has is free, until its end if it says one."""
+        total_bytes = capacity.memory_bytes
+        if self._kept_back:
+            total_bytes = int((1.0 - self._kept_back) * total_bytes)
+        record = WorkerPlaces(
+            name=worker,
+            node=node,
+            capacity=capacity,
+            ends_at=_FOR_EVER if ends_at is None else ends_at,
+            cpus=Pool(capacity.cpus, capacity.near),
+            gpus=Pool(capacity.gpus),
+            memory_bytes=total_bytes,
+            total_bytes=total_bytes,
+            most_on_a_gpu=self._most_on_a_gpu,
+            taken_bytes=capacity.memory_taken_bytes if self._kept_back else 0,
+        )
+        self._workers[worker] = record
+        self._most_memory_bytes = max(self._most_memory_bytes, total_bytes)
+        self.cpus += len(capacity.cpus)
+        self.gpus += len(capacity.gpus)
+        if len(self._rows) > 64 and len(self._rows) > 2 * len(self._workers):
+            self._renumber()
+        else:
+            self._number(record)
+
+    def _number(self, record: WorkerPlaces) -> None:
+        self._totals.append(record.amounts)
+        record.row = self._free.append(record.amounts)
+        self._rows.append(record)
+
+    def _renumber(self) -> None:
+        """Forget the rows of workers that left."""
+        self._rows, self._free, self._totals = [], FirstFit(WIDTH), FirstFit(WIDTH)
+        for record in self._workers.values():
+            empty = Pool(record.capacity.cpus), Pool(record.capacity.gpus)
+            held, record.cpus, record.gpus = (record.cpus, record.gpus), *empty
+            memory_bytes, record.memory_bytes = record.memory_bytes, record.total_bytes
+            attempts, record.attempts = record.attempts, 0
+            self._number(record)
+            record.cpus, record.gpus = held
+            record.memory_bytes, record.attempts = memory_bytes, attempts
+            self._update(record)
+            if record.is_retired:
+                self._totals.drop(record.row)
+
+    @property
+    def any_stays(self) -> bool:
+        """Whether there is a worker that is not about to leave."""
+        return any(not record.is_retired for record in self._workers.values())
+
+    def retire(self, worker: str) -> None:
+        """A worker is about to leave: what is free on it is not given away any more."""
+        if record := self._workers.get(worker):
+            record.is_retired = True
+            self._totals.drop(record.row)
+            self._update(record)
+            if self.reserved == worker:
+                self._reserved = None
+
+    def remove(self, worker: str) -> None:
+        """A worker left; what was held on it is gone with it."""
+        record = self._workers.pop(worker)
+        if record.total_bytes == self._most_memory_bytes:
+            left = (each.total_bytes for each in self._workers.values())
+            self._most_memory_bytes = max(left, default=0)
+        self._rows[record.row] = None
+        self._free.drop(record.row)
+        self._totals.drop(record.row)
+        self.cpus -= len(record.capacity.cpus)
+        self.gpus -= len(record.capacity.gpus)
+        self.cpus_held -= record.cpus.held
+        self.gpus_held -= record.gpus.held
+        if self._reserved is not None and self._reserved[1] == worker:
+            self._reserved = None
+
+    # --- questions --------------------------------------------------------------------------
+
+    def rooms(self, wanted: Resources, at_most: int = 1, *, until: float = 0.0) -> int:
+        """How many more attempts of this size fit now; counting stops at `at_most`.
+
+        Workers that end before `until` do not count.
+        """
+        found = 0
+        for record in self._with_room(wanted, until):
+            found += record.rooms(wanted)
+            if found >= at_most:
+                break
+        return min(found, at_most)
+
+    def rooms_when_empty(self, worker: str, wanted: Resources) -> int:
+        """How many attempts of this size a worker holds, were nothing else there."""
+        return self._workers[worker].rooms_when_empty(wanted)
+
+    def could_hold(self, wanted: Resources, until: float = 0.0) -> bool:
+        """Whether some worker, were it empty, could hold an attempt."""
+        return any(self._that_could_hold(wanted, until))
+
+    def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerPlaces]:
+        return self._having(asked_for(wanted, until), wanted)
+
+    def _having(self, least: Amounts, wanted: Resources) -> Iterator[WorkerPlaces]:
+        for row in self._free.having(least):
+            record = self._rows[row]
+            if record is not None and record.rooms(wanted):
+                yield record
+
+    def _that_could_hold(self, wanted: Resources, until: float) -> Iterator[WorkerPlaces]:
+        for row in self._totals.having(asked_for(wanted, until)):
+            record = self._rows[row]
+            if record is not None and record.gpus_for(wanted) <= len(record.gpus):
+                yield record
+
+    # --- attempts ---------------------------------------------------------------------------
+
+    def take(
+        self, wanted: Resources, *, until: float = 0.0, may_use_reserved: bool = False
+    ) -> Placement | None:
+        """Hold room for one attempt; None if there is none at present.
+
+        Args:
+            wanted: How much room.
+            until: The worker must not end before this, in seconds since the epoch.
+            may_use_reserved: Whether this is the attempt that a worker is reserved for.
+        """
+        record = next(self._with_room(wanted, until), None)
+        if record is not None and self._spread:
+            record = self._emptiest(wanted, until)
+        if may_use_reserved and self._reserved is not None:
+            reserved = self._workers[self._reserved[1]]
+            if record is None and reserved.rooms(wanted) and reserved.ends_at >= until:
+                record = reserved
+            if record is not None:
+                self.release()
+        if record is None:
+            return None
+        placement = record.take(wanted, self._spread)
+        self._count_held(placement, 1)
+        self._update(record)
+        return placement
+
+    def _emptiest(self, wanted: Resources, until: float) -> WorkerPlaces | None:
+        """The first worker of those with the emptiest devices; None if none has room."""
+        levels = rather(wanted, until, self._spread)
+        return next((each for level in levels for each in self._having(level, wanted)), None)
+
+    def resize(self, placement: Placement, wanted: Resources) -> Placement:
+        """What an attempt holds that is found to need other amounts than it was given.
+
+        More of a device it is not given, and memory is taken even where there is none left: then
+        nothing more is placed there until there is.
+        """
+        record = self._workers.get(placement.worker)
+        if record is None:
+            return placement
+        after = record.resize(placement, wanted)
+        if after == placement:
+            return placement
+        self._count_held(placement, -1)
+        self._count_held(after, 1)
+        self._update(record)
+        return after
+
+    def tell_free(self, worker: str, share: float) -> None:
+        """So much of a worker's memory is free now, whoever holds the rest."""
+        record = self._workers.get(worker)
+        if record is None or not self._kept_back:
+            return
+        free = int(max(0.0, share - self._kept_back) * record.capacity.memory_bytes)
+        record.taken_bytes = max(0, record.memory_bytes - free)
+        self._update(record)
+
+    def share_gpus(self, most: int) -> None:
+        """From now on, so many attempts share a GPU at most."""
+        self._most_on_a_gpu = most
+        for record in self._workers.values():
+            record.most_on_a_gpu = most
+
+    def crowd(self, worker: str, device: Amount, attempts: int) -> float:
+        """How many attempts there are to a core, or to a GPU, of a worker that carries so many."""
+        capacity = self._workers[worker].capacity
+        devices = capacity.gpus if device is Amount.GPUS else capacity.cpus
+        return max(1.0, attempts / (len(devices) or 1))
+
+    def _count_held(self, placement: Placement, sign: int) -> None:
+        self.cpus_held += sign * len(placement.cpus) * placement.cpu_share
+        self.gpus_held += sign * len(placement.gpus) * placement.gpu_share
+
+    def give_back(self, placement: Placement) -> None:
+        """An attempt ended; what it held is free again, unless its worker left."""
+        record = self._workers.get(placement.worker)
+        if record is None:
+            return
+        record.give_back(placement)
+        self._count_held(placement, -1)
+        self._update(record)
+
+    def _update(self, record: WorkerPlaces) -> None:
+        if record.is_retired or self.reserved == record.name:
+            self._free.drop(record.row)
+        else:
+            self._free.put(record.row, record.amounts)
+
+    # --- reservations -----------------------------------------------------------------------
+
+    @property
+    def reserved(self) -> str | None:
+        """The worker that is reserved, if one is."""
+        return None if self._reserved is None else self._reserved[1]
+
+    def reserve(self, wanted: Resources, until: float = 0.0) -> bool:
+        """Let no other attempt begin on a worker until one of this size fits there.
+
+        The one with the most free cores and GPUs of those that could hold it, for that is likely
+        to be empty enough first. False if there is none.
+        """
+        if self._reserved is not None:
+            before, name = self._reserved
+            if before == wanted and self._workers[name].ends_at >= until:
+                return True
+        self.release()
+        able = self._that_could_hold(wanted, until)
+        chosen = max(able, key=lambda each: (each.gpus.whole, each.cpus.whole), default=None)
+        if chosen is None:
+            return False
+        self._reserved = wanted, chosen.name
+        self._update(chosen)
+        return True
+
+    def release(self) -> None:
+        """No worker is reserved any more."""
+        if self._reserved is not None:
+            record = self._workers[self._reserved[1]]
+            self._reserved = None
+            self._update(record)
+
+    # --- for the doubtful -------------------------------------------------------------------
+
+    def validate(self, held: Iterable[Placement]) -> None:
+        """Check that exactly these placements are held, and nothing twice.
+
+        Raises:
+            AssertionError: The books do not balance.
+        """
+        held = [placement for placement in held if placement.worker in self._workers]
+        for name, record in self._workers.items():
+            here = [placement for placement in held if placement.worker == name]
+            record.cpus.validate((p.cpus, p.cpu_share) for p in here)
+            record.gpus.validate((p.gpus, p.gpu_share) for p in here)
+            memory_bytes = record.memory_bytes + sum(p.memory_bytes for p in here)
+            is_too_much = record.memory_bytes < 0 and not self._kept_back
+            if memory_bytes != record.total_bytes or is_too_much:
+                raise AssertionError(f"{name}: memory of {memory_bytes} bytes does not add up")
+            if self._rows[record.row] is not record:
+                raise AssertionError(f"{name} does not stand where it should")
+        cpus = sum(len(p.cpus) * p.cpu_share for p in held)
+        gpus = sum(len(p.gpus) * p.gpu_share for p in held)
+        if abs(self.cpus_held - cpus) > 1e-6 or abs(self.gpus_held - gpus) > 1e-6:
+            raise AssertionError(f"{self.cpus_held} cores, {self.gpus_held} GPUs counted as held")

@@ -1,0 +1,47 @@
+"""Why nothing happens: one line for those who look on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..resources import Resources
+from .cluster import Places
+
+
+def notice(
+    places: Places,
+    wanted: Iterable[Resources],
+    usual: Resources,
+    *,
+    is_running: bool,
+    refused: str,
+    at: float,
+    step_seconds: float,
+) -> str:
+    """What a study waits for that may never come; empty if there is nothing to be said.
+
+    Args:
+        places: The workers.
+        wanted: What the trials that wait ask for.
+        usual: What the study's trials ask for.
+        is_running: Whether any attempt runs.
+        refused: Of the last worker that was refused: which, and why.
+        at: Now, in seconds since the epoch.
+        step_seconds: How long a trial may need to get any further; 0 if nobody knows.
+    """
+    if not places.any_stays:
+        return "" if is_running else "; ".join(filter(None, ("waiting for a worker", refused)))
+    sizes = list(wanted) or ([] if is_running else [usual])
+    for size in sizes:
+        if not places.could_hold(size):
+            return (
+                f"no worker can hold a trial of {size}: waiting for a larger one (or ask for less)"
+            )
+        if not places.could_hold(size, at + step_seconds):
+            if not step_seconds:
+                return "the workers that can hold a trial are at their ends: waiting for another"
+            return (
+                f"no worker that can hold a trial lives for another {step_seconds:.0f} s, which "
+                "its next step may take: waiting for one with more time left"
+            )
+    return ""

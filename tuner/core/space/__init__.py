@@ -1,0 +1,9 @@
+"""The search space: parameters, conditions, and configurations in it.
+
+Sampling, the unit cube, JSON in KerasTuner's format, defaults, priors and grids.
+
+Offers: `space.SearchSpace`, `completion.completed`, `enumeration.Configurations`,
+`user_priors.Belief`, `earlier_study.EarlierStudy`.
+
+May import: `errors`, `core`, `core.space.parameters`.
+"""

@@ -1,0 +1,231 @@
+"""Values without a range: choices, truth values, and the one that is fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+
+from ....errors import SpaceError
+from ...trial import ParamValue
+from .checks import plain, position, scalar, settle, truth_in, value_in
+from .conditions import Condition
+from .priors import Prior, bent, straightened
+from .scales import bucket, bucket_centre
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceParameter:
+    """One of several values, all of them of one type; values given twice are dropped.
+
+    Attributes:
+        name: The hyperparameter's name.
+        values: The choices.
+        ordered: Whether the order of the values means something; None means yes for numbers and
+            no for words.
+        default: KerasTuner's value before anything was searched; the first one if not given.
+        conditions: All must hold for the parameter to be active.
+        prior: Which values are expected to be good; None for all alike.
+
+    Raises:
+        SpaceError: There is no choice, or choices of several types, or the default is none of
+            them, or words are called ordered.
+    """
+
+    name: str
+    values: tuple[ParamValue, ...]
+    _: KW_ONLY
+    ordered: bool | None = None
+    default: ParamValue = None
+    conditions: tuple[Condition, ...] = ()
+    prior: Prior | None = None
+
+    def __post_init__(self) -> None:
+        values = tuple(scalar(self.name, value) for value in self.values)
+        if not values:
+            raise SpaceError(f"{self.name}: there are no choices; give at least one value")
+        kinds = sorted({type(value).__name__ for value in values})
+        if len(kinds) > 1:
+            raise SpaceError(
+                f"{self.name}: the choices {list(values)} mix {' and '.join(kinds)}; "
+                "all of them must be of one type"
+            )
+        values = tuple(dict.fromkeys(values))
+        numeric = not isinstance(values[0], str)
+        if self.ordered and not numeric:
+            raise SpaceError(
+                f"{self.name}: the choices {list(values)} are words and cannot be ordered; "
+                "leave `ordered` out"
+            )
+        ordered = numeric if self.ordered is None else self.ordered
+        default = values[0] if self.default is None else scalar(self.name, self.default)
+        found = position(default, values)
+        if found is None:
+            raise SpaceError(
+                f"{self.name}: the default {default!r} is none of the choices {list(values)}; "
+                "choose one of them"
+            )
+        settle(self, values=values, ordered=ordered, default=values[found])
+
+    @property
+    def bounds(self) -> str:
+        """Kind and choices in words."""
+        return f"Choice of {', '.join(map(repr, self.values))}"
+
+    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it is a finite set
+        """Every choice."""
+        return self.values
+
+    def from_unit(self, u: float) -> ParamValue:
+        """The value at `u` of [0, 1]."""
+        return self.values[bucket(bent(u, self.prior), len(self.values))]
+
+    def to_unit(self, value: ParamValue) -> float:
+        """The middle of this choice's part of [0, 1].
+
+        Raises:
+            SpaceError: It is none of the choices.
+        """
+        found = position(value, self.values)
+        if found is None:
+            raise SpaceError(self.explain(value))
+        return straightened(bucket_centre(found, len(self.values)), self.prior)
+
+    def canonical(self, value: ParamValue) -> ParamValue:
+        """The choice itself, where an int stands for a float."""
+        found = position(value, self.values)
+        return value if found is None else self.values[found]
+
+    def read(self, text: str) -> ParamValue:
+        """The choice that this text says; the text itself if it says none."""
+        return value_in(text, self.values)
+
+    def explain(self, value: ParamValue) -> str:
+        """Why this value is not allowed; empty if it is."""
+        if position(value, self.values) is not None:
+            return ""
+        return f"{self.name} is {value!r}; allowed are {', '.join(map(repr, self.values))}"
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanParameter:
+    """False or True.
+
+    Attributes:
+        name: The hyperparameter's name.
+        default: KerasTuner's value before anything was searched.
+        conditions: All must hold for the parameter to be active.
+        prior: Which values are expected to be good; None for all alike.
+
+    Raises:
+        SpaceError: The default is neither.
+    """
+
+    name: str
+    _: KW_ONLY
+    default: bool = False
+    conditions: tuple[Condition, ...] = ()
+    prior: Prior | None = None
+
+    def __post_init__(self) -> None:
+        # A number would pass for a bool in KerasTuner, which only asks whether it equals one.
+        default: object = plain(self.default)
+        if default not in (True, False):
+            raise SpaceError(f"{self.name}: the default is {default!r}; give True or False")
+        settle(self, default=bool(default))
+
+    @property
+    def values(self) -> tuple[bool, bool]:
+        """Both values."""
+        return (False, True)
+
+    @property
+    def bounds(self) -> str:
+        """The kind in words."""
+        return "Boolean"
+
+    def grid_values(self, resolution: int) -> Sequence[bool]:  # noqa: ARG002 - it is a finite set
+        """Both values."""
+        return self.values
+
+    def from_unit(self, u: float) -> bool:
+        """False in the lower half of [0, 1], True in the upper one."""
+        return bent(u, self.prior) >= 0.5
+
+    def to_unit(self, value: ParamValue) -> float:
+        """The middle of this value's half of [0, 1]."""
+        return straightened(0.75 if value else 0.25, self.prior)
+
+    def canonical(self, value: ParamValue) -> ParamValue:
+        """The value as it is."""
+        return value
+
+    def read(self, text: str) -> ParamValue:
+        """The truth value that this text says; the text itself if it says none."""
+        return truth_in(text)
+
+    def explain(self, value: ParamValue) -> str:
+        """Why this value is not allowed; empty if it is."""
+        return "" if isinstance(value, bool) else f"{self.name} is {value!r}; give True or False"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedParameter:
+    """A value that is recorded and never searched.
+
+    Attributes:
+        name: The hyperparameter's name.
+        value: The value.
+        conditions: All must hold for the parameter to be active.
+
+    Raises:
+        SpaceError: The value is neither a finite number, a word nor a truth value.
+    """
+
+    name: str
+    value: ParamValue
+    _: KW_ONLY
+    conditions: tuple[Condition, ...] = ()
+
+    def __post_init__(self) -> None:
+        settle(self, value=scalar(self.name, self.value))
+
+    @property
+    def default(self) -> ParamValue:
+        """The value."""
+        return self.value
+
+    @property
+    def values(self) -> tuple[ParamValue]:
+        """The only value."""
+        return (self.value,)
+
+    @property
+    def bounds(self) -> str:
+        """Kind and value in words."""
+        return f"Fixed {self.value!r}"
+
+    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it has one value
+        """The only value."""
+        return self.values
+
+    def from_unit(self, u: float) -> ParamValue:  # noqa: ARG002 - it has one value
+        """The only value."""
+        return self.value
+
+    def to_unit(self, value: ParamValue) -> float:  # noqa: ARG002 - it has one value
+        """The middle of [0, 1]."""
+        return 0.5
+
+    def canonical(self, value: ParamValue) -> ParamValue:
+        """The fixed value itself, where an int stands for a float."""
+        return self.value if position(value, self.values) is not None else value
+
+    def read(self, text: str) -> ParamValue:
+        """The value, if this text says it; the text itself if not."""
+        return value_in(text, self.values)
+
+    def explain(self, value: ParamValue) -> str:
+        """Why this value is not allowed; empty if it is."""
+        if position(value, self.values) is not None:
+            return ""
+        return f"{self.name} is {value!r}; it is fixed to {self.value!r}"

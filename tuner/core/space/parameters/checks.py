@@ -1,0 +1,185 @@
+"""What may stand in a declaration; every error names the parameter, what was found, what to do."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import TypeGuard
+
+import numpy as np
+
+from ....errors import SpaceError
+from ...trial import ParamValue
+from .scales import Scale
+
+LARGEST_INTEGER = 2**53
+"""Integers beyond it cannot be told apart as floats, nor by many readers of JSON."""
+
+MOST_MULTIPLIED_STEPS = 1_000_000
+
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def settle(parameter: object, **fields: object) -> None:
+    """Set fields of a frozen parameter, in its `__post_init__` only."""
+    for name, value in fields.items():
+        object.__setattr__(parameter, name, value)
+
+
+def plain(value: object) -> object:
+    """A numpy scalar as its plain Python twin; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether this is a finite int or float; True and False are not numbers here."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -sys.float_info.max <= value <= sys.float_info.max
+
+
+def finite_float(name: str, what: str, value: object) -> float:
+    """This bound, step or default of a parameter as a float.
+
+    Raises:
+        SpaceError: It is no finite number.
+    """
+    number = plain(value)
+    if not is_number(number):
+        raise SpaceError(f"{name}: {what} is {number!r}; give a finite number")
+    return float(number)
+
+
+def whole_number(name: str, what: str, value: object) -> int:
+    """This bound, step or default of a parameter as an int; 3.0 is taken for 3.
+
+    Raises:
+        SpaceError: It is no whole number, or beyond `LARGEST_INTEGER`.
+    """
+    number = plain(value)
+    if not is_number(number) or number != int(number):
+        raise SpaceError(f"{name}: {what} is {value!r}; give a whole number")
+    whole = int(number)
+    if abs(whole) > LARGEST_INTEGER:
+        raise SpaceError(
+            f"{name}: {what} is {whole}; allowed are whole numbers between -2**53 and 2**53. "
+            "Narrow the range, or declare the number as Fixed"
+        )
+    return int(whole)
+
+
+def check_range(name: str, low: float, high: float, *, step: float | None, scale: Scale) -> None:
+    """Check that bounds, step and scale of a numerical parameter go together.
+
+    Raises:
+        SpaceError: They do not.
+    """
+    if low > high:
+        raise SpaceError(
+            f"{name}: the lower bound {low} is above the upper bound {high}; swap them"
+        )
+    if scale is not Scale.LINEAR and low <= 0:
+        raise SpaceError(
+            f"{name}: the lower bound is {low} on a {scale} scale; it must be above 0 there. "
+            "Raise it, or use a linear scale"
+        )
+    width = high - low if scale is Scale.LINEAR else high / low
+    if not math.isfinite(width):
+        raise SpaceError(
+            f"{name}: the range {low}..{high} is too wide for floating point; narrow it"
+        )
+    if step is None:
+        return
+    least = 0 if scale is Scale.LINEAR else 1
+    if step <= least:
+        raise SpaceError(f"{name}: the step is {step}; on a {scale} scale it must be above {least}")
+    if scale is Scale.LINEAR:
+        too_fine = low + step == low or high - step == high or width / step > LARGEST_INTEGER * 2
+    else:
+        too_fine = math.log(width) / math.log(step) > MOST_MULTIPLIED_STEPS
+    if too_fine:
+        raise SpaceError(
+            f"{name}: the step {step} is too fine for the range {low}..{high}; "
+            "take a larger step, or none"
+        )
+
+
+def typed_equal(left: ParamValue, right: ParamValue) -> bool:
+    """Whether two values are the same, where 1, 1.0 and True all differ."""
+    return type(left) is type(right) and left == right
+
+
+def check_default(name: str, default: float, low: float, high: float) -> None:
+    """Check that the default lies within the bounds.
+
+    Raises:
+        SpaceError: It does not.
+    """
+    if not low <= default <= high:
+        raise SpaceError(
+            f"{name}: the default {default} lies outside the bounds {low}..{high}; "
+            "move the default or widen the bounds"
+        )
+
+
+def scalar(name: str, value: object) -> ParamValue:
+    """This value, if it can be a hyperparameter's: a finite number, a word, True or False.
+
+    Raises:
+        SpaceError: It cannot.
+    """
+    value = plain(value)
+    if isinstance(value, bool | str) or is_number(value):
+        return value
+    raise SpaceError(
+        f"{name}: {value!r} is no value for a hyperparameter; give finite numbers, words, "
+        "True or False"
+    )
+
+
+def position(value: ParamValue, values: Sequence[ParamValue]) -> int | None:
+    """Where a value stands among others, an int standing for the equal float as well.
+
+    >>> position(1, (0.5, 1.0)), position(True, (0, 1))
+    (1, None)
+    """
+    if type(value) is int and isinstance(values[0], float) and is_number(value):
+        value = float(value)
+    return next((i for i, other in enumerate(values) if typed_equal(value, other)), None)
+
+
+def number_in(text: str) -> int | float | str:
+    """The number that this text says, an int if it is written as one; else the text itself.
+
+    >>> number_in("64"), number_in("1e-3"), number_in("many")
+    (64, 0.001, 'many')
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def truth_in(text: str) -> bool | str:
+    """The truth value that this text says; else the text itself.
+
+    >>> truth_in("True"), truth_in("no"), truth_in("maybe")
+    (True, False, 'maybe')
+    """
+    return _TRUTHS.get(text.lower(), text)
+
+
+def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
+    """Which of these values the text says, as it is or as a number; else the text itself.
+
+    >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
+    (0.5, '1', '2')
+    """
+    for reading in (text, number_in(text), truth_in(text)):
+        found = position(reading, values)
+        if found is not None:
+            return values[found]
+    return text

@@ -1,0 +1,268 @@
+"""The search space: what can be tried.
+
+Its JSON form is the list that KerasTuner's `HyperParameters.get_config()["space"]` gives, so it
+travels to a trial's process and becomes a `keras_tuner.HyperParameters` there again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from ...errors import SpaceError
+from ..trial import Params, ParamValue
+from .enumeration import Configurations, is_open
+from .parameters import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FixedParameter,
+    FloatParameter,
+    IntParameter,
+    Parameter,
+    Scale,
+    identity,
+    label,
+)
+from .parameters.json_form import JsonEntry, parameter_from_json, parameter_to_json
+
+__all__ = [
+    "BooleanParameter",
+    "ChoiceParameter",
+    "Condition",
+    "Configurations",
+    "FixedParameter",
+    "FloatParameter",
+    "IntParameter",
+    "Parameter",
+    "Scale",
+    "SearchSpace",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """Hyperparameters in the order of their declaration, parents before children.
+
+    A space may be empty: it has one configuration, without values.
+
+    A configuration has a value for every *active* parameter and for no other. A parameter is
+    active while all its conditions hold. Where several declarations of one name are active at
+    once, the first of them counts, as in KerasTuner.
+
+    >>> deep = BooleanParameter("deep")
+    >>> layers = IntParameter("layers", 2, 9, conditions=(Condition("deep", (True,)),))
+    >>> space = SearchSpace((deep, layers))
+    >>> space.size(), space.defaults(), space.contains({"deep": True, "layers": 9})
+    (9, {'deep': False}, True)
+    >>> space.explain({"deep": False, "layers": 3})
+    'layers is given but not active: it needs deep is True'
+
+    Args:
+        parameters: The declarations. One that is given twice is taken once.
+
+    Raises:
+        SpaceError: Two declarations contradict each other, or a condition names a parameter that
+            is not declared before.
+    """
+
+    parameters: tuple[Parameter, ...] = ()
+
+    def __post_init__(self) -> None:
+        kept: dict[object, Parameter] = {}
+        names: set[str] = set()
+        for parameter in self.parameters:
+            _check_conditions(parameter, names)
+            first = kept.setdefault(identity(parameter), parameter)
+            if first != parameter:
+                raise SpaceError(
+                    f"{label(parameter)} is declared twice: as {first.bounds} (default "
+                    f"{first.default}) and as {parameter.bounds} (default {parameter.default}); "
+                    "give one of them another name, or both the same bounds"
+                )
+            names.add(parameter.name)
+        object.__setattr__(self, "parameters", tuple(kept.values()))
+
+    @classmethod
+    def from_json(cls, entries: Sequence[Mapping[str, object]]) -> Self:
+        """Read a space from its JSON form.
+
+        Raises:
+            SpaceError: An entry is no hyperparameter, or the space makes no sense.
+        """
+        return cls(tuple(parameter_from_json(entry) for entry in entries))
+
+    def to_json(self) -> list[JsonEntry]:
+        """The space's JSON form, for `from_json` or for KerasTuner's `from_config`."""
+        return [parameter_to_json(parameter) for parameter in self.parameters]
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.parameters)
+
+    # --- configurations -----------------------------------------------------------------------
+
+    def active(self, params: Params) -> tuple[Parameter, ...]:
+        """The declarations that are active, given these values.
+
+        Values may be missing: a parameter that has none yet opens no scope below it. Values of
+        parameters that are not active are not looked at.
+        """
+        found = []
+        taken: set[str] = set()
+        seen: dict[str, ParamValue] = {}
+        for parameter in self.parameters:
+            if parameter.name in taken or not is_open(parameter, seen):
+                continue
+            found.append(parameter)
+            taken.add(parameter.name)
+            if parameter.name in params:
+                seen[parameter.name] = params[parameter.name]
+        return tuple(found)
+
+    def contains(self, params: Params) -> bool:
+        """Whether this is a configuration of the space."""
+        return not self.explain(params)
+
+    def explain(self, params: Params) -> str:
+        """Why this is no configuration of the space; empty if it is one."""
+        active = {parameter.name: parameter for parameter in self.active(params)}
+        faults = []
+        for name, parameter in active.items():
+            if name not in params:
+                faults.append(f"{name} is missing; it is {parameter.bounds}")
+            elif fault := parameter.explain(params[name]):
+                faults.append(fault)
+        faults += [self._explain_extra(name) for name in params if name not in active]
+        return "; ".join(faults)
+
+    def _explain_extra(self, name: str) -> str:
+        scopes = [" and ".join(map(str, p.conditions)) for p in self.parameters if p.name == name]
+        if not scopes:
+            known = ", ".join(dict.fromkeys(p.name for p in self.parameters)) or "no parameters"
+            return f"{name} is unknown; the space has {known}"
+        return f"{name} is given but not active: it needs {', or '.join(scopes)}"
+
+    def key(self, params: Params) -> Hashable:
+        """A canonical identity: equal for configurations that are the same, and for no others.
+
+        Floats count by all their digits; 1, 1.0 and True differ, except that a parameter knows
+        its own values (1 is 1.0 for a Float). Works for configurations outside the space too.
+        """
+        canonical = dict(params)
+        for parameter in self.active(params):
+            if parameter.name in canonical:
+                canonical[parameter.name] = parameter.canonical(canonical[parameter.name])
+        return repr(sorted(canonical.items(), key=lambda item: item[0]))
+
+    def defaults(self) -> Params:
+        """KerasTuner's value for every active parameter."""
+        chosen: dict[str, ParamValue] = {}
+        for parameter in self.parameters:
+            if is_open(parameter, chosen):
+                chosen[parameter.name] = parameter.default
+        return chosen
+
+    def sample(self, rng: np.random.Generator) -> Params:
+        """A configuration at random, each parameter drawn evenly on its own scale."""
+        chosen: dict[str, ParamValue] = {}
+        for parameter in self.parameters:
+            if is_open(parameter, chosen):
+                chosen[parameter.name] = parameter.from_unit(float(rng.random()))
+        return chosen
+
+    # --- all of them --------------------------------------------------------------------------
+
+    def size(self) -> int | None:
+        """How many configurations there are; None if a parameter forms a continuum."""
+        configurations = self.configurations()
+        return None if configurations is None else configurations.count
+
+    def configurations(self) -> Configurations | None:
+        """All the configurations of the space; None if a parameter forms a continuum."""
+        axes = [parameter.values for parameter in self.parameters]
+        finite = [axis for axis in axes if axis is not None]
+        return Configurations(self.parameters, finite) if len(finite) == len(axes) else None
+
+    def grid_configurations(self, resolution: int) -> Configurations:
+        """The configurations of a grid, worked out when asked for.
+
+        Args:
+            resolution: How many values to take of every Float without a step and of every Int
+                without a step on a log scale (evenly on its scale, both ends included): 2 or more.
+
+        Raises:
+            SpaceError: The resolution is below 2.
+        """
+        if resolution < 2:
+            raise SpaceError(
+                f"the grid's resolution is {resolution}; allowed are 2 or more values for each "
+                "parameter without a step"
+            )
+        axes = [parameter.grid_values(resolution) for parameter in self.parameters]
+        return Configurations(self.parameters, axes)
+
+    def grid(self, resolution: int) -> Iterator[Params]:
+        """Go through a grid lazily, in the order of `Configurations`; nothing comes twice."""
+        return iter(self.grid_configurations(resolution))
+
+    def grid_size(self, resolution: int) -> int:
+        """How many configurations `grid` goes through, worked out without going through it."""
+        return self.grid_configurations(resolution).count
+
+    # --- two spaces ---------------------------------------------------------------------------
+
+    def grown(self, entries: Sequence[Mapping[str, object]]) -> SearchSpace:
+        """This space and, behind it, what these entries of the JSON form declare in addition.
+
+        They may depend on parameters that are declared here only; what is declared in both keeps
+        the bounds it has here.
+
+        Raises:
+            SpaceError: An entry is no hyperparameter, or depends on what is not declared.
+        """
+        known = {identity(parameter) for parameter in self.parameters}
+        more = (parameter_from_json(entry) for entry in entries)
+        return SearchSpace(self.parameters + tuple(p for p in more if identity(p) not in known))
+
+    def beyond(self, other: SearchSpace) -> list[JsonEntry]:
+        """What is declared here and not in the other space, in the JSON form."""
+        known = {identity(parameter) for parameter in other.parameters}
+        return [parameter_to_json(p) for p in self.parameters if identity(p) not in known]
+
+    def differences(self, other: SearchSpace) -> list[str]:
+        """What became of this space's declarations in the other one, one line each."""
+        before = {identity(parameter): parameter for parameter in self.parameters}
+        after = {identity(parameter): parameter for parameter in other.parameters}
+        lines = []
+        for who, old in before.items():
+            new = after.get(who)
+            if new is None:
+                lines.append(f"{label(old)} was removed")
+            elif new.bounds != old.bounds:
+                lines.append(f"{label(old)}: {old.bounds} became {new.bounds}")
+            elif new.default != old.default:
+                lines.append(f"{label(old)}: default {old.default} became {new.default}")
+            elif new != old:
+                lines.append(f"{label(old)}: whether its choices are ordered changed")
+        lines += [f"{label(new)} was added" for who, new in after.items() if who not in before]
+        return lines
+
+
+def _check_conditions(parameter: Parameter, names: set[str]) -> None:
+    if not parameter.name:
+        raise SpaceError(f"a hyperparameter ({parameter.bounds}) has no name; give it one")
+    for condition in parameter.conditions:
+        if condition.name == parameter.name:
+            raise SpaceError(f"{parameter.name} depends on itself; give it another name")
+        if condition.name not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise SpaceError(
+                f"{parameter.name} depends on {condition.name}, which is not declared before it "
+                f"(declared before: {known}); declare {condition.name} first"
+            )

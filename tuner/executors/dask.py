@@ -1,0 +1,404 @@
+"""Attempts on Dask workers: a cluster on this machine, or whatever a client is connected to."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import pickle
+import shlex
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from distributed import Client, Future
+
+from ..config.model_file import ObjectiveSource
+from ..core.clock import Clock
+from ..core.messages import (
+    AttemptEnded,
+    Event,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+    WorkerRefused,
+)
+from ..core.trial import AttemptId, Cause, Ending, Halt
+from ..errors import StudyError
+from ..worker.addresses import refusal
+from ..worker.dask import versions
+from ..worker.dask.plugin import (
+    Agent,
+    Announcement,
+    announcement,
+    refuse,
+    run_attempt,
+    stop_attempt,
+    task_key,
+)
+from ..worker.dask.study_access import Sight
+from ..worker.orders import AttemptOrder, StopOrder
+from .base import EventQueue, Executor
+from .local_cluster import interrupts_held_back, silence, start_cluster
+
+_WORKERS_COME_AND_GO = "all"
+"""The topic to which Dask's scheduler logs workers that are added and removed."""
+
+_CONNECT_SECONDS = 10.0
+_ANNOUNCE_SECONDS = 15.0
+"""A worker that Dask knows and whose agent has not been heard of by then is asked what is wrong."""
+
+_STEP_SECONDS = 30.0
+"""So long the study waits for what all workers must answer; one may hang."""
+
+_TRIES = 5
+
+log = logging.getLogger(__name__)
+
+
+def connect(address: str, *, name: str) -> Client:
+    """A client of the Dask scheduler at an address; whoever asks for it closes it.
+
+    Args:
+        address: Such as `tcp://node1:8786`.
+        name: What the scheduler is to call the client.
+
+    Raises:
+        StudyError: There is no scheduler, or one that this machine does not understand.
+    """
+    silence()
+    if why := refusal(address, timeout_seconds=_CONNECT_SECONDS):
+        raise _nobody(address, why)
+    with warnings.catch_warnings():
+        # Its own words on versions; ours follow.
+        warnings.simplefilter("ignore")
+        try:
+            client = Client(address, name=name, timeout=_CONNECT_SECONDS, set_as_default=False)
+        except (OSError, TimeoutError, ValueError, ImportError) as error:
+            raise _nobody(address, str(error) or type(error).__name__) from error
+    try:
+        scheduler: Any = client.scheduler
+        found = dict(client.sync(scheduler.versions)["packages"])
+    except (OSError, TimeoutError, KeyError) as error:
+        client.close()
+        raise StudyError(f"the Dask scheduler at {address} does not answer: {error}") from error
+    found["python"] = ".".join(str(found.get("python", "")).split(".")[:2])
+    here = versions.installed()
+    different = versions.differences(here, found, ("python", "distributed"))
+    if different:
+        client.close()
+        who = f"the scheduler at {address}"
+        raise StudyError(
+            f"{versions.told(different, here='this machine', there=who)}. Start the scheduler "
+            "from the same environment as the study."
+        )
+    return client
+
+
+def _nobody(address: str, why: str) -> StudyError:
+    return StudyError(
+        f"no Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
+        "says its address; between machines, a firewall may be in the way."
+    )
+
+
+class DaskExecutor(Executor):
+    """Runs attempts on Dask workers.
+
+    Each attempt is one Dask task on the worker that the engine chose, so Dask sees the worker as
+    busy and its dashboard shows the trials. What happens comes back as events on a topic of the
+    study's own; a worker's death is Dask's own event. Nothing waits in Dask's queue: only what
+    fits free places is submitted.
+
+    Args:
+        name: The study's name on the workers.
+        source: The user's code.
+        clock: Stamps the events.
+        cores: The core ids of each worker of a cluster on this machine, which is started on
+            `open` and ended on `close`. Ignored with a client.
+        gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. The same.
+        client: A client whose workers are used instead; it is left as it was found.
+        workers_end: Whether the client's workers are let go before `close`: then nothing is taken
+            back from them, and nobody waits for those that have gone in the meantime.
+        warm_address: A warm parent on this machine, for the workers that we start ourselves.
+        sight: What workers of a client must see of the study; None where they surely do.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        source: ObjectiveSource,
+        clock: Clock,
+        cores: list[tuple[int, ...]],
+        gpus: tuple[str, ...] = (),
+        client: Any = None,
+        workers_end: bool = False,
+        warm_address: str | None = None,
+        sight: Sight | None = None,
+    ) -> None:
+        self._name = name
+        self._workers_end = workers_end
+        self._queue = EventQueue(clock)
+        self._cores = cores
+        self._gpus = gpus
+        self._client = client
+        self._is_ours = client is None
+        self._sight = sight
+        self._cluster: Any = None
+        self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
+        self._workers: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._retired: set[str] = set()
+        # Of whom something may still be heard.
+        self._gone: set[str] = set()
+        self._connection: Any = None
+        # What the first worker trains with; all others must have the same.
+        self._frameworks: Mapping[str, str] | None = None
+        self._lock = threading.Lock()
+        self._opened = False
+        shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
+        # Workers of others may run elsewhere, or as somebody else.
+        warm = warm_address if self._is_ours else None
+        self._agent = Agent(name=name, source=source, warm_address=warm, cores=shares, sight=sight)
+
+    def open(self) -> None:
+        """Start the cluster, if it is ours, and install the agent in every worker."""
+        with interrupts_held_back() if self._is_ours else contextlib.nullcontext():
+            if self._is_ours:
+                self._cluster = start_cluster(self._cores, self._gpus)
+                self._client = Client(self._cluster, set_as_default=False)
+            self._opened = True
+            self._connection = self._client.scheduler_comm
+            self._client.subscribe_topic(self._name, self._on_agent_event)
+            self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
+            self._install_agent()
+            # The subscription travels on another way than the plug-in, so the announcements of
+            # the workers that are here already may have come before it.
+            for worker in self._client.nthreads():
+                self._client.loop.add_callback(self._ask_who, worker)
+
+    def _install_agent(self) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                _limited(lambda: self._client.register_plugin(self._agent, name=self._name))
+                return
+            except TimeoutError:
+                log.warning("Not every Dask worker answers; the study goes on with those that do.")
+                return
+            except OSError as error:
+                # A worker died while it was told; the others may not have heard of it.
+                if not left:
+                    raise StudyError(
+                        f"the Dask workers cannot be told of the study: {error}"
+                    ) from error
+            except Exception as error:  # whatever a worker of somebody else's says
+                # Each is asked who it is: this one is refused, and who was left out is told.
+                log.warning("A Dask worker cannot be told of the study: %r", error)
+                return
+
+    def start(self, order: AttemptOrder) -> None:
+        """Submit the attempt as a task to the worker of its placement."""
+        worker = order.placement.worker
+        with self._lock:
+            if worker not in self._workers:
+                return
+        future = self._client.submit(
+            run_attempt,
+            self._name,
+            order,
+            key=task_key(self._name, order.attempt),
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        self._futures[order.attempt] = (worker, future)
+        future.add_done_callback(lambda done: self._on_done(order.attempt, done))
+
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+        """Send the order to the attempt's agent."""
+        worker, future = self._futures.get(attempt, ("", None))
+        if future is None or future.done():
+            return
+
+        self._call(worker, stop_attempt, self._name, StopOrder(attempt, halt))
+
+    def retire(self, worker: str, reason: str) -> None:
+        """Tell the study that the worker takes no more; the worker itself need not know."""
+        with self._lock:
+            if worker not in self._workers or worker in self._retired:
+                return
+            self._retired.add(worker)
+        self._queue.put(WorkerLeaving(0.0, worker, reason))
+
+    def events(self, timeout_seconds: float) -> list[Event]:
+        """What happened since the last call."""
+        # Even if it is connecting again, or has done so: what was told meanwhile is lost.
+        is_same = self._client.scheduler_comm is self._connection
+        if self._client.status != "running" or not is_same:
+            study = "DIR" if self._sight is None else shlex.quote(self._sight.directory)
+            raise StudyError(
+                "the connection to the Dask scheduler is lost. What the trials reported is "
+                "stored; see that a scheduler runs, then go on with "
+                f"`hptune resume {study}` (and `--connect`, if it has another address now)."
+            )
+        events = self._queue.get(timeout_seconds)
+        for event in events:
+            if isinstance(event, AttemptEnded):
+                self._futures.pop(event.attempt, None)
+            elif isinstance(event, WorkerLeft):
+                # Dask would keep their tasks for a worker that comes back to the same address.
+                for attempt, (worker, _) in list(self._futures.items()):
+                    if worker == event.worker:
+                        del self._futures[attempt]
+        return events
+
+    def wake(self) -> None:
+        """Make a waiting `events` return at once."""
+        self._queue.wake()
+
+    def close(self) -> None:
+        """Remove the agents and, if it is ours, end the cluster."""
+        if not self._opened:
+            return
+        self._opened = False
+        client, cluster = self._client, self._cluster
+        futures = [future for _, future in self._futures.values()]
+        self._futures.clear()
+        steps: list[Callable[[], Any]] = []
+        if not self._workers_end:
+            steps.append(lambda: client.unregister_worker_plugin(self._name))
+        steps += [
+            lambda: client.unsubscribe_topic(self._name),
+            lambda: client.unsubscribe_topic(_WORKERS_COME_AND_GO),
+            lambda: client.cancel(futures, force=True),
+        ]
+        if self._is_ours:
+            steps += [client.close, lambda: cluster.close(timeout=20)]
+        for step in steps:
+            # A scheduler that is gone refuses some of it, and an agent may have gone by itself:
+            # no reason to leave the rest.
+            with contextlib.suppress(Exception):
+                _limited(step)
+
+    @property
+    def workers(self) -> Mapping[str, str]:
+        """The workers that ask to be let in, and why each was refused; empty for those let in."""
+        with self._lock:
+            return {**dict.fromkeys(self._workers, ""), **self._refused}
+
+    @property
+    def dashboard(self) -> str:
+        """Address of Dask's dashboard."""
+        return str(self._client.dashboard_link or "") if self._client is not None else ""
+
+    # --- called from Dask's thread ----------------------------------------------------------
+
+    def _on_agent_event(self, stamped: Any) -> None:
+        message: Event | Announcement = pickle.loads(stamped[1])  # noqa: S301 - our own workers'
+        if isinstance(message, Announcement):
+            self._on_announced(message)
+        else:
+            self._queue.put(message)
+
+    def _on_announced(self, announced: Announcement) -> None:
+        event = announced.event
+        with self._lock:
+            if self._is_known(event.worker):
+                return
+            if isinstance(event, WorkerJoined):
+                different = self._other_frameworks(announced.versions)
+                if not different:
+                    self._workers.add(event.worker)
+                    self._queue.put(event)
+                    return
+                event = WorkerRefused(0.0, event.worker, event.node, different)
+                answer = Announcement(event, announced.versions, is_of_versions=True)
+                self._call(event.worker, refuse, self._name, answer)
+            self._refused[event.worker] = event.reason
+        self._queue.put(event)
+
+    def _is_known(self, worker: str) -> bool:
+        return worker in self._workers or worker in self._refused or worker in self._gone
+
+    def _other_frameworks(self, found: Mapping[str, str]) -> str:
+        if self._frameworks is None:
+            self._frameworks = found
+        first = self._frameworks
+        different = versions.differences(first, found, versions.OF_FRAMEWORKS)
+        return versions.told(different, here="the first worker", there="this one")
+
+    def _on_scheduler_event(self, stamped: Any) -> None:
+        message = stamped[1]
+        if not isinstance(message, dict):
+            return
+        if message.get("action") == "add-worker":
+            with self._lock:
+                self._gone.discard(message["worker"])
+            self._client.loop.call_later(_ANNOUNCE_SECONDS, self._ask_who, message["worker"])
+        elif message.get("action") == "remove-worker":
+            worker = message["worker"]
+            with self._lock:
+                was_ours = worker in self._workers
+                self._workers.discard(worker)
+                self._refused.pop(worker, None)
+                self._retired.discard(worker)
+                self._gone.add(worker)
+            if was_ours:
+                self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
+
+    async def _ask_who(self, worker: str) -> None:
+        """Ask a worker that has announced nothing, again and again; it may have left, too."""
+        with self._lock:
+            is_known = self._is_known(worker)
+        if is_known or not self._opened:
+            return
+        asked = self._client.run(announcement, self._agent, workers=[worker], on_error="return")
+        with contextlib.suppress(OSError, TimeoutError):
+            for answer in (await asyncio.wait_for(asked, _ANNOUNCE_SECONDS)).values():
+                self._on_answer(worker, answer)
+        self._client.loop.call_later(_ANNOUNCE_SECONDS, self._ask_who, worker)
+
+    def _on_answer(self, worker: str, answer: Any) -> None:
+        if isinstance(answer, Announcement):
+            self._on_announced(answer)
+        elif answer is not None and not isinstance(answer, OSError):
+            reason = f"hptune does not run there ({answer!r}); is it installed?"
+            self._on_announced(Announcement(WorkerRefused(0.0, worker, worker, reason)))
+
+    def _call(self, worker: str, function: Callable[..., Any], *arguments: object) -> None:
+        """Have a worker call a function. Not waited for: one that hangs must not hold us up."""
+
+        async def send() -> None:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._client.run(function, *arguments, workers=[worker], on_error="ignore")
+
+        self._client.loop.add_callback(send)
+
+    def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:
+        """The task itself failed, so no agent will tell of the attempt's end."""
+        if future.status == "error":
+            reason = f"the worker could not run it: {future.exception()!r}"
+            self._queue.put(AttemptEnded(0.0, attempt, Ending(Cause.WORKER_LOST, reason=reason)))
+
+
+def _limited(step: Callable[[], object]) -> None:
+    """Take a step that waits for workers, but not for ever.
+
+    Raises:
+        TimeoutError: It is not done yet; it goes on by itself.
+    """
+    done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            step()
+            done.set_result(None)
+        except BaseException as error:  # told to the one who waits
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="hptune-step", daemon=True).start()
+    done.result(_STEP_SECONDS)

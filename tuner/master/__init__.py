@@ -1,0 +1,10 @@
+"""The process that runs one study.
+
+Settles the plan, starts workers, and drives the engine from events until the study ends. Imports
+no machine learning framework.
+
+Offers: `run.start`, `run.resume`, `replay.replay`, `detached`.
+
+May import: `errors`, `core`, `samplers`, `pruners`, `storage`, `config`, `worker`, `executors`,
+`clusters`, `reporting`.
+"""

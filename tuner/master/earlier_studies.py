@@ -1,0 +1,80 @@
+"""Reads earlier studies that a new one is to learn from (`--warm-start`)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from ..config.objectives import aims_of
+from ..core.goals import Aims
+from ..core.space.earlier_study import EarlierStudy, Measured
+from ..core.space.space import SearchSpace
+from ..core.trial import Trial, TrialState
+from ..errors import UsageError
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import LedgerReader
+
+
+def read_earlier(name: str, aims: Aims, space: SearchSpace) -> EarlierStudy:
+    """What the study in this directory can teach a new one; it may still be running.
+
+    Of trials that measured all that the new study aims at, that counts, whatever they were
+    chosen by. If there are none, their own objective has to do, the first if there are several.
+
+    Args:
+        name: The directory.
+        aims: What the new study optimises, and what it keeps to.
+        space: What the new study searches.
+
+    Raises:
+        UsageError: There is no study, no complete trial in it, or no hyperparameter in common.
+    """
+    reader = LedgerReader(StudyDirectory(Path(name)))
+    facts = reader.facts()
+    complete = [trial for trial in reader.trials() if trial.state is TrialState.COMPLETE]
+    earlier = aims_of(facts).goal
+    measured = tuple(_judged(trial, aims) for trial in complete if _tells(trial, aims))
+    direction, is_same_metric = aims.goal.direction, True
+    if not measured:
+        measured = tuple(
+            Measured(trial.params, trial.value)
+            for trial in complete
+            if trial.value is not None and math.isfinite(trial.value)
+        )
+        direction, is_same_metric = earlier.direction, earlier.metric == aims.goal.metric
+    if not measured:
+        raise UsageError(
+            f"{name} has no complete trial to learn from; leave out --warm-start {name}, or wait "
+            "until it has"
+        )
+    known = {each for trial in measured for each in trial.params}
+    names = {parameter.name for parameter in space}
+    if not known & names:
+        raise UsageError(
+            f"{name} has no hyperparameter in common with this study: there are "
+            f"{', '.join(sorted(known)) or 'none'} in it and {', '.join(sorted(names)) or 'none'} "
+            f"here; leave out --warm-start {name}"
+        )
+    return EarlierStudy(name, direction, is_same_metric, measured)
+
+
+def _tells(trial: Trial, aims: Aims) -> bool:
+    """Whether the trial measured all that the new study aims at."""
+    return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in aims.metrics)
+
+
+def _judged(trial: Trial, aims: Aims) -> Measured:
+    first, *further = (score := aims.score(trial.metrics)).values
+    return Measured(trial.params, first, tuple(further), score.violation)
+
+
+def words(study: EarlierStudy, space: SearchSpace, aims: Aims) -> str:
+    """What is taken of it, in one line."""
+    if len(study.trials[0].values) < len(aims.goals):
+        return (
+            f"warm start: of {study.name} the best configuration only; no trial of it measured all "
+            f"of {', '.join(aims.metrics)}"
+        )
+    taken, there = len(study.within(space)), len(study.trials)
+    left = f" ({there - taken} outside the present bounds)" if taken < there else ""
+    return f"warm start: {taken} of {there} trials of {study.name}{left}"

@@ -1,0 +1,50 @@
+"""Ends of a run that its user has to do something about, as errors that say what."""
+
+from __future__ import annotations
+
+from ..core.engine.engine import Engine
+from ..core.messages import Finish, Verdict
+from ..errors import ObjectiveFailedError, UnknownMetricError
+from ..storage.directory import StudyDirectory, storage_full
+
+
+def raise_verdict(
+    finish: Finish, directory: StudyDirectory, engine: Engine, budget_trials: int | None
+) -> None:
+    """Return if the run ended as one may end.
+
+    Args:
+        finish: How it ended.
+        directory: Where the study is.
+        engine: Its trials.
+        budget_trials: The number of trials to suggest; None where there is no end.
+
+    Raises:
+        UnknownMetricError: No trial reports what is optimised or kept to.
+        StorageFullError: There is no room.
+        ObjectiveFailedError: Too many trials failed.
+    """
+    if finish.verdict is Verdict.UNKNOWN_METRIC:
+        raise UnknownMetricError(
+            f"{finish.reason}. Name one of these as the objective (--objective, OBJECTIVE in the "
+            "model file, or Tuner(objective=…)) and in constraints (--constraint, CONSTRAINTS)."
+        )
+    if finish.verdict is Verdict.NO_ROOM:
+        raise storage_full(directory.path, finish.reason)
+    if finish.verdict in (Verdict.SAME_FAILURE, Verdict.TOO_MANY_FAILURES):
+        # Trials that failed are over: with none left, resuming alone would find nothing to run.
+        used_up = _trials_used_up(engine, budget_trials)
+        more = f" --trials {2 * used_up}" if used_up else ""
+        raise ObjectiveFailedError(
+            f"the study was stopped: {finish.reason}. Its trials' logs are in "
+            f"{directory.trials}. Mend the cause and go on with "
+            f"`hptune resume {directory}{more}`.",
+            finish.detail,
+        )
+
+
+def _trials_used_up(engine: Engine, budget_trials: int | None) -> int:
+    """How many trials were searched, if none is left to run; else 0."""
+    searched = sum(trial.confirms is None for trial in engine.trials)
+    is_over = all(trial.state.is_final for trial in engine.trials)
+    return searched if searched == budget_trials and is_over else 0

@@ -1,0 +1,169 @@
+"""How this machine's cores are shared out, and what a trial holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..config.settings import StudySettings
+from ..core.budget import Device
+from ..core.resources import Amount, Capacity, Resources
+from ..errors import UsageError
+from ..reporting.text import size
+
+
+@dataclass(frozen=True, slots=True)
+class LocalShape:
+    """How this machine's cores are shared out.
+
+    Attributes:
+        cores: The core ids of each worker.
+        resources: What a trial holds.
+        measured: What of it was left unsaid, so that it is decided by what trials use.
+    """
+
+    cores: list[tuple[int, ...]]
+    resources: Resources
+    measured: tuple[Amount, ...] = ()
+
+    @property
+    def at_once(self) -> int:
+        """How many trials run at once, as far as cores go."""
+        return sum(int(len(each) // self.resources.cpus) for each in self.cores)
+
+
+def resolve_shape(
+    settings: StudySettings,
+    constants: Mapping[str, object],
+    machine: Capacity,
+    *,
+    is_certain: bool = True,
+) -> LocalShape:
+    """Share out this machine's cores.
+
+    Without `workers`, one worker has all cores and trials of one core fill it. With `workers`
+    alone, each of them runs one trial at a time with its share of the cores.
+
+    Args:
+        settings: What the user asked for.
+        constants: The model file's constants; RESOURCES counts where the settings are silent.
+        machine: What there is.
+        is_certain: Whether there will never be more, so that asking for more is a mistake.
+
+    Raises:
+        UsageError: A trial asks for more than a worker has, or the budget counts what none has.
+    """
+    said = constants.get("RESOURCES")
+    resources = trial_resources(settings, said, machine, is_certain=is_certain)
+    budget = settings.device_budget
+    if budget is not None and budget.device is Device.GPU:
+        holds_none = resources.gpus == 0 or (is_certain and not machine.gpus)
+        if holds_none:
+            raise UsageError(
+                f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
+                "spent; give a budget in core hours, such as 40core-h"
+            )
+    cores = worker_cores(settings.workers, machine.cpus)
+    if settings.executor == "joblib":
+        # A seat is one trial's.
+        if resources.cpus < 1:
+            raise UsageError(
+                f"a trial asks for {resources.cpus:g} of a core, but the seats of --executor "
+                "joblib have whole ones; ask for 1, or leave the executor out"
+            )
+        cpus, every = int(resources.cpus), [core for each in cores for core in each]
+        cores = [tuple(every[i : i + cpus]) for i in range(0, len(every) - cpus + 1, cpus)]
+    return LocalShape(cores, resources, _measured(settings, said))
+
+
+def _measured(settings: StudySettings, said: object) -> tuple[Amount, ...]:
+    """What of a trial's resources nobody has said anything about."""
+    if settings.pack == "off" or settings.executor == "joblib":
+        return ()
+    file = said if isinstance(said, Mapping) else {}
+    silent = {
+        Amount.CPUS: not (settings.cpus_per_trial or settings.workers or file.get("cpus")),
+        Amount.GPUS: settings.gpus_per_trial is None
+        and file.get("gpus") is None
+        and not file.get("gpu_memory_bytes"),
+        Amount.MEMORY: not (settings.memory_per_trial_bytes or file.get("memory_bytes")),
+    }
+    return tuple(amount for amount in Amount if silent[amount])
+
+
+def trial_resources(
+    settings: StudySettings, said: object, machine: Capacity, *, is_certain: bool = True
+) -> Resources:
+    """What a trial holds.
+
+    Args:
+        settings: What the user asked for.
+        said: What their code says, which counts where the settings are silent: a mapping of the
+            fields of `Resources`, or anything else for nothing.
+        machine: What there is.
+        is_certain: As for `resolve_shape`.
+
+    Raises:
+        UsageError: It asks for more than a worker has, or for what makes no sense.
+    """
+    file = _checked(said) if isinstance(said, Mapping) else {}
+    cores = worker_cores(settings.workers, machine.cpus)
+    whole = len(cores[0])
+    cpus = settings.cpus_per_trial or file.get("cpus") or (whole if settings.workers else 1)
+    if cpus > whole:
+        raise UsageError(
+            f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}, and each "
+            f"of {len(cores)} workers {whole}; ask for fewer cores or fewer workers"
+            if len(cores) > 1
+            else f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}; "
+            "ask for fewer cores"
+        )
+    gpus = settings.gpus_per_trial if settings.gpus_per_trial is not None else file.get("gpus")
+    memory = settings.memory_per_trial_bytes or file.get("memory_bytes") or 0
+    if is_certain and gpus and gpus > len(machine.gpus):
+        found = ", ".join(machine.gpus) or "none"
+        raise UsageError(
+            f"a trial asks for {gpus:g} GPU{'s' * (gpus != 1)}, but this machine's are: {found} "
+            "(as CUDA_VISIBLE_DEVICES or nvidia-smi tell); ask for fewer"
+        )
+    if is_certain and machine.memory_bytes and memory > machine.memory_bytes:
+        raise UsageError(
+            f"a trial asks for {size(memory)} of memory, but this machine has "
+            f"{size(machine.memory_bytes)}; ask for less"
+        )
+    return Resources(cpus, gpus, memory, file.get("gpu_memory_bytes") or 0)
+
+
+_IN_PARTS = {"cpus": "core", "gpus": "GPU"}
+_LEAST = {"cpus": 1, "gpus": 0, "memory_bytes": 0, "gpu_memory_bytes": 0}
+
+
+def _checked(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = set(said) - set(_LEAST)
+    if unknown:
+        raise UsageError(
+            f"RESOURCES has {', '.join(sorted(unknown))}; allowed are {', '.join(_LEAST)}"
+        )
+    for name, least in _LEAST.items():
+        value = said.get(name)
+        is_part = name in _IN_PARTS and type(value) is float and 0 < value < 1
+        if value is not None and not is_part and (type(value) is not int or value < least):
+            raise UsageError(
+                f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
+                + (f" and parts of one {_IN_PARTS[name]}, such as 0.5" if name in _IN_PARTS else "")
+            )
+    return said
+
+
+def worker_cores(workers: int | None, machine: Sequence[int]) -> list[tuple[int, ...]]:
+    """The core ids of each worker; workers beyond the number of cores share one core each.
+
+    >>> worker_cores(None, [0, 1, 2]), worker_cores(2, [0, 1, 2, 3])
+    ([(0, 1, 2)], [(0, 1), (2, 3)])
+    """
+    count = workers or 1
+    share = len(machine) // count
+    if share:
+        return [tuple(machine[i * share : (i + 1) * share]) for i in range(count)]
+    return [(machine[i % len(machine)],) for i in range(count)]

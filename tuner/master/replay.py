@@ -1,0 +1,177 @@
+"""Runs a study's search again from its ledger, and compares every suggestion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..config.objectives import aims_of
+from ..config.settings import StudySettings
+from ..core.engine.engine import Engine
+from ..core.messages import Ask, Command, GrowSpace, StudyOpened, Suggested, Tell
+from ..core.sampler import Sampler
+from ..core.space.earlier_study import EarlierStudy
+from ..core.space.space import SearchSpace
+from ..core.trial import Params
+from ..errors import SpaceError, UsageError
+from ..pruners.registry import make_pruner
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import LedgerReader
+from .suggester import InformedSampler, sampler_maker
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A suggestion that did not come out again.
+
+    Attributes:
+        trial: The trial's number.
+        recorded: The configuration in the ledger; None if the sampler was at its end there.
+        again: The one that came out now; None likewise.
+    """
+
+    trial: int
+    recorded: Params | None
+    again: Params | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came out.
+
+    Attributes:
+        same: How many suggestions came out as they are in the ledger, until the first difference.
+        difference: The first suggestion that did not; None if there is none.
+    """
+
+    same: int
+    difference: Difference | None
+
+    def to_json(self) -> dict[str, object]:
+        """As plain values."""
+        found = self.difference
+        return {
+            "same": self.same,
+            "difference": None
+            if found is None
+            else {
+                "trial": found.trial,
+                "recorded": None if found.recorded is None else dict(found.recorded),
+                "again": None if found.again is None else dict(found.again),
+            },
+        }
+
+    def to_text(self) -> str:
+        """In words."""
+        found = self.difference
+        if found is None:
+            return f"{self.same} suggestions, all the same"
+        lines = [f"{self.same} suggestions are the same; trial {found.trial} differs:"]
+        recorded, again = found.recorded or {}, found.again or {}
+        for name in dict.fromkeys((*recorded, *again)):
+            left = repr(recorded[name]) if name in recorded else "-"
+            right = repr(again[name]) if name in again else "-"
+            mark = "  " if left == right else "* "
+            lines.append(f"  {mark}{name}: {left} in the study, {right} now")
+        for who, params in (("the study", found.recorded), ("now", found.again)):
+            if params is None:
+                lines.append(f"  {who}: no suggestion, the search was at its end")
+        return "\n".join(lines)
+
+
+def replay(
+    directory: StudyDirectory,
+    make_sampler: Callable[[SearchSpace], Sampler] | None = None,
+) -> Replayed:
+    """Feed the study's events to a fresh engine, and its questions to fresh samplers.
+
+    The engine is given the suggestions of the ledger, also where others came out. Neither the
+    model file nor an earlier study of a warm start is needed. A study that runs is compared as
+    far as it is.
+
+    Args:
+        directory: Where the study is.
+        make_sampler: Makes the sampler in place of the study's own; for tests.
+
+    Raises:
+        NoStudyError: There is no study.
+        UsageError: It was written by a version of hptune that did not note all that is needed.
+    """
+    reader = LedgerReader(directory)
+    facts = reader.facts()
+    search = _Search(make_sampler or _maker(facts), Engine(make_pruner))
+    same = 0
+    for event in reader.events():
+        if isinstance(event, StudyOpened):
+            if not event.space and facts["space"]:
+                raise UsageError(
+                    f"{directory} was begun with an older hptune, whose ledger does not say what "
+                    "space was searched when; it cannot be replayed"
+                )
+            search.begin(event)
+        elif isinstance(event, Suggested):
+            recorded = [suggestion.params for suggestion in event.suggestions]
+            again = search.answer(event.first_number)
+            for i in range(max(len(recorded), len(again))):
+                pair = [each[i] if i < len(each) else None for each in (recorded, again)]
+                if _written(pair[0]) != _written(pair[1]):
+                    return Replayed(same, Difference(event.first_number + i, *pair))
+                same += 1
+        for command in search.engine.handle(event):
+            search.carry_out(command)
+    return Replayed(same, None)
+
+
+class _Search:
+    """What the loop does with the engine's commands about suggestions, and nothing else."""
+
+    def __init__(self, make_sampler: Callable[[SearchSpace], Sampler], engine: Engine) -> None:
+        self.engine = engine
+        self._make_sampler = make_sampler
+        self._space = SearchSpace()
+        self._sampler: InformedSampler | None = None
+        self._answers: dict[int, list[Params]] = {}
+
+    def begin(self, opened: StudyOpened) -> None:
+        self._space = SearchSpace.from_json(opened.space)
+        self._sampler = InformedSampler(self._make_sampler, self._space, self.engine.trials)
+        self._answers = {}
+
+    def answer(self, first_number: int) -> list[Params]:
+        """What the sampler answered when it was asked for this number and those after it."""
+        return self._answers.get(first_number, [])
+
+    def carry_out(self, command: Command) -> None:
+        if self._sampler is None:
+            return
+        match command:
+            case Ask(numbers=numbers):
+                found = self._sampler.ask(numbers)
+                self._answers = {numbers[0]: [suggestion.params for suggestion in found]}
+            case Tell(trial=trial):
+                self._sampler.tell(trial)
+            case GrowSpace(declared=declared):
+                try:
+                    grown = self._space.grown(declared)
+                except SpaceError:
+                    return
+                if grown != self._space:
+                    self._space = grown
+                    self._sampler.grow(grown)
+            case _:
+                pass
+
+
+def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
+    return sampler_maker(
+        StudySettings.from_json(facts["settings"]),
+        aims=aims_of(facts),
+        seed=facts["seed"],
+        studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
+    )
+
+
+def _written(params: Params | None) -> str:
+    """Equal for equal configurations only: 1, 1.0 and True all differ."""
+    return repr(None if params is None else sorted(params.items()))

@@ -1,0 +1,183 @@
+"""What `hptune best` prints, and how everything that is shown words a result."""
+
+from __future__ import annotations
+
+import math
+import shlex
+
+from ...core.goals import Aims
+from ...core.ranking import Confirmation
+from ...core.trial import Params, Trial
+from .. import text
+from .view import StudyView
+
+
+def best_text(view: StudyView) -> str:
+    """What `hptune best` prints."""
+    best = view.best
+    if best is None:
+        directory = shlex.quote(view.directory)
+        return (
+            f"No trial of {directory} is complete yet: {text.counts(view.counts)}.\n"
+            f"See how it goes: hptune status {directory}"
+        )
+    if len(view.aims.goals) > 1:
+        return "\n".join(_front_lines(view))
+    return "\n".join(_one_lines(view, best))
+
+
+def _one_lines(view: StudyView, best: Trial) -> list[str]:
+    others = {name: value for name, value in best.metrics.items() if name != view.goal.metric}
+    params = {text.clean(name): text.param(value) for name, value in best.params.items()}
+    measured = {text.clean(name): text.measured(value) for name, value in others.items()}
+    metric = text.clean(view.goal.metric)
+    width = max(map(len, (metric, *params, *measured)))
+    step = text.at_step(best.step, view.epochs)
+    told = ", ".join(part for part in (str(view.goal.direction), step) if part)
+    again = "" if best.confirms is None else f" (trial {best.confirms} once more)"
+    lines = [
+        f"trial {best.number}{again}, the best of {view.progress}",
+        *(f"  infeasible: {each}" for each in view.aims.broken(best.metrics)),
+        f"  {metric:<{width}}  {text.measured(best.value)}  ({told})",
+    ]
+    if (confirmation := view.confirmation(best)) is not None:
+        (mean,) = _means(confirmation)
+        lines.append(f"  {'mean':<{width}}  {mean}  ({_trainings(confirmation)})")
+    lines += [f"  {name:<{width}}  {value}" for name, value in measured.items()]
+    if params:
+        lines += ["", "hyperparameters"]
+        lines += [f"  {name:<{width}}  {value}" for name, value in params.items()]
+    if view.model:
+        lines += ["", *model_lines(view)]
+    return lines
+
+
+def _front_lines(view: StudyView) -> list[str]:
+    count = len(view.front)
+    metrics = ", ".join(text.clean(goal.metric) for goal in view.aims.goals)
+    trials = text.plural(count, "best trial")
+    lines = [f"{trials} of {view.progress}, by {metrics} (a Pareto front)"]
+    for trial in view.front:
+        lines += ["", f"trial {trial.number}  {values_words(view, trial)}"]
+        lines += [f"  infeasible: {each}" for each in view.aims.broken(trial.metrics)]
+        if trial.params:
+            lines.append(f"  {' '.join(text.assignments(trial.params))}")
+        if model := view.models.get(trial.number):
+            lines.append(f"  {model}")
+    return lines
+
+
+def best_json(view: StudyView) -> dict[str, object]:
+    """What `hptune best --json` prints, as plain data; `best` is null if no trial is complete.
+
+    With several objectives, `front` holds all the best trials, and `best` is the first of them.
+    """
+    found: dict[str, object] = {
+        "study": view.directory,
+        "metric": view.goal.metric,
+        "direction": str(view.goal.direction),
+        **aims_json(view.aims),
+        "best": None if view.best is None else trial_json(view, view.best),
+        "model": view.model or None,
+    }
+    if len(view.aims.goals) > 1:
+        found["front"] = [
+            {**trial_json(view, trial), "model": view.models.get(trial.number)}
+            for trial in view.front
+        ]
+    return found
+
+
+def aims_json(aims: Aims) -> dict[str, object]:
+    """What a study has beyond one objective, as plain data."""
+    found: dict[str, object] = {}
+    if len(aims.goals) > 1:
+        found["objectives"] = [
+            {"metric": goal.metric, "direction": str(goal.direction)} for goal in aims.goals
+        ]
+    if aims.constraints:
+        found["constraints"] = [str(each) for each in aims.constraints]
+    return found
+
+
+def best_words(view: StudyView, best: Trial) -> str:
+    """The best trial in one line."""
+    step = text.at_step(best.step, view.epochs)
+    goals = "" if len(view.aims.goals) > 1 else f"  {view.goal}"
+    broken = "; ".join(view.aims.broken(best.metrics))
+    confirmation = view.confirmation(best)
+    words = [
+        f"{values_words(view, best)}{goals}",
+        f"trial {best.number}",
+        step if confirmation is None else _trainings(confirmation),
+        f"infeasible: {broken}" if broken else "",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def values_words(view: StudyView, trial: Trial) -> str:
+    """The values that count of a trial: means, where it was confirmed."""
+    confirmation = view.confirmation(trial)
+    values = (
+        [text.measured(value) for value in trial.values]
+        if confirmation is None
+        else _means(confirmation)
+    )
+    if len(values) == 1:
+        return values[0]
+    metrics = [text.clean(goal.metric) for goal in view.aims.goals]
+    return ", ".join(f"{m} {value}" for m, value in zip(metrics, values, strict=True))
+
+
+def _means(confirmation: Confirmation) -> list[str]:
+    return [
+        f"{text.measured(mean)} ± {deviation:.2g}"
+        for mean, deviation in zip(confirmation.mean.values, confirmation.deviations, strict=True)
+    ]
+
+
+def _trainings(confirmation: Confirmation) -> str:
+    numbers = ", ".join(str(trial.number) for trial in confirmation.counted)
+    failed = f", {confirmation.failed} more failed" if confirmation.failed else ""
+    return f"mean ± standard deviation of trials {numbers}{failed}"
+
+
+def model_lines(view: StudyView) -> list[str]:
+    """Where the best model lies, and how to load it."""
+    lines = [f"model  {view.model}"]
+    if view.model.endswith(".keras"):
+        lines.append(f"load   keras.saving.load_model({view.model!r})")
+    return lines
+
+
+def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
+    """A trial as plain data."""
+    found: dict[str, object] = {
+        "trial": trial.number,
+        "value": finite(trial.value),
+        "step": trial.step,
+        "params": params_json(trial.params),
+        "metrics": {name: finite(value) for name, value in trial.metrics.items()},
+        "origin": trial.origin,
+    }
+    if view.aims.constraints:
+        found["violation"] = trial.violation
+    if (confirmation := view.confirmation(trial)) is not None:
+        found["confirmed"] = {
+            "trial": confirmation.trials[0].number,
+            "repeats": [each.number for each in confirmation.trials[1:]],
+            "failed": confirmation.failed,
+            "means": list(confirmation.mean.values),
+            "standard_deviations": list(confirmation.deviations),
+        }
+    return found
+
+
+def finite(value: float | None) -> float | None:
+    """The number as strict JSON can hold it: NaN and the infinities become None."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def params_json(params: Params) -> dict[str, object]:
+    """A configuration for strict JSON, with its types kept."""
+    return {k: finite(v) if isinstance(v, float) else v for k, v in params.items()}

@@ -1,0 +1,185 @@
+"""A search space as a table of numbers: one column for each declaration, NaN where inactive.
+
+Models of the space compute with whole columns; this module translates. A declaration with few
+values (choices, truth values, steps, small ranges) has their indices in its column, one with many
+or infinitely many has positions in [0, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.space.enumeration import is_open
+from ...core.space.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FixedParameter,
+    Parameter,
+    SearchSpace,
+)
+from ...core.trial import Params, ParamValue
+
+MOST_LISTED = 64
+"""A parameter with more values than this is treated as a continuum."""
+
+_DRAWS = 4_096
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+Integers = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """One declaration's column.
+
+    Attributes:
+        parameter: The declaration.
+        values: All its values if they are few, else None.
+        centres: Where these values lie in [0, 1]; empty if they are not listed.
+        ordered: Whether neighbouring values resemble each other.
+        grain: The distance of two neighbouring values in [0, 1]; 0 for a continuum.
+        shares: How likely each listed value is before anything is known; 1 in all.
+    """
+
+    parameter: Parameter
+    values: tuple[ParamValue, ...] | None
+    centres: Floats
+    ordered: bool
+    grain: float
+    shares: Floats
+
+    @classmethod
+    def of(cls, parameter: Parameter) -> Axis:
+        """The column of this declaration."""
+        values = parameter.values
+        count = math.inf if values is None else len(values)
+        ordered = not isinstance(parameter, BooleanParameter) and not (
+            isinstance(parameter, ChoiceParameter) and not parameter.ordered
+        )
+        if values is None or (ordered and count > MOST_LISTED):
+            return cls(parameter, None, np.empty(0), ordered, 1.0 / count, np.empty(0))
+        listed = tuple(values)
+        centres = np.array([parameter.to_unit(value) for value in listed])
+        return cls(parameter, listed, centres, ordered, 1.0 / count, _shares(parameter, listed))
+
+    @property
+    def count(self) -> int:
+        """How many values are listed; 0 for a continuum."""
+        return len(self.centres)
+
+    def encode(self, value: ParamValue) -> float:
+        """The number that stands for this value in the column."""
+        unit = self.parameter.to_unit(value)
+        if self.values is None:
+            return unit
+        return float(np.abs(self.centres - unit).argmin())
+
+    def decode(self, number: float) -> ParamValue:
+        """The value that this number of the column stands for."""
+        if self.values is None:
+            return self.parameter.from_unit(min(max(number, 0.0), 1.0))
+        return self.values[int(number)]
+
+    def meets(self, condition: Condition, column: Floats) -> Booleans:
+        """For each number of this column, whether its value is one that the condition names."""
+        if self.values is None:
+            named = [v for v in condition.values if not self.parameter.explain(v)]
+            return np.isin(column, [self.parameter.to_unit(value) for value in named])
+        met = np.array([value in condition.values for value in self.values])
+        return np.asarray(met[column.astype(np.intp)], dtype=np.bool_)
+
+
+def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
+    even = np.full(len(values), 1.0 / len(values))
+    if isinstance(parameter, FixedParameter) or parameter.prior is None:
+        return even
+    drawn = [values.index(parameter.from_unit((k + 0.5) / _DRAWS)) for k in range(_DRAWS)]
+    shares: Floats = 0.999 * np.bincount(drawn, minlength=len(values)) / _DRAWS + 0.001 * even
+    return shares
+
+
+class Axes:
+    """All the columns of a space.
+
+    Args:
+        space: The space.
+    """
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._space = space
+        self.columns = tuple(Axis.of(parameter) for parameter in space)
+        names = [parameter.name for parameter in space]
+        self.conditional = np.array(
+            [bool(p.conditions) or p.name in names[:i] for i, p in enumerate(space)], dtype=np.bool_
+        )
+        """Which columns may hold NaN."""
+        self._by_name: Mapping[Hashable, Sequence[int]] = {
+            name: [i for i, other in enumerate(names) if other == name] for name in names
+        }
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def encode(self, params: Params) -> Floats | None:
+        """A configuration's row; None if it lies outside the space.
+
+        A parameter that it lacks although it would be active (the space has grown since) is NaN,
+        like an inactive one: what the trial tells of the others stays.
+        """
+        row = np.full(len(self.columns), np.nan)
+        chosen: dict[str, ParamValue] = {}
+        for i, axis in enumerate(self.columns):
+            parameter = axis.parameter
+            if not is_open(parameter, chosen) or parameter.name not in params:
+                continue
+            if parameter.explain(params[parameter.name]):
+                return None
+            chosen[parameter.name] = params[parameter.name]
+            row[i] = axis.encode(params[parameter.name])
+        return row if len(chosen) == len(params) else None
+
+    def rows(self, configurations: Iterable[Params]) -> Floats:
+        """The rows of these configurations; those outside the space are left out."""
+        encoded = [self.encode(params) for params in configurations]
+        found = [row for row in encoded if row is not None]
+        return np.array(found) if found else np.empty((0, len(self)))
+
+    def decode(self, row: Floats, spare: Floats) -> Params:
+        """The configuration that a row stands for.
+
+        Args:
+            row: One number for each column; those of inactive parameters are not looked at.
+            spare: Positions in [0, 1] for active parameters whose number is NaN.
+        """
+        chosen: dict[str, ParamValue] = {}
+        for axis, number, unit in zip(self.columns, row.tolist(), spare.tolist(), strict=True):
+            parameter = axis.parameter
+            if is_open(parameter, chosen):
+                missing = math.isnan(number)
+                chosen[parameter.name] = (
+                    parameter.from_unit(unit) if missing else axis.decode(number)
+                )
+        return chosen
+
+    def active(self, rows: Floats) -> Booleans:
+        """For each number of full rows, whether its parameter is active in its row."""
+        found = np.ones(rows.shape, dtype=np.bool_)
+        for i in np.flatnonzero(self.conditional).tolist():
+            parameter = self.columns[i].parameter
+            for condition in parameter.conditions:
+                holds = np.zeros(len(rows), dtype=np.bool_)
+                for j in self._by_name[condition.name]:
+                    if j < i:
+                        holds |= found[:, j] & self.columns[j].meets(condition, rows[:, j])
+                found[:, i] &= holds
+            for j in self._by_name[parameter.name]:
+                if j < i:
+                    found[:, i] &= ~found[:, j]
+        return found

@@ -1,0 +1,6 @@
+"""Bayesian optimisation with a Gaussian process (`--search bayesian`).
+
+Offers: `sampler.BayesianSampler`.
+
+May import: `core`, `samplers.common`.
+"""

@@ -1,0 +1,57 @@
+"""What is expected of a configuration: the logarithm of the expected improvement."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import erfcx, log_ndtr
+
+from ..common.encoding import Floats
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_HALF_LOG_HALF_PI = 0.5 * math.log(0.5 * math.pi)
+_FAR = 1e4
+
+
+def log_expected_improvement(mean: Floats, deviation: Floats, least: float) -> Floats:
+    """Work out log E[max(least - f, 0)] of a normally distributed f, wherever it may lie.
+
+    Ament et al. 2023, "Unexpected improvements to expected improvement for Bayesian optimization"
+    (arXiv:2310.20708), eqs. 8 and 9: the expected improvement itself underflows far from the best
+    points, and its slopes with it.
+    """
+    found: Floats = np.log(deviation) + _log_h((least - mean) / deviation)
+    return found
+
+
+def slopes(mean: Floats, deviation: Floats, least: float) -> tuple[Floats, Floats]:
+    """The derivatives of `log_expected_improvement` by the mean and by the deviation."""
+    z = (least - mean) / deviation
+    log_h = _log_h(z)
+    by_mean = -np.exp(log_ndtr(z) - log_h) / deviation
+    by_deviation = np.exp(-0.5 * z * z - _HALF_LOG_2PI - log_h) / deviation
+    return by_mean, by_deviation
+
+
+def _log_h(z: Floats) -> Floats:
+    """log(phi(z) + z Phi(z)), phi and Phi being the normal density and distribution."""
+    found = np.empty_like(z)
+    near = z > -1.0
+    close = z[near]
+    found[near] = np.log(
+        np.exp(-0.5 * close * close - _HALF_LOG_2PI) + close * np.exp(log_ndtr(close))
+    )
+    low = -z[~near]
+    # Phi(z) |z| / phi(z), which tends to 1 - 1 / z**2.
+    ratio = np.log(low * erfcx(low / math.sqrt(2.0))) + _HALF_LOG_HALF_PI
+    rest = np.where(low < _FAR, _log1mexp(ratio), -2.0 * np.log(low))
+    found[~near] = rest - 0.5 * low * low - _HALF_LOG_2PI
+    return found
+
+
+def _log1mexp(x: Floats) -> Floats:
+    """log(1 - exp(x)) for x below 0, without loss at either end."""
+    x = np.minimum(x, -1e-300)
+    found: Floats = np.where(x > -math.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+    return found

@@ -1,0 +1,185 @@
+"""Bayesian optimisation: a Gaussian process of all trials, and where it promises improvement."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ...core.sampler import Sampler
+from ...core.space.space import SearchSpace
+from ...core.trial import Direction, Params, Suggestion, Trial
+from ..common.encoding import Axes, Floats
+from ..common.initial_design import Start
+from ..common.observations import History
+from ..common.untried import Keyed, Unseen
+from .acquisition_optimizer import Landscape, anywhere, nearby
+from .kernel_features import Embedding
+from .surrogate import Learner, Surrogate, SurrogateSettings
+
+_PICKS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BayesianSettings:
+    """What can be chosen; the defaults were measured (benchmarks/search_quality.py).
+
+    Attributes:
+        start: Finished trials before the model takes over.
+        candidates: How many configurations are looked at all over the space, and half as many
+            near the best ones.
+        climbers: From how many of the best of both the search goes on.
+        around: How many of the best trials others are looked for near to.
+        worth: What counts as an improvement, in standard deviations of the (transformed) values.
+            Without it, a search that has found a valley goes on to polish its lowest point.
+        random_share: Which part of the suggestions is drawn at random once trials are compared
+            at rungs (benchmarks/search_with_stopping.py).
+        model: What can be chosen about the model.
+    """
+
+    start: int = 5
+    candidates: int = 512
+    climbers: int = 5
+    around: int = 5
+    worth: float = 0.001
+    random_share: float = 0.5
+    model: SurrogateSettings = field(default_factory=SurrogateSettings)
+
+
+class BayesianSampler(Sampler):
+    """Proposes what a Gaussian process of all trials expects to improve most on the best.
+
+    - The model: `gaussian_process`, on the features of `embedding`, where conditional children
+      have their part; the kernel's numbers are the most probable ones (`surrogate`).
+    - The improvement is expected of configurations that exist: steps, choices and whole numbers
+      are rounded first. It is looked for in many places of the space and around the best trials,
+      and from the best of these by climbing (`landscape`).
+    - Trials that run count as if they had ended as predicted, so that simultaneous suggestions
+      keep apart.
+    - FAILED trials count as if they had been as bad as the worst one.
+    - The start: a scrambled Halton sequence.
+    - With early stopping, half of the suggestions are drawn at random, as `tpe`'s are.
+    - Of more than 1,000 finished trials the model knows 1,000: the best third, and of the others
+      every so many-th. So the cost of a suggestion does not grow any more.
+
+    Args:
+        space: What to search.
+        seed: The study's seed.
+        direction: Which values are better.
+        further: The same of the objectives after the first.
+        settings: What to do otherwise than usual.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        seed: int,
+        *,
+        direction: Direction,
+        further: Sequence[Direction] = (),
+        settings: BayesianSettings | None = None,
+    ) -> None:
+        self._seed = seed
+        self._settings = BayesianSettings() if settings is None else settings
+        self._axes = Axes(space)
+        self._embedding = Embedding(self._axes)
+        self._learner = Learner(self._embedding, self._settings.model)
+        self._unseen = Unseen(space)
+        self._start = Start(self._axes, seed, self._unseen)
+        self._history = History(self._axes, directions=(direction, *further))
+        self._libraries = ThreadpoolController()
+
+    def tell(self, trial: Trial) -> None:
+        """Take note of the trial; only its last standing counts."""
+        self._unseen.note(trial)
+        self._history.tell(trial)
+
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        """One configuration for each number, each with those before it taken for running."""
+        # Sums over several threads would depend on how many cores a machine has.
+        with self._libraries.limit(limits=1, user_api="blas"):
+            model = self._learned()
+            if model is None:
+                return self._unseen.answers(
+                    numbers, self._seed, "bayesian (start)", self._start.propose
+                )
+            believers = _Believers(model, self._axes, self._embedding)
+            return self._unseen.answers(
+                numbers,
+                self._seed,
+                "bayesian",
+                lambda _, rng, pending: self._proposed(believers.of(pending), rng, pending),
+                random_share=self._settings.random_share if self._history.is_raced else 0.0,
+            )
+
+    def _learned(self) -> Surrogate | None:
+        seen = self._history.observations()
+        if (
+            seen.finished < self._settings.start
+            or seen.valued < 2
+            or not self._embedding.parameters
+        ):
+            return None
+        return self._learner.learn(seen)
+
+    # --- the search ---------------------------------------------------------------------------
+
+    def _proposed(
+        self, model: Surrogate, rng: np.random.Generator, pending: Mapping[Hashable, Params]
+    ) -> Keyed | None:
+        settings, axes = self._settings, self._axes
+        landscape = Landscape(axes, self._embedding, model.process, model.least - settings.worth)
+        best = model.best[: settings.around]
+        wide = anywhere(axes, rng, settings.candidates)
+        near = nearby(axes, best[rng.integers(len(best), size=settings.candidates // 2)], rng)
+        drawn = np.concatenate([wide, near])
+        heights = landscape.heights(drawn)
+        ranked = np.argsort(-heights, kind="stable")
+        is_wide = ranked < len(wide)
+        starts = np.concatenate(
+            [ranked[is_wide][: settings.climbers], ranked[~is_wide][: settings.climbers]]
+        )
+        spare = rng.random(len(axes))
+        climbed = self._rounded(landscape.climbed(drawn[starts], rng)[0], spare)
+        rows = np.concatenate([climbed, drawn])
+        order = np.argsort(-np.append(landscape.heights(climbed), heights), kind="stable")
+        found = self._unseen.first((axes.decode(rows[i], spare) for i in order), pending)
+        if found is not None or self._unseen.endless:
+            return found
+        # All candidates are known: little is left. Choose from what is new.
+        picks = [self._unseen.pick(rng, pending) for _ in range(_PICKS)]
+        fresh = [pick for pick in picks if pick is not None]
+        if not fresh:
+            return None
+        rows = np.nan_to_num(axes.rows(params for _, params in fresh))
+        return fresh[int(landscape.heights(rows).argmax())]
+
+    def _rounded(self, rows: Floats, spare: Floats) -> Floats:
+        """These full rows, moved to values that the parameters can have."""
+        encoded = [self._axes.encode(self._axes.decode(row, spare)) for row in rows]
+        return np.array(
+            [
+                row if exact is None else np.where(np.isnan(exact), row, exact)
+                for row, exact in zip(rows, encoded, strict=True)
+            ]
+        )
+
+
+class _Believers:
+    """The model, and what it becomes with each configuration that was just answered."""
+
+    def __init__(self, model: Surrogate, axes: Axes, embedding: Embedding) -> None:
+        self._model = model
+        self._axes = axes
+        self._embedding = embedding
+        self._believed = 0
+
+    def of(self, pending: Mapping[Hashable, Params]) -> Surrogate:
+        """The model that believes in all of these, which begin with those of the last call."""
+        rows = self._axes.rows([*pending.values()][self._believed :])
+        for features in self._embedding.features(np.nan_to_num(rows), ~np.isnan(rows)):
+            self._model = self._model.believing(features)
+        self._believed = len(pending)
+        return self._model

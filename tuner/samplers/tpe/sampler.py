@@ -1,0 +1,167 @@
+"""The tree-structured Parzen estimator: more of what the good trials have and the bad ones lack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...core.sampler import Sampler
+from ...core.space.space import SearchSpace
+from ...core.trial import Direction, Params, Suggestion, Trial
+from ..common.encoding import Axes, Booleans, Floats, Integers
+from ..common.initial_design import Start
+from ..common.observations import History, Observations
+from ..common.untried import Keyed, Unseen
+from .parzen_estimator import Density, Smoothing
+
+_PICKS = 16
+_LEAST_WEIGHT = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpeSettings:
+    """What can be chosen about TPE; the defaults were measured (benchmarks/search_quality.py).
+
+    Attributes:
+        start: Finished trials before the model takes over.
+        candidates: How many configurations are drawn and compared for one suggestion.
+        good_share: Which part of the finished trials is called good (gamma).
+        most_good: The most trials that are called good.
+        good: How far the kernels of good trials reach.
+        bad: How far those of the others reach.
+        random_share: Which part of the suggestions is drawn at random once trials are compared
+            at rungs (benchmarks/search_with_stopping.py).
+    """
+
+    start: int = 5
+    candidates: int = 64
+    good_share: float = 0.1
+    most_good: int = 25
+    good: Smoothing = field(default_factory=Smoothing)
+    bad: Smoothing = field(default_factory=Smoothing)
+    random_share: float = 0.5
+
+
+class TpeSampler(Sampler):
+    """Models good and other trials by a density each, and proposes where their ratio is highest.
+
+    With l the density of the good trials and g that of the others, the expected improvement
+    grows with l / g (Bergstra et al. 2011, "Algorithms for hyper-parameter optimization", eqs. 2
+    and 3). Candidates are drawn from l; the one with the greatest log l - log g is proposed.
+
+    - Both densities are multivariate (Falkner et al. 2018; Watanabe 2023): see `density`.
+    - Good trials count by how much they are better than the best of the others ("EI" weights;
+      Watanabe 2023, section 3.2).
+    - Trials that run count among the others, so that simultaneous suggestions keep apart (a
+      constant liar). So do FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
+    - The start: a scrambled Halton sequence.
+    - With early stopping, half of the suggestions are drawn at random; a third of them in BOHB
+      (Falkner et al. 2018, algorithm 2, rho). They cost less than half of the epochs, since most
+      of them are stopped at the first rung, and find what lies away from all that is known.
+
+    Args:
+        space: What to search.
+        seed: The study's seed.
+        direction: Which values are better.
+        further: The same of the objectives after the first.
+        settings: What to do otherwise than usual.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        seed: int,
+        *,
+        direction: Direction,
+        further: Sequence[Direction] = (),
+        settings: TpeSettings | None = None,
+    ) -> None:
+        self._space = space
+        self._seed = seed
+        self._settings = TpeSettings() if settings is None else settings
+        self._axes = Axes(space)
+        self._unseen = Unseen(space)
+        self._start = Start(self._axes, seed, self._unseen)
+        self._history = History(self._axes, directions=(direction, *further))
+
+    def tell(self, trial: Trial) -> None:
+        """Take note of the trial; only its last standing counts."""
+        self._unseen.note(trial)
+        self._history.tell(trial)
+
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        """One configuration for each number, each with those before it taken for running."""
+        model = self._model(self._history.observations())
+        if model is None:
+            return self._unseen.answers(numbers, self._seed, "tpe (start)", self._start.propose)
+        return self._unseen.answers(
+            numbers,
+            self._seed,
+            "tpe",
+            lambda _, rng, pending: self._proposed(model, rng, pending),
+            random_share=self._settings.random_share if self._history.is_raced else 0.0,
+        )
+
+    # --- the model ----------------------------------------------------------------------------
+
+    def _model(self, past: Observations) -> _Model | None:
+        settings = self._settings
+        finished, valued = past.finished, past.valued
+        if finished < settings.start or valued < 2:
+            return None
+        ranked = np.lexsort((past.losses, past.tiers))
+        count = min(math.ceil(settings.good_share * finished), settings.most_good, valued - 1)
+        best, rest = ranked[:count], ranked[count:]
+        weights = _improvements(past, best, rest[0])
+        return _Model(
+            good=Density(self._axes, past.rows[best], weights, settings.good),
+            others=past.rows[np.sort(rest)],
+        )
+
+    def _proposed(
+        self, model: _Model, rng: np.random.Generator, pending: Mapping[Hashable, Params]
+    ) -> Keyed | None:
+        others = np.vstack([model.others, self._axes.rows(pending.values())])
+        bad = Density(self._axes, others, np.ones(len(others)), self._settings.bad)
+
+        def ranked(rows: Floats, active: Booleans) -> list[int]:
+            gains = model.good.log(rows, active) - bad.log(rows, active)
+            best_first: list[int] = np.argsort(-gains, kind="stable").tolist()
+            return best_first
+
+        rows = model.good.sample(rng, self._settings.candidates)
+        spare = rng.random(len(self._axes))
+        order = ranked(rows, self._axes.active(rows))
+        found = self._unseen.first((self._axes.decode(rows[i], spare) for i in order), pending)
+        if found is not None or self._unseen.endless:
+            return found
+        # All candidates are known: little is left, or the model is sure. Choose from what is new.
+        picks = [self._unseen.pick(rng, pending) for _ in range(_PICKS)]
+        fresh = [pick for pick in picks if pick is not None]
+        if not fresh:
+            return None
+        rows = self._axes.rows(params for _, params in fresh)
+        return fresh[ranked(np.nan_to_num(rows), ~np.isnan(rows))[0]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Model:
+    """What one question to the sampler rests on: the good density, and the rows of the others."""
+
+    good: Density
+    others: Floats
+
+
+def _improvements(past: Observations, best: Integers, threshold: np.intp) -> Floats:
+    """By how much each of the best is better than the threshold trial, 1 on average."""
+    gains = past.losses[threshold] - past.losses[best]
+    gains = np.where(past.tiers[best] == past.tiers[threshold], gains, 0.0)
+    mean = gains.mean()
+    if not mean > 0.0 or not math.isfinite(mean):
+        return np.ones(len(best))
+    # Of trials that are just as good as the threshold a trace remains.
+    found: Floats = np.maximum(gains / mean, _LEAST_WEIGHT)
+    return found

@@ -1,0 +1,160 @@
+"""Events, and the values in them, as strict JSON and back, exactly.
+
+`1`, `1.0` and `True` stay apart. JSON has no NaN and no infinities, and turns tuples into lists,
+so a payload that holds such values is wrapped in full::
+
+    {"at": 3.5, "reason": "Ctrl-C"}                     the usual case
+    {"$escaped": {"at": {"$float": "nan"}, …}}          the unusual one
+
+Within a wrapped payload, `{"$float": "nan"}` is a float, `{"$tuple": […]}` a tuple, and an object
+whose keys might be mistaken for these is `{"$dict": [[key, value], …]}`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import operator
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cattrs
+
+from ...core.messages import Event
+from ...core.trial import AttemptId, ParamValue
+from ...errors import StudyError
+
+_EVENT_TYPES: Mapping[str, type[Event]] = {kind.__name__: kind for kind in typing.get_args(Event)}
+_ESCAPED = "$escaped"
+
+
+def encode_event(event: Event) -> tuple[str, str]:
+    """An event's kind and its payload.
+
+    Raises:
+        TypeError: It holds a value that is no plain data, such as a numpy scalar.
+    """
+    return type(event).__name__, dumps(_converter().unstructure(event))
+
+
+def decode_event(kind: str, payload: str) -> Event:
+    """The event that `encode_event` was given.
+
+    Raises:
+        StudyError: This version of hptune knows no such event, or it has other contents.
+    """
+    if kind not in _EVENT_TYPES:
+        raise StudyError(
+            f"the study holds an event of the kind {kind!r}, which this version of hptune does "
+            f"not know (it knows {', '.join(_EVENT_TYPES)}). Use the version that ran the study, "
+            "or a newer one"
+        )
+    try:
+        plain = loads(payload)
+        if kind == "StudyOpened" and "goal" in plain:  # written before there were several
+            plain["aims"] = {"goals": [plain.pop("goal")]}
+        return _converter().structure(plain, _EVENT_TYPES[kind])
+    except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as err:
+        raise StudyError(
+            f"the study holds an event of the kind {kind!r} that cannot be read: {payload[:200]}. "
+            "Use the version of hptune that ran the study; if it is this one, the file study.db "
+            "is damaged"
+        ) from err
+
+
+def dumps(value: object) -> str:
+    """Plain data (None, bool, int, float, str, lists, tuples, mappings by str) as strict JSON.
+
+    >>> dumps({"units": 1, "rate": 1.0, "bias": True})
+    '{"units":1,"rate":1.0,"bias":true}'
+    >>> dumps([float("nan")])
+    '{"$escaped":[{"$float":"nan"}]}'
+
+    Raises:
+        TypeError: The value is no plain data.
+    """
+    if _needs_escape(value):
+        value = {_ESCAPED: _escape(value)}
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def loads(text: str) -> Any:
+    """The value that `dumps` was given."""
+    value = json.loads(text)
+    if isinstance(value, dict) and _ESCAPED in value:
+        return _unescape(value[_ESCAPED])
+    return value
+
+
+def _needs_escape(value: object) -> bool:
+    match value:
+        case str() | int() | None:
+            return False
+        case float():
+            return not math.isfinite(value)
+        case list():
+            return any(_needs_escape(item) for item in value)
+        case dict():
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(f"the key {key!r} cannot be stored: allowed are str")
+            return any(key.startswith("$") for key in value) or _needs_escape([*value.values()])
+    return isinstance(value, tuple)
+
+
+def _escape(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(float(value))}
+    if isinstance(value, tuple):
+        return {"$tuple": [_escape(item) for item in value]}
+    if isinstance(value, list):
+        return [_escape(item) for item in value]
+    if isinstance(value, dict):
+        if any(key.startswith("$") for key in value):
+            return {"$dict": [[key, _escape(item)] for key, item in value.items()]}
+        return {key: _escape(item) for key, item in value.items()}
+    return value
+
+
+def _unescape(value: Any) -> Any:
+    match value:
+        case list():
+            return [_unescape(item) for item in value]
+        case {"$float": str(text)}:
+            return float(text)
+        case {"$tuple": list(items)}:
+            return tuple(_unescape(item) for item in items)
+        case {"$dict": list(pairs)}:
+            return {key: _unescape(item) for key, item in pairs}
+        case dict():
+            return {key: _unescape(item) for key, item in value.items()}
+    return value
+
+
+@functools.cache
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(detailed_validation=False)
+    # Fields that are declared as tuples need no mark to become tuples again; tuples inside
+    # free-form values do, and are left to `dumps`.
+    converter.register_unstructure_hook_factory(_is_tuple_field, _tuple_field_encoder)
+    converter.register_unstructure_hook(AttemptId, list)
+    converter.register_structure_hook(AttemptId, lambda value, _: AttemptId(*value))
+    for free_form in (ParamValue, float, object):  # JSON keeps these types apart by itself
+        converter.register_structure_hook_func(
+            functools.partial(operator.eq, free_form), lambda value, _: value
+        )
+        converter.register_unstructure_hook_func(
+            functools.partial(operator.eq, free_form), lambda value: value
+        )
+    return converter
+
+
+def _is_tuple_field(declared: Any) -> bool:
+    return typing.get_origin(declared) is tuple
+
+
+def _tuple_field_encoder(declared: Any, converter: cattrs.Converter) -> Callable[[Any], list[Any]]:
+    encode = converter.get_unstructure_hook(typing.get_args(declared)[0])
+    return lambda items: [encode(item) for item in items]

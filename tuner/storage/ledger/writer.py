@@ -1,0 +1,263 @@
+"""The ledger as its one writer, the master, sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ...core.messages import Event, Reported
+from ...core.trial import Attempt, Trial
+from ...errors import StudyError
+from ..directory import StudyDirectory, storage_errors, study_exists, sync_directory
+from .codec import dumps, encode_event
+from .database import (
+    SCHEMA_VERSION,
+    SELECT_TRIALS,
+    attempt_row,
+    bring_up_to_date,
+    check_schema,
+    connect,
+    create_tables,
+    read_events,
+    read_facts,
+    remove_dead_dot_lock,
+    sqlite_errors,
+    text,
+    trial_of,
+    trial_row,
+)
+
+_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?)"
+_INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?)"
+_UPSERT_TRIAL = "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPSERT_ATTEMPT = """INSERT OR REPLACE INTO attempts
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_UPSERT_FACT = "INSERT OR REPLACE INTO study VALUES (?, ?)"
+
+
+class Ledger:
+    """Writes down what happens in a study. Made by `create` or `open`; a context manager.
+
+    Only the master may have one, while it holds the study's lock, and only the thread that
+    opened it may use it. A failed call leaves the ledger as it was before the call, and the
+    ledger can be used again.
+    """
+
+    def __init__(self, directory: StudyDirectory, connection: sqlite3.Connection) -> None:
+        self._directory = directory
+        self._connection = connection
+
+    @classmethod
+    def create(cls, directory: StudyDirectory, facts: Mapping[str, Any]) -> Self:
+        """Start the ledger of a new study.
+
+        Args:
+            directory: A created directory, of which the caller holds the lock.
+            facts: What is known of the study as a whole, as JSON values: `hptune_version`,
+                `created_at`, the settings, the search space, … `schema_version` is added.
+
+        Raises:
+            StudyExistsError: There is a ledger already.
+            StorageFullError: There is no room, or writing is forbidden.
+        """
+        if directory.database.exists():
+            raise study_exists(directory)
+        # Made under another name, so that a study.db is never half a ledger.
+        fresh = directory.database.with_name("study.db.new")
+        rows = [(key, dumps(fact)) for key, fact in facts.items()]
+        rows.append(("schema_version", dumps(SCHEMA_VERSION)))
+        with storage_errors(fresh), sqlite_errors(directory):
+            for leftover in (fresh, fresh.with_name(fresh.name + "-journal")):
+                leftover.unlink(missing_ok=True)
+            with contextlib.closing(
+                connect(fresh, locks_work=directory.locks_work(), create=True)
+            ) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                create_tables(connection)
+                connection.executemany(_UPSERT_FACT, rows)
+                connection.execute("COMMIT")
+            fresh.rename(directory.database)
+            sync_directory(directory.path)
+        return cls.open(directory)
+
+    @classmethod
+    def open(cls, directory: StudyDirectory) -> Self:
+        """Go on with the ledger of a study.
+
+        Args:
+            directory: The study's directory, of which the caller holds the lock.
+
+        Raises:
+            NoStudyError: There is none.
+            StudyError: It is damaged, no study, or written by a newer hptune.
+            StorageFullError: Writing is forbidden, or the file system fails.
+        """
+        directory.open()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(sqlite_errors(directory))
+            if not (locks_work := directory.locks_work()):
+                remove_dead_dot_lock(directory.database)
+            connection = connect(directory.database, locks_work=locks_work)
+            stack.callback(connection.close)
+            check_schema(connection, directory)
+            connection.execute("PRAGMA journal_mode=DELETE")
+            # If it may not write here, it had better fail now than after the first epoch.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE study SET value = value")
+            bring_up_to_date(connection)
+            connection.execute("COMMIT")
+            stack.pop_all()
+        return cls(directory, connection)
+
+    def append(
+        self,
+        events: Sequence[Event],
+        *,
+        trials: Iterable[Trial] = (),
+        attempts: Iterable[Attempt] = (),
+    ) -> None:
+        """Write down events and what they changed, all or nothing; on disk when this returns.
+
+        The rows of `reports` follow from the `Reported` events. SQLite knows no NaN: a metric or
+        a trial's value that is NaN is NULL in the tables (the events keep it).
+
+        Args:
+            events: What happened, in order.
+            trials: The trials that changed, as they are now.
+            attempts: The attempts that changed, as they are now.
+
+        Raises:
+            StorageFullError: There is no room, or writing is forbidden.
+            StudyError: Another program keeps the file locked, or it is damaged.
+            TypeError: An event or a trial holds a value that is no plain data.
+            OverflowError: A step does not fit 64 bits.
+        """
+        encoded = [(event.at, *encode_event(event)) for event in events]
+        reports = [
+            (*event.attempt, event.report.step, text(metric), value, event.at)
+            for event in events
+            if isinstance(event, Reported)
+            for metric, value in event.report.metrics.items()
+        ]
+        trial_rows = [trial_row(trial) for trial in trials]
+        attempt_rows = [attempt_row(attempt) for attempt in attempts]
+        if not (encoded or trial_rows or attempt_rows):
+            return
+        with self._transaction():
+            (count,) = self._connection.execute(
+                "SELECT coalesce(max(seq) + 1, 0) FROM events"
+            ).fetchone()
+            self._connection.executemany(
+                _INSERT_EVENT, [(seq, *row) for seq, row in enumerate(encoded, count)]
+            )
+            self._connection.executemany(_INSERT_REPORT, reports)
+            self._connection.executemany(_UPSERT_TRIAL, trial_rows)
+            self._connection.executemany(_UPSERT_ATTEMPT, attempt_rows)
+
+    def events(self) -> Iterator[Event]:
+        """Every event in order, for replay."""
+        with sqlite_errors(self._directory):
+            yield from read_events(self._connection)
+
+    def check(self, trials: Iterable[Trial]) -> None:
+        """See that replay has come to the same trials as are written down.
+
+        It has, unless another version of hptune decided otherwise than this one would: then the
+        events mean something else now, and to go on by them would lose or repeat trials.
+
+        Args:
+            trials: All trials, by number, as they are after replay.
+
+        Raises:
+            StudyError: They are others.
+        """
+        with sqlite_errors(self._directory):
+            rows = self._connection.execute(f"{SELECT_TRIALS} ORDER BY number").fetchall()
+        written, replayed = map(_standings, (map(trial_of, rows), trials))
+        if written == replayed:
+            return
+        numbers = written.keys() | replayed.keys()
+        differing = [each for each in sorted(numbers) if written.get(each) != replayed.get(each)]
+        first = differing[0]
+        raise StudyError(
+            f"this hptune reads the events of {self._directory} otherwise than the one that wrote "
+            f"them ({read_facts(self._connection).get('hptune_version', 'unknown')}): "
+            f"{len(differing)} of {len(written)} trials differ, the first being trial {first}, "
+            f"which {_words(written.get(first))} by what is written down and "
+            f"{_words(replayed.get(first))} now. Nothing was changed. Go on with that version of "
+            "hptune, or let a new study learn from this one: hptune run … --warm-start "
+            f"{self._directory}"
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known of the study as a whole."""
+        with sqlite_errors(self._directory):
+            return read_facts(self._connection)
+
+    def set_facts(self, facts: Mapping[str, object]) -> None:
+        """Write down what is known of the study as a whole, in place of what was; all or nothing.
+
+        Raises:
+            StorageFullError: There is no room, or writing is forbidden.
+            TypeError: A value is no plain data.
+        """
+        rows = [(key, dumps(value)) for key, value in facts.items()]
+        with self._transaction():
+            self._connection.executemany(_UPSERT_FACT, rows)
+
+    def close(self) -> None:
+        """Close the file; may be repeated."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with sqlite_errors(self._directory):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # After some errors SQLite has rolled back by itself.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+_Standing = tuple[str, int, float | None, int | None]
+
+
+def _standings(trials: Iterable[Trial]) -> dict[int, _Standing]:
+    """The state, the attempts, the value and the step of each trial; the tables know no NaN."""
+    return {
+        each.number: (
+            each.state,
+            each.attempts,
+            None if each.value is None or math.isnan(each.value) else each.value,
+            each.step,
+        )
+        for each in trials
+    }
+
+
+def _words(standing: _Standing | None) -> str:
+    if standing is None:
+        return "is not there"
+    state, attempts, value, _ = standing
+    told = "" if value is None else f" with {value:.6g}"
+    return f"is {state}{told} after {attempts} attempt{'s' * (attempts != 1)}"

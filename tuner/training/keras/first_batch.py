@@ -1,0 +1,143 @@
+"""What the framework sees, and whether it trains: one batch, and no more.
+
+For `hptune doctor`, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...config.model_file import BuildFunction, UserCode
+from ..hyperparameters import import_keras_tuner
+from .objective import load_data, train
+
+
+class _Enough(BaseException):
+    """One batch is trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkSeen:
+    """The framework that trainings use here.
+
+    Attributes:
+        words: Its name and version, and Keras's.
+        gpus: How many GPUs it can use.
+    """
+
+    words: str
+    gpus: int
+
+
+def see_framework() -> FrameworkSeen:
+    """Import Keras and its backend, and ask it for its devices.
+
+    Raises:
+        Exception: Whatever the imports raise.
+    """
+    import keras
+
+    name = keras.config.backend()
+    version = importlib.metadata.version(name)
+    return FrameworkSeen(f"Keras {keras.__version__} on {name} {version}", _gpus(name))
+
+
+def _gpus(backend: str) -> int:
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return len(tf.config.list_physical_devices("GPU"))
+    if backend == "torch":
+        import torch
+
+        return int(torch.cuda.device_count())
+    if backend == "jax":
+        import jax
+
+        return sum(each.platform in ("gpu", "cuda", "rocm") for each in jax.devices())
+    return 0
+
+
+def tiny_code() -> UserCode:
+    """A model file as small as can be, for a machine to be tried with."""
+
+    def build(hp: Any) -> Any:
+        import keras
+
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(hp.Int("units", 1, 4))])
+        model.compile("sgd", "mse")
+        return model
+
+    def load() -> Any:
+        import numpy as np
+
+        x = np.random.default_rng(0).random((64, 8), dtype="float32")
+        return (x, x[:, :1]), (x[:16], x[:16, :1])
+
+    return UserCode(hypermodel=BuildFunction(build), load_data=load)
+
+
+def train_one_batch(code: UserCode, directory: Path) -> str:
+    """Train one batch of the user's model with the default hyperparameters.
+
+    An `objective` is followed up to its first report.
+
+    Args:
+        code: The user's entry points.
+        directory: What an `objective` gets as its trial's directory.
+
+    Returns:
+        What was trained, in words.
+
+    Raises:
+        BaseException: Whatever the user's code raises.
+    """
+    hp: Any = import_keras_tuner().HyperParameters()
+    if code.objective is not None:
+        try:
+            code.objective(hp, _Trial(hp, directory))
+        except _Enough:
+            return "objective(hp, trial) runs up to its first report"
+        return "objective(hp, trial) runs to its end"
+    import keras
+
+    class AfterOneBatch(keras.callbacks.Callback):
+        """Leaves the training."""
+
+        def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+            raise _Enough
+
+    model = code.hypermodel.build(hp)
+    data = load_data(code, hp)
+    with contextlib.suppress(_Enough):
+        train(code, hp, model, data, callback=AfterOneBatch(), epochs=1)
+    weights = sum(int(each.size) for each in model.get_weights())
+    return f"{type(model).__name__} of {weights:,} weights"
+
+
+class _Trial:
+    """Stands in for the trial of an objective."""
+
+    number = 0
+    seed = 0
+    epochs = 1
+    resumed_from = None
+    halt = None
+
+    def __init__(self, hp: Any, directory: Path) -> None:
+        self._hp = hp
+        self.directory = self.checkpoint_dir = directory
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return dict(self._hp.values)
+
+    def report(self, _step: int, **_metrics: Any) -> None:
+        raise _Enough
+
+    def should_stop(self) -> bool:
+        return True

@@ -1,0 +1,276 @@
+"""Build, train and keep a Keras model, the KerasTuner way."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import numbers
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...config.model_file import UserCode
+from ...core.goals import MEASURED, unknown_metric
+from ...core.trial import Cause, Ending, Score
+from ...errors import ModelFileError
+from ..context import TrialContext, UnknownMetric, as_metrics
+from ..data_cache.data_cache import call_load_data
+from ..resume.checkpoint import NoRoom, room_needed
+from .measured import measure
+from .recorder import make_recorder
+
+MODEL_FILE = "model.keras"
+WEIGHTS_FILE = "model.weights.h5"
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    code: UserCode,
+    hp: Any,
+    trial: TrialContext,
+    *,
+    epochs: int,
+    incumbents: Sequence[Score],
+) -> Ending:
+    """Train one configuration and save its best model in the trial's directory.
+
+    The metrics are those of the best epoch, and the saved model is the one of that epoch; where
+    the user's own `fit` returns a number or a dict, that is the result, and the model is saved as
+    `fit` left it. A model that is none of the best beside `incumbents` is not saved.
+
+    Args:
+        code: The user's entry points.
+        hp: KerasTuner's HyperParameters, holding the configuration.
+        trial: Where to report.
+        epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
+        incumbents: What counts of the study's best trials so far.
+
+    Raises:
+        UnknownMetric: The training does not measure the study's metric.
+        AttemptStopped: The attempt was told to stop.
+    """
+    model = code.hypermodel.build(hp)
+    if model is None:
+        raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
+    recorder = make_recorder(trial)
+    result = _fit(code, hp, model, recorder, epochs)
+    if not recorder.resumption.is_complete:
+        trial.stop_if_told()
+    metrics, step = _read_result(result, recorder, trial.metric)
+    metrics = {
+        **metrics,
+        **measure(trial.aims.metrics, recorder.best_model or model, recorder.times),
+    }
+    if recorder.best_weights is not None and step == recorder.best_step:
+        # The one that was trained: a user's fit may train a model around the built one.
+        recorder.best_model.set_weights(recorder.best_weights)
+    missing = [name for name in trial.aims.metrics if name not in metrics]
+    if missing:
+        raise UnknownMetric(unknown_metric(missing[0], metrics))
+    try:
+        recorder.resumption.keep_last()
+    except NoRoom as error:
+        # The result is there; only training on from it is not possible.
+        log.warning("The last epoch's checkpoint is not kept: %s", error)
+    if trial.aims.joins(trial.aims.score(metrics), incumbents):
+        save_model(model, trial.directory)
+    recorder.resumption.forget_if_ended_early()
+    return Ending(Cause.RETURNED, metrics, step, ended_early=_ended_early(recorder, trial.epochs))
+
+
+def _ended_early(recorder: Any, epochs: int | None) -> bool | None:
+    """Whether the training had fewer epochs than it might have, as by EarlyStopping."""
+    if not recorder.step:
+        return None  # a training of the user's own that tells nothing
+    return recorder.resumption.ended_early or (epochs is not None and recorder.step < epochs)
+
+
+def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any:
+    data = load_data(code, hp)
+    if recorder.resumption.is_resumed and not model.built:
+        _build(model, data)
+    return train(code, hp, model, data, callback=recorder, epochs=epochs)
+
+
+def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epochs: int) -> Any:
+    """Train a model the way that the user's code asks for, with a callback of ours.
+
+    Args:
+        code: The user's entry points.
+        hp: KerasTuner's HyperParameters, holding the configuration.
+        model: What the code built.
+        data: What `load_data` returned.
+        callback: A Keras callback, behind the user's own.
+        epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
+
+    Returns:
+        What the training returned.
+    """
+    values = hp.values
+    epochs = int(values.get("epochs", epochs))
+    if code.fit is not None:
+        return code.fit(hp, model, data, [callback], epochs)
+    arguments, keywords = fit_arguments(data)
+    keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
+    keywords["callbacks"] = [*keywords.get("callbacks", ()), callback]
+    if has_own_fit(code.hypermodel):
+        return own_fit(code.hypermodel, hp, model, arguments, keywords)
+    if "batch_size" in values:
+        keywords["batch_size"] = int(values["batch_size"])
+    return model.fit(*arguments, **keywords)
+
+
+def _build(model: Any, data: Any) -> None:
+    """Call a model that would get its variables with its first batch only."""
+    import keras
+
+    train = data[0] if isinstance(data, tuple | list) else data
+    batch = getattr(train, "element_spec", train)  # of a tf.data.Dataset
+    if isinstance(train, keras.utils.PyDataset):
+        batch = train[0]
+    inputs = batch[0] if isinstance(batch, tuple | list) else batch
+
+    def one(each: Any) -> Any:
+        dtype = keras.backend.standardize_dtype(each.dtype)
+        return keras.ops.zeros((1, *each.shape[1:]), dtype)
+
+    try:
+        model(keras.tree.map_structure(one, inputs))
+    except Exception as error:  # it is only that the trial cannot be taken up then
+        log.warning("The model cannot be built before its first batch: %s", error)
+
+
+def has_own_fit(hypermodel: Any) -> bool:
+    """Whether the user's HyperModel trains in its own way."""
+    import keras_tuner
+
+    fit = getattr(type(hypermodel), "fit", None)
+    return fit is not None and fit is not keras_tuner.HyperModel.fit
+
+
+def own_fit(
+    hypermodel: Any, hp: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    """Call the HyperModel's own `fit` with those of our keywords that it has room for.
+
+    KerasTuner passes on what `search` was given, so a `fit` need not take `epochs` or `verbose`.
+    """
+    optional = ("epochs", "verbose")
+    takes = inspect.signature(hypermodel.fit).parameters
+    if not any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+        keywords = {
+            name: value for name, value in keywords.items() if name in takes or name not in optional
+        }
+    while True:
+        try:
+            return hypermodel.fit(hp, model, *arguments, **keywords)
+        except TypeError as error:
+            # `model.fit(*args, epochs=hp.Int(…), **kwargs)` is KerasTuner's own example of tuning
+            # epochs; it fails before the training begins if we pass epochs too.
+            twice = [
+                name
+                for name in (*optional, "batch_size")
+                if name in keywords
+                and f"multiple values for keyword argument '{name}'" in str(error)
+            ]
+            if not twice:
+                raise
+            keywords = {name: value for name, value in keywords.items() if name != twice[0]}
+
+
+def load_data(code: UserCode, hp: Any) -> Any:
+    """Call the user's `load_data`, with `hp` if it takes an argument.
+
+    Raises:
+        ModelFileError: There is no `load_data`.
+    """
+    if code.load_data is None:
+        raise ModelFileError(
+            "the model file has no load_data(); define load_data() (or load_data(hp)) "
+            "returning (train, validation), for example ((x, y), (x_val, y_val))"
+        )
+    return call_load_data(code.load_data, hp)
+
+
+def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of `model.fit` for what `load_data` returned.
+
+    Raises:
+        ModelFileError: It is not a pair (train, validation).
+    """
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        many = f" of {len(data)}" if isinstance(data, tuple | list) else ""
+        raise ModelFileError(
+            f"load_data() returned a {type(data).__name__}{many}; it must return a pair "
+            "(train, validation), for example ((x, y), (x_val, y_val)) or two datasets "
+            "(validation may be None)"
+        )
+    train, validation = data
+    if hasattr(validation, "shape"):
+        raise ModelFileError(
+            "load_data() returned two arrays; it must return a pair (train, validation), each "
+            "with its inputs and targets: ((x, y), (x_val, y_val))"
+        )
+    arguments = tuple(train[:2]) if isinstance(train, tuple | list) else (train,)
+    keywords: dict[str, Any] = {}
+    if isinstance(train, tuple | list) and len(train) == 3:
+        keywords["sample_weight"] = train[2]
+    if validation is not None:
+        is_arrays = isinstance(validation, tuple | list)
+        keywords["validation_data"] = tuple(validation) if is_arrays else validation
+    return arguments, keywords
+
+
+def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, float], int | None]:
+    if isinstance(result, numbers.Real) or (
+        not isinstance(result, Mapping) and hasattr(result, "__float__")
+    ):
+        return {metric: float(result)}, None
+    if isinstance(result, Mapping):
+        metrics = as_metrics(result)
+        if metric not in metrics and metric not in MEASURED:
+            raise UnknownMetric(unknown_metric(metric, metrics))
+        return metrics, None
+    if recorder.best_step is not None:
+        return recorder.best_metrics, recorder.best_step
+    if recorder.seen:
+        raise UnknownMetric(unknown_metric(metric, recorder.seen))
+    # The user's fit did not pass the callbacks on, so the model is what the last epoch left, and
+    # that epoch's metrics are the model's.
+    history = getattr(result, "history", None)
+    if isinstance(history, Mapping) and history:
+        log.warning("fit() did not pass the callbacks on: the last epoch counts, not the best.")
+        return last_of_history(history, next(iter(history)) if metric in MEASURED else metric)
+    raise TypeError(
+        f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
+        "of model.fit, a number, or a dict of metrics"
+    )
+
+
+def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, float], int]:
+    """The metrics of the last epoch of a Keras History, and that epoch counted from 1.
+
+    Raises:
+        UnknownMetric: The history has no such metric.
+    """
+    if metric not in history:
+        raise UnknownMetric(unknown_metric(metric, history))
+    last = as_metrics({name: values[-1] for name, values in history.items() if values})
+    return last, len(history[metric])
+
+
+def save_model(model: Any, directory: Path) -> None:
+    """Save the model in Keras's own format, or its weights where it has no such form.
+
+    Raises:
+        NoRoom: The disk is full.
+    """
+    with room_needed("the model", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            model.save(directory / MODEL_FILE)
+        except (TypeError, NotImplementedError, ValueError) as error:
+            (directory / MODEL_FILE).unlink(missing_ok=True)
+            log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
+            model.save_weights(directory / WEIGHTS_FILE)

@@ -1,0 +1,6 @@
+"""Checkpoints of a training, and how another process continues from them.
+
+Offers: `checkpoint.Checkpoints`, `resumption.Resumption`, `randomness.seed_everything`.
+
+May import: `core`, `training`.
+"""

@@ -1,0 +1,366 @@
+"""The process of one attempt (or of a probe): the child that the warm parent forks.
+
+It owns its process group, its log and its devices; it talks to the worker through one channel;
+it ends without running the interpreter's tear-down, which frameworks make slow and fragile.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...config.model_file import (
+    OF_EACH_TRIAL,
+    Found,
+    UserCode,
+    load,
+    user_traceback,
+    without_colours,
+)
+from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed
+from ...core.resources import Resources
+from ...core.trial import Cause, Ending, Params, ParamValue
+from ...errors import HptuneError, ModelFileError
+from .. import devices
+from ..monitoring import usage
+from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
+from . import error_causes, isolation
+
+_PR_SET_PDEATHSIG = 1
+_LEAST_BYTES = 1_000_000
+
+DUMP_STACKS = signal.SIGRTMIN + 7
+"""Whoever gets this signal writes the stacks of all its threads into its log, and goes on."""
+
+
+def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Connection[Any, Any]) -> NoReturn:
+    """Carry out the order, tell the result through the channel, and end the process."""
+    status = 1
+    try:
+        _leave_the_parent()
+        if isinstance(order, ProbeOrder):
+            _probe(order, channel)
+        elif isinstance(order, SizeOrder):
+            _size(order, channel)
+        else:
+            _attempt(order, channel)
+        status = 0
+    except BaseException:  # the process ends here, whatever it was
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(BaseException):
+            # Run what the user's code registered, then leave without the interpreter's tear-down.
+            atexit._run_exitfuncs()  # noqa: SLF001 - there is no public way
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(status)
+
+
+def _leave_the_parent() -> None:
+    """Undo what was inherited and must not be shared with the warm parent."""
+    os.setsid()
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        # A trial process must never outlive its warm parent.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    if devices.is_slurm_job():
+        leave_sigterm_to_the_worker()
+    atexit._clear()  # noqa: SLF001 - the parent's clean-up is not ours to run
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    if nothing:
+        os.dup2(nothing, 0)
+        os.close(nothing)
+
+
+def leave_sigterm_to_the_worker() -> None:
+    """Slurm tells every process of a job to end; the worker alone knows what to do then.
+
+    It tells its attempts to write checkpoints. Processes that a trial starts end as they would.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+# --- attempts -----------------------------------------------------------------------------------
+
+
+def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
+    from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric
+    from ...training.resume.checkpoint import FULL, NoRoom, room_needed
+
+    lock = threading.Lock()
+    began = False
+
+    def send(event: Event) -> None:
+        with lock:
+            channel.send(event)
+
+    try:
+        with room_needed("the trial's log", order.directory):
+            order.directory.mkdir(parents=True, exist_ok=True)
+            _write_output_to(order.directory / "log.txt")
+        began = True
+        isolation.be_the_first_to_go()
+        isolation.confine(order.placement)
+        send(AttemptStarted(0.0, order.attempt, os.getpid()))
+        ending = _train(order, channel, send)
+    except AttemptStopped as stopped:
+        ending = Ending(stopped.halt.cause, reason=f"told to {stopped.halt}")
+    except NonFiniteMetric as error:
+        ending = Ending(Cause.NON_FINITE, reason=str(error))
+    except UnknownMetric as error:
+        ending = Ending(Cause.UNKNOWN_METRIC, reason=str(error))
+    except NoRoom as error:
+        ending = Ending(Cause.NO_ROOM, reason=str(error))
+    except SystemExit as error:
+        ending = Ending(
+            Cause.EXITED, reason=f"sys.exit({error.code!r})", detail=user_traceback(error)
+        )
+    except BaseException as error:  # the boundary of the user's code
+        with contextlib.suppress(OSError):
+            sys.excepthook(*sys.exc_info())
+        # A full disk is the machine's fault, not the configuration's.
+        if isinstance(error, OSError) and error.errno in FULL:
+            cause = Cause.NO_ROOM if _is_full(order.directory) else Cause.WORKER_LOST
+        elif isinstance(error, OSError) and not began:
+            cause = Cause.WORKER_LOST  # its node does not reach the study's directory, say
+        else:
+            cause = error_causes.cause_of(error, has_gpu=bool(order.placement.gpus))
+        ending = Ending(cause, reason=_one_line(error), detail=user_traceback(error))
+    with contextlib.suppress(OSError):
+        # It was asked for and not used; if anything lies in it, it stays.
+        (order.directory / "checkpoint").rmdir()
+    if (used := usage.own_usage()) is not None:
+        send(Measured(0.0, order.attempt, used))
+    send(AttemptEnded(0.0, order.attempt, ending))
+
+
+def _is_full(directory: Path) -> bool:
+    """Whether the study's own directory takes no more, so that other attempts would fail too.
+
+    Found out by trying: only the one who writes is told of a quota.
+    """
+    from ...training.resume.checkpoint import FULL
+
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(os.urandom(_LEAST_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in FULL
+    return False
+
+
+def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
+    from ...training import context, function_objective
+    from ...training.data_cache.data_cache import staged
+    from ...training.keras import objective as keras_objective
+    from ...training.resume.randomness import seed_everything
+
+    brief = order.brief
+    _settle(brief.working_directory)
+    trial = context.TrialContext(
+        attempt=order.attempt,
+        params=order.params,
+        seed=order.seed,
+        directory=order.directory,
+        aims=brief.aims,
+        epochs=brief.epochs,
+        resumed_from=order.resume_from,
+        checkpoint_every=brief.checkpoint_every,
+        keeps_last=order.keep_last,
+        stop_at=brief.stop_at,
+        send=send,
+    )
+    context.enter(trial)
+    threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
+    code = load(brief.source)
+    isolation.look_for_no_gpu(order.placement)
+    code = staged(
+        code,
+        brief.source,
+        limit_bytes=brief.stage_bytes,
+        hang_timeout_seconds=brief.hang_timeout_seconds,
+        while_waiting=trial.stop_if_told,
+    )
+    isolation.cap_gpu_memory(order.placement)
+    seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
+    hp = _hyperparameters(order.space, order.params)
+    declared = len(hp.space)
+    try:
+        if code.objective is not None:
+            return function_objective.run(code, hp, trial)
+        return keras_objective.run(
+            code,
+            hp,
+            trial,
+            epochs=brief.epochs or 1,
+            incumbents=order.incumbents,
+        )
+    finally:
+        new = _declarations(hp)[declared:]
+        used = {str(name): _plain_value(value) for name, value in hp.values.items()}
+        if new or used != dict(order.params):
+            send(ParametersUsed(0.0, order.attempt, tuple(new), used))
+
+
+def _plain_value(value: object) -> ParamValue:
+    """What the user's code has set a parameter to, as something that everybody can read."""
+    from ...core.space.parameters.checks import plain
+
+    value = plain(value)
+    # A class of the user's own cannot be read elsewhere.
+    is_builtin = type(value).__module__ == "builtins"
+    if value is None or (is_builtin and isinstance(value, bool | int | float | str)):
+        return value
+    return str(value)
+
+
+def _hyperparameters(space: Sequence[Mapping[str, object]], params: Params) -> Any:
+    from ...training.hyperparameters import import_keras_tuner
+
+    own: Any = import_keras_tuner().HyperParameters
+
+    class HyperParameters(own):
+        """KerasTuner's own, which knows a value for what joined the space after the suggestion."""
+
+        def _retrieve(self, parameter: Any) -> Any:
+            if self._exists(parameter.name, parameter.conditions):
+                self.values.setdefault(parameter.name, parameter.default)
+            return super()._retrieve(parameter)
+
+    config = {"space": list(space), "values": dict(params)}
+    return HyperParameters.from_config(config)
+
+
+def _declarations(hp: Any) -> list[dict[str, object]]:
+    from ...training.probe import space_json
+
+    return [dict(each) for each in space_json(hp)]
+
+
+def _listen(channel: Connection[Any, Any], trial: Any) -> None:
+    # The only order there is, is to stop; a closed channel means that nobody listens any more.
+    with contextlib.suppress(OSError, EOFError):
+        trial.request_stop(channel.recv())
+
+
+def _settle(working_directory: str) -> None:
+    with contextlib.suppress(OSError):
+        os.chdir(working_directory)
+
+
+def _write_output_to(path: Path) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for target in (1, 2):
+        os.dup2(log, target)
+    os.close(log)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # os files, no test's
+    faulthandler.enable(file=2)
+    faulthandler.register(DUMP_STACKS, file=2, all_threads=True)
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, HptuneError):
+        return " ".join(error.message.split())
+    text = " ".join(without_colours(str(error)).split())
+    name = type(error).__name__
+    return f"{name}: {text[:300]}" if text else name
+
+
+# --- probes -------------------------------------------------------------------------------------
+
+
+def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
+    _settle(order.working_directory)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    isolation.limit_threads(1)
+    try:
+        from ...training.data_cache.data_cache import staged
+        from ...training.probe import find_space
+
+        code = staged(load(order.source), order.source, limit_bytes=order.stage_bytes)
+        nothing = Found(code.objective is None, space=(), constants=_plain_constants(code))
+        # Sent at once: the code may crash, or train for hours, after its declarations.
+        find_space(code, nothing, tell=channel.send)
+        channel.send(None)
+    except BaseException as error:  # the boundary of the user's code
+        channel.send(NotFound(_one_line(error), user_traceback(error)))
+
+
+def _plain_constants(code: UserCode) -> dict[str, object]:
+    constants = dict(code.constants)
+    resources = constants.pop("RESOURCES", None)
+    if callable(resources):
+        constants["RESOURCES"] = OF_EACH_TRIAL
+    elif resources is not None:
+        constants["RESOURCES"] = _plain_resources(resources, "RESOURCES is")
+    allowed = {
+        "OBJECTIVE": (str, "the name of a metric, or a list of them"),
+        "CONSTRAINTS": (str, "a text such as 'params<2e6', or a list of them"),
+        "DIRECTION": (str, "'max' or 'min'"),
+        "EPOCHS": (int, "a whole number from 1 on"),
+    }
+    for name in ("OBJECTIVE", "CONSTRAINTS"):
+        several = constants.get(name)
+        if isinstance(several, list | tuple) and several:
+            if not all(isinstance(each, str) for each in several):
+                raise ModelFileError(f"{name} is {several!r}; allowed is a list of texts")
+            constants[name] = tuple(several)
+            del allowed[name]
+    for name, (kind, words) in allowed.items():
+        value = constants.get(name)
+        if name in constants and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ModelFileError(f"{name} is {value!r}; allowed is {words}")
+    return constants
+
+
+def _plain_resources(resources: object, said: str) -> dict[str, Any]:
+    if isinstance(resources, Resources):
+        return asdict(resources)
+    if isinstance(resources, Mapping):
+        return dict(resources)
+    raise ModelFileError(
+        f"{said} {resources!r}; allowed is tuner.Resources(cpus=…, gpus=…, memory_bytes=…), a dict "
+        "of the same, or a function that takes hp and returns one of them"
+    )
+
+
+def _size(order: SizeOrder, channel: Connection[Any, Any]) -> None:
+    """Answer with one mapping for each configuration, or with why there is none."""
+    _settle(order.working_directory)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    isolation.limit_threads(1)
+    params: Params = {}
+    try:
+        resources = load(order.source).constants["RESOURCES"]
+        sizes = []
+        for params in order.configurations:
+            found = resources(_hyperparameters(order.space, params))
+            sizes.append(_plain_resources(found, "RESOURCES(hp) returned"))
+        channel.send(sizes)
+    except BaseException as error:  # the boundary of the user's code
+        values = ", ".join(f"{name}={value!r}" for name, value in params.items())
+        message = f"RESOURCES(hp) failed with {values}: {_one_line(error)}"
+        channel.send(NotFound(message, user_traceback(error)))

@@ -1,0 +1,329 @@
+"""Start the warm parent, and ask it for children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+from ...config.model_file import Found, ObjectiveSource, SourceKind
+from ...errors import ModelFileError, StudyError
+from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
+
+READY = b"ready\n"
+MAX_FOLDER_BYTES = 90
+"""The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
+_SIZE_SECONDS = 60.0
+"""So long the user's RESOURCES may think about some configurations."""
+_LOOK_SECONDS = 0.2
+"""So soon it is seen that somebody else has closed it."""
+_OWNER = "owner"
+_IMPORTED_EACH_TIME = (
+    "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
+    "trial imports it anew; inside build_model or load_data it would be faster"
+)
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+class WarmParent:
+    """A process that has imported the framework, and forks a child for each attempt.
+
+    Starting returns at once; `wait_ready` waits for the imports (some seconds). It ends, and all
+    its children with it, on `close` or when the process that started it ends, however it ends.
+
+    Args:
+        source: The user's code, to be imported once.
+    """
+
+    def __init__(self, source: ObjectiveSource) -> None:
+        self._source = source
+        # Of the user alone: whoever can connect to the address can run code in their name.
+        self._folder = _folder()
+        self._log = self._folder / "log.txt"
+        self.address = str(self._folder / "warm")
+        # A cloudpickle is the user's objects, not only their code: it is read in the children.
+        self._process = self._start(with_source=source.kind is SourceKind.FILE)
+        self._ready = False
+        self._is_closed = False
+        self._reading = threading.Lock()
+
+    def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
+        self._with_source = with_source
+        path = self._source.path if with_source else ""
+        arguments = [self.address, str(self._source.kind), path]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                # -P: a file of the user's called random.py must not hide the library's.
+                [sys.executable, "-P", "-m", "tuner.worker.forkserver.server", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(),
+                # Ctrl-C in the terminal is the master's business alone.
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout_seconds: float = 300.0) -> None:
+        """Wait until children can be had.
+
+        Raises:
+            StudyError: The framework cannot be imported; the log's end is shown. Or another thread
+                has closed it.
+        """
+        with self._reading:
+            self._read_ready(timeout_seconds)
+
+    def _read_ready(self, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while not self._ready:
+            if self._is_closed:
+                raise StudyError("the process that imports the framework is not wanted any more.")
+            stdout = _pipe(self._process.stdout)
+            left = deadline - time.monotonic()
+            if not select.select([stdout], [], [], min(max(0.0, left), _LOOK_SECONDS))[0]:
+                if left > 0:
+                    continue
+                raise StudyError(
+                    f"the process that imports the framework was not ready in {timeout_seconds:g} "
+                    "seconds. Is the file system slow? Try once more: what was read is cached.",
+                    _tail(self._log),
+                )
+            if stdout.read(len(READY)) == READY:
+                self._ready = True
+                return
+            status = self._process.wait()
+            if not self._with_source:
+                raise StudyError(
+                    f"the framework cannot be imported: the process that tried {_manner(status)}.",
+                    _tail(self._log),
+                )
+            # The user's file did something at import that must not be inherited (it started
+            # threads), or ended the process: leave it to each child.
+            self._close_pipes()
+            Path(self.address).unlink(missing_ok=True)
+            self._process = self._start(with_source=False)
+
+    def probe(self, order: ProbeOrder) -> Found:
+        """Read the user's code in a child and find its search space.
+
+        Raises:
+            ModelFileError: The user's code cannot be read or raised; with their traceback.
+        """
+        self.wait_ready()
+        try:
+            with contextlib.closing(Client(self.address)) as client:
+                channel = client.fork("probe", order)
+                with contextlib.closing(channel):
+                    found = _read_probe(order, client, channel)
+        except (OSError, EOFError) as error:
+            raise StudyError(
+                "the process that imports the framework is gone (out of memory?); try again.",
+                _tail(self._log),
+            ) from error
+        if self._source.kind is SourceKind.FILE and not self._with_source:
+            return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
+        return found
+
+    def sizes(self, order: SizeOrder) -> list[dict[str, Any]]:
+        """What the user's RESOURCES says of some configurations, in a child.
+
+        May be called from any thread.
+
+        Raises:
+            ModelFileError: It raised, returned something else, or took too long.
+        """
+        path = order.source.path
+        try:
+            with contextlib.closing(Client(self.address)) as client:
+                channel = client.fork("sizes", order)
+                with contextlib.closing(channel):
+                    if not channel.poll(_SIZE_SECONDS):
+                        raise ModelFileError(
+                            f"{path}: RESOURCES(hp) took longer than {_SIZE_SECONDS:g} seconds; "
+                            "let it only look at the hyperparameters"
+                        )
+                    answer: NotFound | list[dict[str, Any]] = channel.recv()
+        except (OSError, EOFError) as error:
+            raise StudyError(
+                "the process that calls RESOURCES(hp) ended without an answer.", _tail(self._log)
+            ) from error
+        if isinstance(answer, NotFound):
+            raise ModelFileError(f"{path}: {answer.message}", answer.detail)
+        return answer
+
+    def close(self) -> None:
+        """End the process, and all its children with it. Whoever waits for it is told at once."""
+        self._is_closed = True
+        with self._reading:
+            self._close_pipes()
+        if not self._ready:
+            # It would see only after its imports that nobody waits any more; it has no children.
+            self._process.kill()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+class Client:
+    """A connection to a warm parent; the children asked for through it end with it.
+
+    Raises:
+        OSError: There is no warm parent at the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.connect(address)
+        except OSError:
+            connected.close()
+            raise
+        self.connection: Connection[Any, Any] = Connection(connected.detach())
+
+    def fork(
+        self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder
+    ) -> Connection[Any, Any]:
+        """Ask for a child; its end is told on `connection` as (key, exit status).
+
+        Returns:
+            The channel to the child.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.connection.send(("fork", key, order))
+            reduction.send_handle(self.connection, theirs.fileno(), 0)
+        return Connection(ours.detach())
+
+    def kill(self, key: object) -> None:
+        """Kill the child, and whatever it started, at once."""
+        self.connection.send(("kill", key, None))
+
+    def dump_stacks(self, key: object) -> None:
+        """Let the child write the stacks of all its threads into its log."""
+        self.connection.send(("dump", key, None))
+
+    def close(self) -> None:
+        """Let go; children that still run are killed."""
+        self.connection.close()
+
+
+def _read_probe(order: ProbeOrder, client: Client, channel: Connection[Any, Any]) -> Found:
+    found: Found | None = None
+    quiet = None
+    while True:
+        if found is not None and not channel.poll(quiet):
+            return found
+        try:
+            message = channel.recv()
+        except EOFError:
+            _, status = client.connection.recv()
+            if found is not None and found.may_train:
+                return found
+            raise ModelFileError(
+                f"{order.source.path} ended its process when it was read: it {_manner(status)}. "
+                "A model file must not end the process when it is imported or its model is built."
+            ) from None
+        if message is None and found is not None:
+            return found
+        if isinstance(message, NotFound):
+            if not message.detail:
+                raise ModelFileError(message.message)
+            raise ModelFileError(
+                f"{order.source.path} cannot be used: {message.message}", message.detail
+            )
+        if isinstance(message, Found):
+            found = message
+            quiet = order.quiet_seconds if found.may_train else None
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="hptune-"))
+    if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="hptune-", dir="/tmp"))
+    _sweep(folder.parent)
+    (folder / _OWNER).write_text(" ".join((*_here(), str(os.getpid()), _began(os.getpid()))))
+    return folder
+
+
+def _sweep(parent: Path) -> None:
+    """Remove folders that nobody was left to remove: owner and warm parent were both killed."""
+    for owner in parent.glob(f"hptune-*/{_OWNER}"):
+        with contextlib.suppress(OSError, ValueError):
+            *where, pid, began = owner.read_text().split(" ")
+            if tuple(where) == _here() and _began(int(pid)) != began:
+                shutil.rmtree(owner.parent, ignore_errors=True)
+
+
+def _here() -> tuple[str, str]:
+    """Where process ids mean the same: the running kernel, and the container."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return boot, os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path
+
+
+def _began(pid: int) -> str:
+    """When the process began, in the kernel's ticks; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _environment() -> dict[str, str]:
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", **os.environ}
+    # One thread while importing; each child is given its own number of threads.
+    return {**environment, **_ONE_THREAD}
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RuntimeError("the warm parent was started without pipes")
+    return pipe
+
+
+def _manner(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal_name(-status)}"
+    return f"exited with status {status}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; real-time signals have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _tail(path: Path, lines: int = 12) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -1,0 +1,64 @@
+"""What an exception in the user's code says of the attempt's end; no framework is imported."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from ...core.trial import Cause
+
+_MAY_SAY_SO = frozenset(("RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "InternalError"))
+_OUT_OF_MEMORY = (
+    "RESOURCE_EXHAUSTED",
+    "ResourceExhausted",
+    "OOM when allocating",
+    "out of memory",
+    "Out of memory",
+    "OUT_OF_MEMORY",
+)
+_OF_THE_HOST = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
+
+
+def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
+    """The cause of an end by this exception.
+
+    >>> cause_of(MemoryError(), has_gpu=True)
+    <Cause.OUT_OF_MEMORY: 'out of memory'>
+
+    Args:
+        error: What the user's code raised; what it was raised from counts as well.
+        has_gpu: Whether the attempt holds a GPU, whose memory a framework may have meant.
+    """
+    for each in _chain(error):
+        if isinstance(each, MemoryError) or (
+            isinstance(each, OSError) and each.errno == errno.ENOMEM
+        ):
+            return Cause.OUT_OF_MEMORY
+        if _is_out_of_memory(each):
+            of_host = not has_gpu or any(word in str(each) for word in _OF_THE_HOST)
+            return Cause.OUT_OF_MEMORY if of_host else Cause.DEVICE_OUT_OF_MEMORY
+    return Cause.EXCEPTION
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & {"OutOfMemoryError", "ResourceExhaustedError"}:
+        return True  # torch, TensorFlow
+    if names & _MAY_SAY_SO and not isinstance(error, RecursionError):
+        text = str(error)
+        return any(word in text for word in (*_OUT_OF_MEMORY, "CPUAllocator: can't allocate"))
+    return False
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [each.__context__, each.__cause__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions

@@ -1,0 +1,235 @@
+"""The warm parent's own process: imports the framework and the user's file once, then forks.
+
+A child forked from here begins its training at once, in a process of its own. What makes that
+safe is that this process never does anything but import: one thread, no framework operation, no
+device. If the user's file starts threads when it is imported (because it runs TensorFlow at its
+top level, say), the process gives up and is started again without the user's file, which each
+child then imports for itself.
+
+Run as `python -m tuner.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH`. With an empty
+SOURCE_PATH the user's file is not imported. The process ends, and its children with it, when its
+standard input closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from ...config.model_file import ObjectiveSource, SourceKind, load
+from ...training.data_cache import data_cache
+from ...training.hyperparameters import import_keras_tuner
+from .. import devices
+from . import child as trial_process
+
+READY = b"ready\n"
+UNSAFE_STATUS = 75
+"""Exit status that asks to be started again without the user's file."""
+
+# What a trial imports only when it first uses it.
+_USED_LATER = (
+    "keras.src.backend.{backend}.trainer",
+    "keras.src.saving.saving_api",
+    "keras.src.trainers.data_adapters.array_data_adapter",
+    "threadpoolctl",
+    "tuner.training.function_objective",
+    "tuner.training.keras.objective",
+    "tuner.training.probe",
+)
+
+
+@dataclass(slots=True)
+class _Child:
+    key: object
+    client: Connection[Any, Any]
+
+
+class _Server:
+    def __init__(self, address: str, owner: int) -> None:
+        self._folder = Path(address).parent
+        self._owner = owner
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, _Child] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(address)
+        self._listener.listen(64)
+
+    def run(self) -> None:
+        """Serve until the owner's end of the pipe closes."""
+        awake, waker = socket.socketpair()
+        for end in (awake, waker):
+            end.settimeout(0)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        if devices.is_slurm_job():
+            trial_process.leave_sigterm_to_the_worker()
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(awake, selectors.EVENT_READ, lambda: self._reap(awake))
+        self._selector.register(self._owner, selectors.EVENT_READ, self._end_with_owner)
+        while True:
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _end_with_owner(self) -> None:
+        if not os.read(self._owner, 4096):
+            for pid in self._children:
+                _kill(pid)
+            data_cache.leave()
+            # An owner that was killed could not do it.
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os._exit(0)
+
+    def _accept(self) -> None:
+        accepted, _ = self._listener.accept()
+        client: Connection[Any, Any] = Connection(accepted.detach())
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._serve(client))
+
+    def _serve(self, client: Connection[Any, Any]) -> None:
+        try:
+            request, key, order = client.recv()
+            if request != "fork":
+                for pid, child in self._children.items():
+                    if child.client is client and child.key == key:
+                        if request == "kill":
+                            _kill(pid)
+                        else:
+                            os.kill(pid, trial_process.DUMP_STACKS)
+                return
+            channel = Connection(reduction.recv_handle(client))
+        except (EOFError, OSError):
+            self._drop(client)
+            return
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes, or no memory: no reason to end the others
+            channel.close()
+            with contextlib.suppress(OSError):
+                client.send((key, None))
+            return
+        if pid == 0:
+            self._become_child()
+            trial_process.main(order, channel)
+        channel.close()
+        self._children[pid] = _Child(key, client)
+
+    def _become_child(self) -> None:
+        for registered in list(self._selector.get_map().values()):
+            with contextlib.suppress(OSError):
+                os.close(registered.fd)
+
+    def _drop(self, client: Connection[Any, Any]) -> None:
+        """Whoever gave the orders is gone: nobody waits for these children."""
+        self._selector.unregister(client)
+        client.close()
+        for pid, child in self._children.items():
+            if child.client is client:
+                _kill(pid)
+
+    def _reap(self, awake: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while awake.recv(4096):
+                pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self._children.pop(pid, None)
+            if child is None:
+                continue
+            # What the trial started (data loaders, say) goes with it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                child.client.send((child.key, os.waitstatus_to_exitcode(status)))
+
+
+def _kill(pid: int) -> None:
+    """Kill a child that is not yet reaped, with its group if it already leads one."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def _threads() -> int:
+    tasks = Path("/proc/self/task")
+    return sum(1 for _ in tasks.iterdir()) if tasks.exists() else 1
+
+
+def _preload(source: ObjectiveSource | None) -> None:
+    if source is not None:
+        code = None
+        before = _threads()
+        # A file that cannot be imported says so again in the child, where it is reported.
+        with contextlib.suppress(BaseException), _ending_with_the_owner():
+            code = load(source)
+        if _threads() > before:
+            os._exit(UNSAFE_STATUS)
+        if code is None:
+            return  # nothing will be trained
+    import_keras_tuner()
+    backend = sys.modules["keras"].config.backend()
+    for name in _USED_LATER:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name.format(backend=backend))
+
+
+@contextlib.contextmanager
+def _ending_with_the_owner() -> Iterator[None]:
+    """A file that trains when it is imported must not go on when its owner was killed."""
+    owner = os.getppid()
+
+    def look(*_: object) -> None:
+        if os.getppid() != owner:
+            os._exit(1)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003 - its own signature
+    signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def main(address: str, source_kind: str, source_path: str) -> None:
+    """Import, say that all is ready, and serve."""
+    # Nobody is there to answer what the user's file may ask.
+    owner = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    # What it prints belongs into the log, not between us and our starter.
+    ready = os.dup(1)
+    os.dup2(2, 1)
+    server = _Server(address, owner)
+    source = ObjectiveSource(SourceKind(source_kind), source_path) if source_path else None
+    _preload(source)
+    data_cache.join(Path(address).with_name("life"), source)
+    # The children share these pages until somebody writes to them; the collector would.
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(BrokenPipeError):  # the owner is gone; the server will see it
+        os.write(ready, READY)
+    os.close(ready)
+    server.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

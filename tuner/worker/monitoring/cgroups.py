@@ -1,0 +1,29 @@
+"""The control groups of this process, and the small files that the kernel keeps for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def control_groups(controller: str) -> Iterator[Path]:
+    """The directories of this process's control groups, from its own up to the root."""
+    root = Path("/sys/fs/cgroup")
+    for line in read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / controller if controllers else root
+        own = base / path.strip("/")
+        for directory in (own, *own.parents):
+            yield directory
+            if directory == base:
+                break
+
+
+def read(path: Path) -> str:
+    """The text of a small file, without blanks around it; empty if it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

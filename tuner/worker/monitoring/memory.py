@@ -1,0 +1,66 @@
+"""The memory of this worker: how much is free, and whether the kernel has killed for the lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .cgroups import control_groups, read
+
+
+def kills() -> dict[str, int]:
+    """How often the kernel has killed for lack of memory, by who counts it.
+
+    Counted by this process's control groups, and by the whole machine.
+    """
+    found = {}
+    for directory in control_groups("memory"):
+        for name in ("memory.events", "memory.oom_control"):
+            count = _count(directory / name)
+            if count is not None:
+                found[str(directory / name)] = count
+    count = _count(Path("/proc/vmstat"))
+    if count is not None:
+        found["/proc/vmstat"] = count
+    return found
+
+
+def new_kills(before: dict[str, int]) -> str:
+    """Which count has risen since, in words; empty if none has.
+
+    >>> new_kills(kills())
+    ''
+    """
+    for name, count in kills().items():
+        if name in before and count > before[name]:
+            return f"oom_kill in {name}: {before[name]} -> {count}"
+    return ""
+
+
+def free_bytes() -> tuple[int, int]:
+    """How much memory this process and all beside it may still take, and how much there is."""
+    import psutil
+
+    machine = psutil.virtual_memory()
+    found = [(int(machine.available), int(machine.total))]
+    for directory in control_groups("memory"):
+        for limit_name, used_name, cache_name in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit, used = (read(directory / name) for name in (limit_name, used_name))
+            if limit.isdigit() and used.isdigit() and int(limit) < machine.total:
+                cache = _number(read(directory / "memory.stat"), cache_name) or 0
+                found.append((max(0, int(limit) - int(used) + cache), int(limit)))
+    return min(found)
+
+
+def _count(path: Path) -> int | None:
+    return _number(read(path), "oom_kill")
+
+
+def _number(text: str, name: str) -> int | None:
+    for line in text.splitlines():
+        word, _, value = line.partition(" ")
+        if word == name and value.strip().isdigit():
+            return int(value)
+    return None
