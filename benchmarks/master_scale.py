@@ -41,7 +41,7 @@ from tuner.core.engine.engine import Engine
 from tuner.core.goals import Aims
 from tuner.core.messages import Event
 from tuner.core.resources import Amount
-from tuner.core.snapshot import StudyPicture
+from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
@@ -83,7 +83,7 @@ AIMS = Aims((Goal("val_accuracy", Direction.MAX),))
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EarlierTrial:
     """What one study cost."""
 
     trials: int
@@ -124,7 +124,7 @@ class Counting(Memory):
 class Onlooker:
     """Is shown the study, and does nothing with it."""
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         pass
 
     def note(self, line: str) -> None:
@@ -148,7 +148,7 @@ def needs(params: Params) -> Needs:
     return Needs(memory_bytes=int(2e8 + 1e6 * float(params["units"] or 0)), busy=0.95)
 
 
-def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = True) -> Measured:
+def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = True) -> EarlierTrial:
     """Run one study in this process; its ledger goes into the folder."""
     executor = SimulatedExecutor(
         curve=curve,
@@ -188,7 +188,7 @@ def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = Tru
         resume = None if ledger is None else _seconds_to_resume(ledger, engine)
     if sum(trial.state.is_final for trial in engine.trials) != trials:
         raise SystemExit("error: the study is not what it should be; nothing is measured")
-    return Measured(
+    return EarlierTrial(
         trials=trials,
         workers=workers,
         events=counting.written,
@@ -214,7 +214,7 @@ def _seconds_to_resume(ledger: Ledger, before: Engine) -> float:
 # --- all sizes ------------------------------------------------------------------------------
 
 
-def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path, packs: bool) -> Measured:
+def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path, packs: bool) -> EarlierTrial:
     """The least CPU time of some rounds, with the most memory of any."""
     rounds = SMALL_ROUNDS if int(size.partition("x")[0]) <= SMALL_TRIALS else 1
     measured = []
@@ -224,11 +224,11 @@ def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path, packs: boo
             command += ["--folder", own] if ledger else []
             command += [] if packs else ["--no-pack"]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
-        measured.append(Measured(**json.loads(done.stdout)))
+        measured.append(EarlierTrial(**json.loads(done.stdout)))
     return min(measured, key=lambda each: each.cpu_seconds)
 
 
-def table(found: Sequence[Measured]) -> str:
+def table(found: Sequence[EarlierTrial]) -> str:
     heads = ("trials", "workers", "events", "events per write", "CPU per trial",
              "CPU per event", "wall clock", "memory, peak", "resume")  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|" + "---:|" * len(heads)]
@@ -243,7 +243,7 @@ def table(found: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
-def verdicts(found: Sequence[Measured]) -> list[str]:
+def verdicts(found: Sequence[EarlierTrial]) -> list[str]:
     """The goals, and whether they are met."""
     told = []
     for workers in sorted({each.workers for each in found}):

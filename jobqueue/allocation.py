@@ -17,7 +17,7 @@ from .commands import Slurm, outside_environment
 from .errors import ConfigError, JobsFailError, SlurmUnavailableError
 from .job_records import FAILURES_IN_A_ROW, tail_of
 from .nodes import node_names
-from .scheduler import MeetingPoint
+from .scheduler import OwnScheduler
 from .script import ENDS_AT, GANG, WHOLE_NODE
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
@@ -179,7 +179,7 @@ class AllocationCluster:
         self._directory = directory
         self._module = module
         self._slurm = Slurm()
-        self._meeting = MeetingPoint(lambda: self._slurm.node_addresses(allocation.node_list))
+        self._meeting = OwnScheduler(lambda: self._slurm.node_addresses(allocation.node_list))
         self._workers: list[_NodeWorker] = []
         self._environment: dict[str, str] = {}
 

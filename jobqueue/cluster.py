@@ -14,7 +14,7 @@ from .errors import ConfigError, JobQueueError, SubmissionError
 from .job_kinds import JobKind, size_suffix
 from .jobs import Jobs
 from .nodes import Partition
-from .scheduler import MeetingPoint
+from .scheduler import OwnScheduler
 from .script import WorkerCommand, job_of, job_script
 from .sizing import Need, choose_worker
 
@@ -133,7 +133,7 @@ class SlurmCluster:
         self._order = order
         self._tell = tell
         self._jobs: Jobs | None = None
-        self._meeting = MeetingPoint(Slurm().node_addresses, interface=order.config.interface)
+        self._meeting = OwnScheduler(Slurm().node_addresses, interface=order.config.interface)
 
     @property
     def address(self) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from .job_records import KnownJob
+from .job_records import JobRecord
 
 
-class AvoidedNodes:
+class ExcludedNodes:
     """The nodes to keep away from; may be used from any thread."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class AvoidedNodes:
         return self._nodes.union(excluded) if self._nodes else frozenset()
 
 
-def culprit(ended: KnownJob, all_known: Iterable[KnownJob]) -> str:
+def culprit(ended: JobRecord, all_known: Iterable[JobRecord]) -> str:
     """The node that is to blame for a job that was of no use; empty where that is not clear.
 
     It is, where jobs have been of use on other nodes only: a broken node is free again at once, and

@@ -72,7 +72,7 @@ def need_of(job_name: str) -> Need | None:
     return Need(int(found[1]), gpus, int(found[3]) * MEBIBYTE)
 
 
-class Kinds(Mapping[str, JobKind]):
+class JobKinds(Mapping[str, JobKind]):
     """The kinds by their jobs' names; there come to be more as trials of other sizes are met.
 
     Args:

@@ -13,7 +13,7 @@ FAILURES_IN_A_ROW = 3
 
 
 @dataclass(slots=True)
-class KnownJob:
+class JobRecord:
     """What is known of one job.
 
     Attributes:
@@ -34,7 +34,7 @@ class KnownJob:
 
 
 @dataclass(slots=True)
-class Standing:
+class JobKindHealth:
     """How the jobs of one kind have fared.
 
     Attributes:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from .commands import Job, JobState, Slurm
 from .errors import JobsFailError, SlurmUnavailableError, SubmissionError
-from .excluded_nodes import AvoidedNodes, culprit
-from .job_kinds import JobKind, Kinds
-from .job_records import FAILURES_IN_A_ROW, KnownJob, Standing, counted, tail_of, words_of
-from .plan import Alive, Plan, plan
+from .excluded_nodes import ExcludedNodes, culprit
+from .job_kinds import JobKind, JobKinds
+from .job_records import FAILURES_IN_A_ROW, JobKindHealth, JobRecord, counted, tail_of, words_of
+from .plan import Alive, JobPlan, plan
 from .polling import Polling
 from .sizing import Need
 
@@ -56,7 +56,7 @@ class Jobs:
         prefix: str = "",
         sized: Callable[[Need], Sequence[JobKind]] = lambda _: (),
     ) -> None:
-        self._kinds = Kinds(kinds, sized)
+        self._kinds = JobKinds(kinds, sized)
         self._max_jobs = max_jobs
         self._tell = tell
         self._slurm = slurm or Slurm()
@@ -66,10 +66,10 @@ class Jobs:
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
-        self._known: dict[str, KnownJob] = {}
-        self._standings: defaultdict[str, Standing] = defaultdict(Standing)  # by shape
+        self._known: dict[str, JobRecord] = {}
+        self._standings: defaultdict[str, JobKindHealth] = defaultdict(JobKindHealth)  # by shape
         self._others: Mapping[Need, int] = {}
-        self._avoided = AvoidedNodes()
+        self._avoided = ExcludedNodes()
         self._told = ""
 
     def open(self, wanted: int) -> None:
@@ -228,12 +228,12 @@ class Jobs:
             self._slurm.cancel([job.id for job in old])
             self._say(f"cancelled {counted(len(old), 'job')} of shapes that are no longer used")
 
-    def _take_note(self, shown: Sequence[Job], *, is_first: bool) -> list[KnownJob]:
+    def _take_note(self, shown: Sequence[Job], *, is_first: bool) -> list[JobRecord]:
         """See what has become of the jobs; returns those that have ended since."""
         ended = []
         for job in shown:
             # Those that an earlier master left may have been of use to it.
-            known = self._known.setdefault(job.id, KnownJob(job, was_useful=is_first))
+            known = self._known.setdefault(job.id, JobRecord(job, was_useful=is_first))
             is_over = job.state is JobState.OVER
             if is_over and known.job.state is not JobState.OVER:
                 ended.append(known)
@@ -249,7 +249,7 @@ class Jobs:
                 ended.append(known)
         return ended
 
-    def _note_ended(self, known: KnownJob) -> None:
+    def _note_ended(self, known: JobRecord) -> None:
         if known.is_cancelled:
             return
         job = known.job
@@ -327,7 +327,7 @@ class Jobs:
         if all(each.is_given_up for each in standings) and not self._alive():
             raise JobsFailError("; ".join(each.words for each in standings))
 
-    def _standing(self, job_name: str) -> Standing:
+    def _standing(self, job_name: str) -> JobKindHealth:
         return self._standings[self._kinds[job_name].shape.name]
 
     def _is_given_up(self, kind: JobKind) -> bool:
@@ -337,7 +337,7 @@ class Jobs:
         standing = self._standings[kind.shape.name]
         return not standing.is_given_up and time.monotonic() >= standing.refused_until
 
-    def _plan(self, wanted: Mapping[Need, int], workers: Mapping[str, bool]) -> Plan:
+    def _plan(self, wanted: Mapping[Need, int], workers: Mapping[str, bool]) -> JobPlan:
         kinds = self._kinds.to_plan(wanted, self._is_open)
         jobs = []
         for job in self._alive():
@@ -365,7 +365,7 @@ class Jobs:
                 continue
             with self._lock:
                 for identity in ids:
-                    self._known[identity] = KnownJob(
+                    self._known[identity] = JobRecord(
                         Job(identity, name, JobState.PENDING, "PENDING")
                     )
         return refusals
@@ -390,7 +390,7 @@ class Jobs:
     def _alive(self) -> list[Job]:
         return [job for job in self.snapshot() if job.state in _ALIVE]
 
-    def _as_alive(self, known: KnownJob, *, is_busy: bool) -> Alive:
+    def _as_alive(self, known: JobRecord, *, is_busy: bool) -> Alive:
         job = known.job
         pending = job.state is JobState.PENDING
         left = None

@@ -56,7 +56,7 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """What to do.
 
     Attributes:
@@ -76,7 +76,7 @@ def plan(
     kinds: Sequence[Kind[Size]],
     *,
     max_jobs: int,
-) -> Plan:
+) -> JobPlan:
     """What to do so that so many trials can run at once.
 
     Each size of trials fills what jobs the sizes before it have left, and where that is not enough,
@@ -116,12 +116,12 @@ def plan(
         # Sizes that come later could use them, but other jobs can be had for those.
         in_the_way = jobs.in_the_way_of(size)
         if idle := next((job for job in in_the_way if not job.is_busy), None):
-            return Plan({}, (idle.id,), drain)
+            return JobPlan({}, (idle.id,), drain)
         if in_the_way and not drain and not jobs.any_holds(size) and not jobs.any_is_drained:
             drain = min(in_the_way, key=_time_left).id
     if jobs.new:
-        return Plan(jobs.new, (), drain)
-    return Plan({}, jobs.useless, drain)
+        return JobPlan(jobs.new, (), drain)
+    return JobPlan({}, jobs.useless, drain)
 
 
 def _time_left(job: Alive) -> float:

@@ -31,7 +31,7 @@ class Joined:
     is_busy: bool
 
 
-class MeetingPoint:
+class OwnScheduler:
     """The scheduler; it listens from the beginning. `close` it in the end.
 
     Args:

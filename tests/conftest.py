@@ -19,7 +19,7 @@ from xdist.scheduler import LoadFileScheduling
 from tuner.config.model_file import check_path
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger
-from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.forkserver.client import ForkServer
 
 SLURM_TURN_SECONDS = 900
 
@@ -53,11 +53,11 @@ def hptune(tmp_path: Path) -> Iterator[Hptune]:
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmParent]:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """One warm parent for the model files of many tests; each is read in a child of its own."""
     first = tmp_path_factory.mktemp("first") / "first.py"
     first.write_text("def objective(hp, trial):\n    return 0\n")
-    parent = WarmParent(check_path(first))
+    parent = ForkServer(check_path(first))
     try:
         yield parent
     finally:
@@ -65,7 +65,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmParent]:
 
 
 @pytest.fixture
-def attempts(warm: WarmParent, tmp_path: Path) -> Attempts:
+def attempts(warm: ForkServer, tmp_path: Path) -> Attempts:
     """Runs single attempts."""
     return Attempts(warm, tmp_path)
 

@@ -13,7 +13,7 @@ from .config.model_file import load, own_objects
 from .config.objectives import aims_of
 from .config.settings import StudySettings
 from .core.goals import Aims
-from .core.messages import Finish, Verdict
+from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial
 from .errors import StudyError
@@ -210,7 +210,7 @@ class Study:
 
 
 def _last_finish(ended: Mapping[str, str] | None) -> Finish | None:
-    return None if not ended else Finish(Verdict(ended["verdict"]), ended["reason"])
+    return None if not ended else Finish(FinishReason(ended["finish_reason"]), ended["reason"])
 
 
 def _possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:

@@ -22,10 +22,10 @@ from .config.model_file import (
 )
 from .config.settings import StudySettings
 from .config.validation import in_python
-from .core.messages import Verdict
+from .core.messages import FinishReason
 from .core.trial import Direction
 from .errors import UsageError
-from .master.observers import Watch
+from .master.observers import RunDisplay
 from .master.run import resume, start
 from .reporting.terminal.display import make_progress
 from .samplers.registry import AUTO
@@ -156,7 +156,7 @@ class Tuner:
             KeyboardInterrupt: It was interrupted; `resume=True` goes on with it.
         """
         progress = make_progress(sys.stderr, quiet=self._quiet)
-        watch = Watch(progress, is_quiet=self._quiet)
+        watch = RunDisplay(progress, is_quiet=self._quiet)
         directory = self._directory or StudyDirectory.free(self._name)
         settings = self._settings if epochs is None else replace(self._settings, epochs=epochs)
         settings = settings.found_in(directory.path)
@@ -188,7 +188,7 @@ class Tuner:
                 for name in (OBJECTIVE_FILE, DATA_FILE):
                     (directory.path / name).unlink(missing_ok=True)
                 directory.give_up()
-        if result.finish.verdict is Verdict.INTERRUPTED:
+        if result.finish.finish_reason is FinishReason.INTERRUPTED:
             raise KeyboardInterrupt(result.finish.reason)
         return Study(directory)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tuner.core.goals import Aims
-from tuner.core.messages import Event, Reported, StopRequested, Verdict
+from tuner.core.messages import Event, FinishReason, Reported, StopRequested
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import SearchSpace
@@ -120,7 +120,9 @@ def own(
 
     def requests() -> Sequence[Event]:
         if tracked.is_spent:
-            return [StopRequested(executor.clock.now(), Verdict.TIME_UP, "the epochs are spent")]
+            return [
+                StopRequested(executor.clock.now(), FinishReason.TIME_UP, "the epochs are spent")
+            ]
         return ()
 
     played = play(

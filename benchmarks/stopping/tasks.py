@@ -113,10 +113,10 @@ class Digits(Task):
     """Recorded trainings of examples/digits_cnn.py; a configuration has its nearest one's curve."""
 
     def __init__(self) -> None:
-        from tuner.samplers.common.encoding import Axes
+        from tuner.samplers.common.encoding import Encoding
 
         space = SearchSpace.from_json(json.loads(SPACE.read_text()))
-        self._axes = Axes(space)
+        self._axes = Encoding(space)
         self._recorded = []
         with CURVES.open() as file:
             for line in csv.DictReader(file):

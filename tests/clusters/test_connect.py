@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
-from tuner.clusters.base import Cluster, Meeting
+from tuner.clusters.base import Cluster, ExistingScheduler
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.errors import StudyError, UsageError
@@ -43,10 +43,10 @@ def test_a_scheduler_file_is_found_from_everywhere(
 def test_a_file_that_tells_no_address_is_said(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     with pytest.raises(StudyError, match="tells no scheduler's address"):
-        Meeting(str(file))
+        ExistingScheduler(str(file))
     file.write_text(f'{{"address": "{ADDRESS}"}}')
-    assert Meeting(str(file)).address == ADDRESS
-    assert ADDRESS in Meeting(ADDRESS).describe()
+    assert ExistingScheduler(str(file)).address == ADDRESS
+    assert ADDRESS in ExistingScheduler(ADDRESS).describe()
 
 
 @pytest.mark.parametrize(

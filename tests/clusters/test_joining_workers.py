@@ -66,7 +66,7 @@ def objective(hp, trial):
 
 
 @dataclass
-class Meeting:
+class ExistingScheduler:
     """A scheduler, and how to join it and use it."""
 
     hptune: Hptune
@@ -88,16 +88,16 @@ class Meeting:
         assert self.scheduler.wait(seconds=20).code == 0
 
 
-def open_meeting(hptune: Hptune, port: int = 0) -> Meeting:
+def open_meeting(hptune: Hptune, port: int = 0) -> ExistingScheduler:
     scheduler = hptune.start("scheduler", "--port", port)
     assert scheduler.process.stdout is not None
     found = re.search(r"tcp://\S+", scheduler.process.stdout.readline())
     assert found, scheduler.wait()
-    return Meeting(hptune, scheduler, found[0])
+    return ExistingScheduler(hptune, scheduler, found[0])
 
 
 @pytest.fixture
-def meeting(hptune: Hptune) -> Iterator[Meeting]:
+def meeting(hptune: Hptune) -> Iterator[ExistingScheduler]:
     opened = open_meeting(hptune)
     yield opened
     if opened.scheduler.process.poll() is None:
@@ -157,7 +157,7 @@ def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
 
 
 def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goes(
-    meeting: Meeting, hptune: Hptune
+    meeting: ExistingScheduler, hptune: Hptune
 ) -> None:
     model = model_of(hptune)
     arguments = ("--trials", 3, "--seed", 5, "--search", "random")
@@ -189,7 +189,7 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
 
 
 def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
-    meeting: Meeting, hptune: Hptune
+    meeting: ExistingScheduler, hptune: Hptune
 ) -> None:
     model = model_of(hptune)
     study = hptune.study()
@@ -239,7 +239,7 @@ def trial_pid(hptune: Hptune, study: Path) -> int:
 
 
 def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
-    meeting: Meeting, hptune: Hptune
+    meeting: ExistingScheduler, hptune: Hptune
 ) -> None:
     worker = meeting.worker("--cpus", 2, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b")
     arguments = ("--trials", 6, "--seed", 1, "--search", "random", "--gpus-per-trial", 1)
@@ -274,7 +274,7 @@ def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
 
 
 def test_a_worker_with_another_version_is_refused_with_both_named(
-    meeting: Meeting, hptune: Hptune
+    meeting: ExistingScheduler, hptune: Hptune
 ) -> None:
     other = hptune.directory / "site" / "hptune-9.9.9.dist-info"
     other.mkdir(parents=True)

@@ -33,12 +33,12 @@ from tuner.storage.directory import StudyDirectory
 from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
 from tuner.worker.dask.plugin import Announcement
-from tuner.worker.dask.study_access import Sight, prepare
+from tuner.worker.dask.study_access import StudyAccess, prepare
 
 
 @contextmanager
 def on_dask(
-    stage: Stage, *, cores: int = 2, client: Any = None, sight: Sight | None = None
+    stage: Stage, *, cores: int = 2, client: Any = None, sight: StudyAccess | None = None
 ) -> Iterator[DaskExecutor]:
     executor = DaskExecutor(
         name=f"hptune-{uuid.uuid4().hex[:12]}",
@@ -226,7 +226,7 @@ class TestDaskExecutor(ExecutorSuite):
             (worker,) = client.nthreads()
             with on_dask(stage, client=client) as executor:
                 wait_until(lambda: executor.workers == {worker: ""}, 30, lambda: "no worker")
-            sight = Sight("/nowhere", "token", stage.source)
+            sight = StudyAccess("/nowhere", "token", stage.source)
             with on_dask(stage, client=client, sight=sight) as executor:
                 wait_until(
                     lambda: "/nowhere" in executor.workers.get(worker, ""),

@@ -124,7 +124,7 @@ def _kind(shape: Shape, name: str, path: Path) -> JobKind:
     return JobKind(shape, WorkerShape(1, 0, 0, 1), name, name, path)
 
 
-Standing = Callable[[Queue], dict[str, bool]]
+JobKindHealth = Callable[[Queue], dict[str, bool]]
 Refused = Callable[[Queue], dict[str, str]]
 
 
@@ -134,7 +134,7 @@ def drive(
     *,
     looks: int = 60,
     wanted: int = 1,
-    useful: Standing = lambda queue: {},
+    useful: JobKindHealth = lambda queue: {},
     refused: Refused = lambda queue: {},
 ) -> None:
     """Want trials for as long as it takes to look so often; what fails is raised."""

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobqueue.plan import Alive, Kind, Plan
+from jobqueue.plan import Alive, JobPlan, Kind
 from jobqueue.plan import plan as plan_sizes
 
 GPU = Kind("gpu", {"any": 4})
 CPU = Kind("cpu", {"any": 2})
 
 
-def plan(wanted: int, alive: Sequence[Alive], kinds: Sequence[Kind[str]], *, max_jobs: int) -> Plan:
+def plan(
+    wanted: int, alive: Sequence[Alive], kinds: Sequence[Kind[str]], *, max_jobs: int
+) -> JobPlan:
     """With trials of one size."""
     return plan_sizes({"any": wanted}, alive, kinds, max_jobs=max_jobs)
 
@@ -101,7 +103,7 @@ BIG = Kind("big", {"small": 8, "big": 2}, shape="b")
 
 def test_only_kinds_that_hold_what_waits_are_submitted() -> None:
     assert plan_sizes({"big": 1}, [], [SMALL, BIG], max_jobs=9).submit == {"big": 1}
-    assert plan_sizes({"huge": 1}, [], [SMALL, BIG], max_jobs=9) == Plan({})
+    assert plan_sizes({"huge": 1}, [], [SMALL, BIG], max_jobs=9) == JobPlan({})
     both = plan_sizes({"big": 1, "small": 5}, [], [SMALL, BIG], max_jobs=9)
     # Half of the big one is left for four of them.
     assert both.submit == {"big": 1, "small": 1}
@@ -109,7 +111,7 @@ def test_only_kinds_that_hold_what_waits_are_submitted() -> None:
 
 def test_a_job_that_holds_the_large_ones_is_filled_by_the_small_ones() -> None:
     big = Alive("1", "big", is_busy=True)
-    assert plan_sizes({"big": 1, "small": 4}, [big], [SMALL, BIG], max_jobs=9) == Plan({})
+    assert plan_sizes({"big": 1, "small": 4}, [big], [SMALL, BIG], max_jobs=9) == JobPlan({})
     assert plan_sizes({"big": 2, "small": 4}, [big], [SMALL, BIG], max_jobs=9).submit == {
         "small": 1
     }
@@ -118,7 +120,7 @@ def test_a_job_that_holds_the_large_ones_is_filled_by_the_small_ones() -> None:
 def test_idle_jobs_give_way_to_a_kind_that_a_trial_needs() -> None:
     small = [Alive("1", "small", is_busy=True), Alive("2", "small")]
     first = plan_sizes({"big": 1, "small": 4}, small, [SMALL, BIG], max_jobs=2)
-    assert first == Plan({}, ("2",))
+    assert first == JobPlan({}, ("2",))
     # Even where those that come later could use it.
     assert plan_sizes({"big": 1, "small": 99}, small, [SMALL, BIG], max_jobs=2) == first
     # What runs stays.
@@ -135,23 +137,23 @@ def busy(name: str, kind: str = "small", *, left: float | None = None) -> Alive:
 def test_one_busy_job_is_drained_for_a_trial_that_fits_none() -> None:
     wanted = {"big": 1, "small": 99}
     jobs = [busy("1"), busy("2", left=900.0), busy("3", left=1800.0)]
-    assert plan_sizes(wanted, jobs, [SMALL, BIG], max_jobs=3) == Plan({}, (), "2")
+    assert plan_sizes(wanted, jobs, [SMALL, BIG], max_jobs=3) == JobPlan({}, (), "2")
     # There is room for another job.
-    assert plan_sizes(wanted, jobs, [SMALL, BIG], max_jobs=4) == Plan({"big": 1})
+    assert plan_sizes(wanted, jobs, [SMALL, BIG], max_jobs=4) == JobPlan({"big": 1})
     # One job holds it, or will: it has its turn there.
     large = Alive("4", "big", is_pending=True)
     assert plan_sizes(wanted, [*jobs, large], [SMALL, BIG], max_jobs=4).drain == ""
     # No job could.
-    assert plan_sizes({"huge": 1, "small": 99}, jobs, [SMALL, BIG], max_jobs=3) == Plan({})
+    assert plan_sizes({"huge": 1, "small": 99}, jobs, [SMALL, BIG], max_jobs=3) == JobPlan({})
 
 
 def test_a_drained_job_is_cancelled_when_it_is_empty_and_its_place_is_taken() -> None:
     wanted = {"big": 2, "small": 99}
     drained = Alive("2", "small", is_busy=True, is_drained=True)
-    assert plan_sizes(wanted, [busy("1"), drained], [SMALL, BIG], max_jobs=2) == Plan({})
+    assert plan_sizes(wanted, [busy("1"), drained], [SMALL, BIG], max_jobs=2) == JobPlan({})
     empty = Alive("2", "small", is_drained=True)
     assert plan_sizes(wanted, [busy("1"), empty], [SMALL, BIG], max_jobs=2).cancel == ("2",)
-    assert plan_sizes(wanted, [busy("1")], [SMALL, BIG], max_jobs=2) == Plan({"big": 1})
+    assert plan_sizes(wanted, [busy("1")], [SMALL, BIG], max_jobs=2) == JobPlan({"big": 1})
     # Nobody waits for its place any more; but it takes no trials, and so is of no use.
     less = {"small": 99}
     assert plan_sizes(less, [busy("1"), empty], [SMALL, BIG], max_jobs=2).cancel == ("2",)

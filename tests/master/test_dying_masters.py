@@ -19,7 +19,7 @@ from masters import (
 )
 
 from tuner.core.engine.engine import Engine
-from tuner.core.messages import Event, Verdict
+from tuner.core.messages import Event, FinishReason
 from tuner.core.trial import Attempt, AttemptId, Trial
 from tuner.errors import StorageFullError
 from tuner.executors.simulated import SimulatedExecutor
@@ -39,7 +39,7 @@ def test_a_master_may_die_at_any_write(tmp_path: Path, search: str) -> None:
                 cluster.run(Recorder(ledger, **{when: number}), Engine())
             with old_ledger(path) as (ledger, engine):
                 finish = cluster.run(Recorder(ledger), engine)
-                assert finish.verdict is Verdict.DONE
+                assert finish.finish_reason is FinishReason.DONE
                 assert results(engine.trials) == expected
                 check_whole(ledger, engine, cluster)
 

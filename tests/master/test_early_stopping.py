@@ -11,9 +11,9 @@ import pytest
 
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Aims
-from tuner.core.messages import Event, Finish, Reported, StopRequested, Verdict
+from tuner.core.messages import Event, Finish, FinishReason, Reported, StopRequested
 from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.snapshot import StudyPicture
+from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Attempt, Direction, Goal, Outcome, Params, Trial, TrialState
 from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, SimulatedWorker
@@ -86,14 +86,14 @@ class Watched(Memory):
         # A suggestion that is on its way takes no time here.
         if self._idle_since is not None:
             self.idle_while_work_waits += now - self._idle_since
-        picture = self.engine.picture
-        is_over = picture.stopping or not picture.running
-        more_to_come = sum(picture.counts.values()) < TRIALS
-        waits = picture.counts.get(TrialState.WAITING, 0) or more_to_come
-        is_idle = not is_over and waits and picture.cpus_held < picture.cpus
+        snapshot = self.engine.snapshot
+        is_over = snapshot.stopping or not snapshot.running
+        more_to_come = sum(snapshot.counts.values()) < TRIALS
+        waits = snapshot.counts.get(TrialState.WAITING, 0) or more_to_come
+        is_idle = not is_over and waits and snapshot.cpus_held < snapshot.cpus
         self._idle_since = now if is_idle else None
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         self.engine.validate()
         self.ended.extend(ended)
 
@@ -125,7 +125,7 @@ def study(
 
     def requests() -> Sequence[Event]:
         if stop_after is not None and executor.clock.now() >= opened_at + stop_after:
-            return [StopRequested(executor.clock.now(), Verdict.INTERRUPTED, "enough")]
+            return [StopRequested(executor.clock.now(), FinishReason.INTERRUPTED, "enough")]
         return ()
 
     played = play(
@@ -162,7 +162,7 @@ def test_a_study_ends_and_no_worker_is_idle_while_work_waits(
 ) -> None:
     engine, watched, finish = study(pruner, workers=workers, faults=faults)
     trials = [*engine.trials]
-    assert finish.verdict is Verdict.DONE
+    assert finish.finish_reason is FinishReason.DONE
     assert len(trials) == TRIALS
     assert all(trial.state.is_final for trial in trials)
     assert watched.idle_while_work_waits == 0
@@ -229,13 +229,13 @@ def test_a_study_repeats_itself_and_its_events_tell_all(
 @pytest.mark.parametrize("stop_after", [0.5, 5.0, 20.0])
 def test_a_study_that_was_let_go_goes_on(pruner: PrunerSettings, stop_after: float) -> None:
     engine, watched, finish = study(pruner, stop_after=stop_after)
-    assert finish.verdict is Verdict.INTERRUPTED
+    assert finish.finish_reason is FinishReason.INTERRUPTED
     assert not any(trial.state is TrialState.RUNNING for trial in engine.trials)
     spent = epochs_spent(watched)
     paused = [t.number for t in engine.trials if t.state is TrialState.PAUSED]
     assert not watched.discarded & set(paused)
     engine, watched, finish = study(pruner, engine=engine)
-    assert finish.verdict is Verdict.DONE
+    assert finish.finish_reason is FinishReason.DONE
     assert all(trial.state.is_final for trial in engine.trials)
     assert spent + epochs_spent(watched) <= TRIALS * EPOCHS, "nothing is trained twice"
 
@@ -244,5 +244,5 @@ def test_a_study_may_change_how_it_prunes_whenever_it_is_resumed() -> None:
     for one, two in itertools.permutations(PRUNERS.values(), 2):
         engine, _, _ = study(one, stop_after=12.0)
         engine, _, finish = study(replace(two, min_epochs=2), engine=engine)
-        assert finish.verdict is Verdict.DONE
+        assert finish.finish_reason is FinishReason.DONE
         assert all(trial.state.is_final for trial in engine.trials)

@@ -19,7 +19,7 @@ from masters import (
 )
 
 from tuner.core.engine.engine import Engine
-from tuner.core.messages import Event, Finish, StopRequested, Verdict
+from tuner.core.messages import Event, Finish, FinishReason, StopRequested
 from tuner.core.trial import Outcome, TrialState
 from tuner.executors.simulated import Faults, SimulatedExecutor, SimulatedWorker
 from tuner.master.loop import POLL_SECONDS
@@ -55,7 +55,7 @@ def test_a_grid_is_searched_to_its_end(tmp_path: Path) -> None:
     with new_ledger(tmp_path / "study") as ledger:
         engine = Engine()
         finish = Cluster("grid", trials=None).run(Recorder(ledger), engine)
-    assert finish.verdict is Verdict.EXHAUSTED
+    assert finish.finish_reason is FinishReason.EXHAUSTED
     seen = {SPACE.key(trial.params) for trial in engine.trials}
     assert len(seen) == len([*engine.trials]) == SPACE.grid_size(3)
 
@@ -69,7 +69,7 @@ def test_workers_may_come_late_and_all_be_gone_for_a_while(tmp_path: Path) -> No
     observer, engine = Observer(), Engine()
     with new_ledger(tmp_path / "study") as ledger:
         cluster.run(Recorder(ledger), engine, observer=observer)
-    notices = {picture.notice for picture in observer.pictures}
+    notices = {snapshot.stall_reason for snapshot in observer.snapshots}
     assert "waiting for a worker" in notices
     assert engine.active_seconds > 600.0
     assert len([*engine.trials]) == 4
@@ -82,12 +82,12 @@ def test_a_stop_lets_attempts_go_at_their_next_epoch(tmp_path: Path) -> None:
         now = executor.clock.now()
         if now % 1_000_000 < 10.0:
             return ()
-        return [StopRequested(now, Verdict.INTERRUPTED, "Ctrl-C")]
+        return [StopRequested(now, FinishReason.INTERRUPTED, "Ctrl-C")]
 
     with new_ledger(tmp_path / "study") as ledger:
         engine = Engine()
         finish = cluster.run(Recorder(ledger), engine, requests=requests)
-        assert finish == Finish(Verdict.INTERRUPTED, "Ctrl-C")
+        assert finish == Finish(FinishReason.INTERRUPTED, "Ctrl-C")
         assert 10.0 <= engine.active_seconds < 12.0
     with old_ledger(tmp_path / "study") as (ledger, engine):
         assert not any(trial.state is TrialState.RUNNING for trial in engine.trials)
@@ -104,7 +104,7 @@ def test_the_display_is_told_every_end_once(tmp_path: Path) -> None:
         recorder = Recorder(ledger)
         cluster.run(recorder, Engine(), observer=observer)
     assert sorted(trial.number for trial in observer.ended) == [*range(55)]
-    last = observer.pictures[-1]
+    last = observer.snapshots[-1]
     assert (last.ended, last.running) == (55, ())
 
 

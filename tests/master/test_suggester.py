@@ -14,7 +14,7 @@ from tuner.config.settings import StudySettings
 from tuner.core.clock import SystemClock
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Aims
-from tuner.core.messages import Event, Reported, StudyOpened, Suggested, Verdict
+from tuner.core.messages import Event, FinishReason, Reported, StudyOpened, Suggested
 from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
@@ -111,7 +111,7 @@ def study(
     opened = StudyOpened(
         executor.clock.now(), trials, Aims((GOAL,)), 1, Resources(), None, 0, ask_ahead=ahead
     )
-    assert loop.run(opened).verdict is Verdict.DONE
+    assert loop.run(opened).finish_reason is FinishReason.DONE
     return engine
 
 

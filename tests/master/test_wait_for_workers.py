@@ -9,8 +9,8 @@ import pytest
 from tuner.clusters.slurm_jobs import SlurmWorkers
 from tuner.core.messages import (
     Event,
+    FinishReason,
     StopRequested,
-    Verdict,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
@@ -18,19 +18,19 @@ from tuner.core.messages import (
 from tuner.core.resources import Capacity
 from tuner.errors import UsageError
 from tuner.executors.simulated import VirtualClock
-from tuner.master.wait_for_workers import Muster
+from tuner.master.wait_for_workers import WorkersAwaited
 
 
 def joined(name: str, at: float = 0.0) -> WorkerJoined:
     return WorkerJoined(at, name, "node", Capacity(cpus=(0,)))
 
 
-STOP = StopRequested(1.0, Verdict.INTERRUPTED, "")
+STOP = StopRequested(1.0, FinishReason.INTERRUPTED, "")
 
 
 def test_workers_are_held_back_until_there_are_enough_and_nothing_else_is() -> None:
     clock = VirtualClock(7.0)
-    muster = Muster(lambda: 2, clock)
+    muster = WorkersAwaited(lambda: 2, clock)
     assert muster([joined("a"), STOP]) == [STOP]
     assert muster([WorkerLeft(2.0, "a", ""), joined("b")]) == []
     assert muster([WorkerLeaving(3.0, "b", ""), joined("c")]) == []
@@ -41,7 +41,7 @@ def test_workers_are_held_back_until_there_are_enough_and_nothing_else_is() -> N
 
 def test_when_fewer_are_enough_the_waiting_is_over() -> None:
     least = [2]
-    muster = Muster(lambda: least[0], VirtualClock(7.0))
+    muster = WorkersAwaited(lambda: least[0], VirtualClock(7.0))
     assert muster([joined("a")]) == []
     least[0] = 1
     assert muster([]) == [joined("a", at=7.0)]

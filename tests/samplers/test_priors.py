@@ -15,9 +15,9 @@ from tuner.core.sampler import Sampler
 from tuner.core.space.space import SearchSpace
 from tuner.core.space.user_priors import Belief, believing
 from tuner.core.trial import Direction
-from tuner.samplers.common.encoding import Axes
+from tuner.samplers.common.encoding import Encoding
 from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.samplers.tpe.parzen_estimator import Density, Smoothing
+from tuner.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
 from tuner.samplers.tpe.sampler import TpeSampler
 from tuner.testing.samplers import SamplerSuite
 from tuner.testing.spaces import ALL_TYPES, BRANIN
@@ -64,9 +64,9 @@ def test_a_wrong_prior_is_overruled() -> None:
 
 
 def test_the_densities_are_the_priors_where_nothing_is_known() -> None:
-    axes = Axes(believing(ALL_TYPES, BELIEFS))
+    axes = Encoding(believing(ALL_TYPES, BELIEFS))
     nothing = np.empty((0, len(axes)))
-    density = Density(axes, nothing, np.empty(0), Smoothing())
+    density = ParzenEstimator(axes, nothing, np.empty(0), Smoothing())
     rows = density.sample(np.random.default_rng(0), 2_000)
     drawn = [axes.decode(row, row) for row in rows]
     counts = Counter(params["activation"] for params in drawn)

@@ -20,12 +20,12 @@ from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, R
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.master.recovery import collect, forget
-from tuner.storage.attempt_journal import Spool, read_spool, spool_path
+from tuner.storage.attempt_journal import AttemptJournal, read_spool, spool_path
 from tuner.storage.directory import StudyDirectory
 from tuner.worker import runner
-from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.monitoring import master_liveness
-from tuner.worker.monitoring.master_liveness import Master, MasterWatch
+from tuner.worker.monitoring.master_liveness import Master, MasterLiveness
 from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 
@@ -42,7 +42,7 @@ MEASURED = Measured(0.0, NAME, Usage(peak_memory_bytes=5, cpu_seconds=1.0, secon
 
 def spooled(directory: StudyDirectory, *events: Event) -> Path:
     home = directory.trial(NAME.trial)
-    spool = Spool(home, NAME)
+    spool = AttemptJournal(home, NAME)
     for event in events:
         spool.add(event)
     return spool_path(home, NAME)
@@ -87,13 +87,13 @@ def test_nothing_after_a_spoilt_line_is_believed(directory: StudyDirectory) -> N
 
 def test_an_attempt_throws_away_what_earlier_ones_spooled(directory: StudyDirectory) -> None:
     path = spooled(directory, report(1))
-    Spool(directory.trial(NAME.trial), AttemptId(NAME.trial, 2))
+    AttemptJournal(directory.trial(NAME.trial), AttemptId(NAME.trial, 2))
     assert [each.name for each in path.parent.iterdir()] == ["2.events"]
 
 
 def test_a_disk_that_takes_nothing_ends_nobody(tmp_path: Path) -> None:
     (tmp_path / "3").write_text("a file where a directory should be")
-    spool = Spool(tmp_path / "3", NAME)
+    spool = AttemptJournal(tmp_path / "3", NAME)
     spool.add(report(1))
     spool.touch()
     assert read_spool(spool_path(tmp_path / "3", NAME)) == []
@@ -103,10 +103,10 @@ def test_whoever_is_superseded_notices_and_leaves_no_file_again(
     directory: StudyDirectory,
 ) -> None:
     home = directory.trial(NAME.trial)
-    told, quiet = Spool(home, NAME), Spool(home, AttemptId(NAME.trial, 2))
+    told, quiet = AttemptJournal(home, NAME), AttemptJournal(home, AttemptId(NAME.trial, 2))
     told.add(report(1))
     assert (told.is_superseded, quiet.is_superseded) == (True, False)
-    Spool(home, AttemptId(NAME.trial, 3))
+    AttemptJournal(home, AttemptId(NAME.trial, 3))
     quiet.touch()
     assert quiet.is_superseded
     assert [each.name for each in (home / "spool").iterdir()] == ["3.events"]
@@ -137,7 +137,7 @@ def test_only_what_the_ledger_lacks_is_collected(directory: StudyDirectory) -> N
 def test_results_are_collected_in_the_order_in_which_they_came(directory: StudyDirectory) -> None:
     later, earlier = AttemptId(1, 0), AttemptId(2, 0)
     for name in (earlier, later):
-        Spool(directory.trial(name.trial), name).add(replace(ENDED, attempt=name))
+        AttemptJournal(directory.trial(name.trial), name).add(replace(ENDED, attempt=name))
     with directory.acquire():
         collected = collect(directory, [later, earlier], {})
     ends = [event.attempt for event in collected if isinstance(event, AttemptEnded)]
@@ -154,7 +154,7 @@ def test_the_collector_waits_for_one_that_still_runs(directory: StudyDirectory) 
 
 
 def spooled_more(path: Path) -> None:
-    spool = Spool.__new__(Spool)
+    spool = AttemptJournal.__new__(AttemptJournal)
     spool._path, spool._is_there = path, True
     spool.add(ENDED)
 
@@ -185,7 +185,7 @@ def test_a_master_that_gives_no_sign_of_life_is_lost(
     directory: StudyDirectory, now: list[float]
 ) -> None:
     with directory.acquire() as lock:
-        watch = MasterWatch(directory.path, lock.owner.token)
+        watch = MasterLiveness(directory.path, lock.owner.token)
         for _ in range(100):
             now[0] += 10
             os.utime(directory.path / "lease")
@@ -208,7 +208,7 @@ def test_only_a_master_that_goes_on_has_outlived_a_moment(
     directory: StudyDirectory, now: list[float]
 ) -> None:
     with directory.acquire() as lock:
-        watch = MasterWatch(directory.path, lock.owner.token)
+        watch = MasterLiveness(directory.path, lock.owner.token)
         cut_off_at = now[0]
         for beat in range(3):
             now[0] += 5
@@ -224,7 +224,7 @@ def test_only_a_master_that_goes_on_has_outlived_a_moment(
 
 def test_another_master(directory: StudyDirectory, now: list[float]) -> None:
     with directory.acquire() as lock:
-        watch = MasterWatch(directory.path, lock.owner.token)
+        watch = MasterLiveness(directory.path, lock.owner.token)
     with directory.acquire():
         assert watch.look() is Master.REPLACED
 
@@ -251,7 +251,7 @@ class Running:
     """One attempt with a grace, and the runner that carries it out."""
 
     def __init__(
-        self, warm: WarmParent, directory: StudyDirectory, token: str, grace_seconds: float
+        self, warm: ForkServer, directory: StudyDirectory, token: str, grace_seconds: float
     ) -> None:
         self.directory = directory
         home = directory.path.parent
@@ -294,7 +294,7 @@ class Running:
 
 
 def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
-    warm: WarmParent, directory: StudyDirectory
+    warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
         running = Running(warm, directory, lock.owner.token, grace_seconds=600)
@@ -316,7 +316,7 @@ def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
 
 
 def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
-    warm: WarmParent, directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+    warm: ForkServer, directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(master_liveness, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(master_liveness, "_ENDS_WITHIN_SECONDS", 0.2)
@@ -339,13 +339,13 @@ def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
 
 
 def test_an_attempt_leaves_whose_retry_has_begun(
-    warm: WarmParent, directory: StudyDirectory
+    warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
         running = Running(warm, directory, lock.owner.token, grace_seconds=600)
         try:
             running.wait_for(lambda event: isinstance(event, Reported))
-            Spool(directory.trial(NAME.trial), AttemptId(NAME.trial, NAME.number + 1))
+            AttemptJournal(directory.trial(NAME.trial), AttemptId(NAME.trial, NAME.number + 1))
             running.wait_for(
                 lambda event: (
                     isinstance(event, AttemptEnded) and event.ending.cause is Cause.RELEASED
@@ -357,7 +357,7 @@ def test_an_attempt_leaves_whose_retry_has_begun(
 
 
 def test_nothing_is_started_once_the_runner_is_closed(
-    warm: WarmParent, directory: StudyDirectory
+    warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
         running = Running(warm, directory, lock.owner.token, grace_seconds=0)
@@ -372,7 +372,7 @@ def test_nothing_is_started_once_the_runner_is_closed(
 
 
 def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(
-    warm: WarmParent, directory: StudyDirectory
+    warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
         running = Running(warm, directory, lock.owner.token, grace_seconds=0.2)
@@ -388,7 +388,7 @@ def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(
 
 
 def test_an_attempt_leaves_when_another_master_takes_over(
-    warm: WarmParent, directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+    warm: ForkServer, directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(master_liveness, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(runner, "LOOK_SECONDS", 0.05)
@@ -405,7 +405,7 @@ def test_an_attempt_leaves_when_another_master_takes_over(
 
 
 def test_where_there_is_no_grace_nothing_is_spooled(
-    warm: WarmParent, directory: StudyDirectory
+    warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
         running = Running(warm, directory, lock.owner.token, grace_seconds=0)

@@ -28,7 +28,7 @@ fcntl.lockf = os.lockf = refuse
 """
 HOLD = """
 import sys
-from tuner.study_directory import StudyDirectory
+from tuner.storage.directory import StudyDirectory
 with StudyDirectory(sys.argv[1]).acquire() as lock:
     print("held", flush=True)
     sys.stdin.read()
@@ -36,7 +36,7 @@ with StudyDirectory(sys.argv[1]).acquire() as lock:
 TRY = """
 import sys
 from tuner.errors import StudyLockedError
-from tuner.study_directory import StudyDirectory
+from tuner.storage.directory import StudyDirectory
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -150,7 +150,7 @@ def test_asking_for_the_owner_never_makes_a_starting_master_fail(
 ) -> None:
     ask = """
         import sys
-        from tuner.study_directory import StudyDirectory
+        from tuner.storage.directory import StudyDirectory
         directory = StudyDirectory(sys.argv[1])
         print("asking", flush=True)
         while True:
@@ -168,7 +168,7 @@ def test_a_forked_child_neither_has_nor_ends_its_parents_lock(directory: StudyDi
     fork = """
         import os, sys
         from tuner.errors import StudyLockedError
-        from tuner.study_directory import StudyDirectory
+        from tuner.storage.directory import StudyDirectory
         directory = StudyDirectory(sys.argv[1])
         lock = directory.acquire()
         turn, pass_turn = os.pipe()

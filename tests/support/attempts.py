@@ -23,7 +23,7 @@ from tuner.core.messages import (
 from tuner.core.resources import Placement
 from tuner.core.space.space import SearchSpace
 from tuner.core.trial import AttemptId, Ending, Halt, Score, StopAt, Usage
-from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 
@@ -55,7 +55,7 @@ _FOUND: dict[tuple[int, str], Found] = {}
 class Attempts:
     """Reads model files and runs single attempts of them."""
 
-    def __init__(self, warm: WarmParent, directory: Path) -> None:
+    def __init__(self, warm: ForkServer, directory: Path) -> None:
         self.warm = warm
         self._directory = directory
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()

@@ -20,6 +20,7 @@ from tuner.core.messages import (
     Discard,
     Event,
     Finish,
+    FinishReason,
     KeepBest,
     Measured,
     ParametersUsed,
@@ -30,7 +31,6 @@ from tuner.core.messages import (
     StudyOpened,
     Suggested,
     Tell,
-    Verdict,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
@@ -224,8 +224,10 @@ class EngineDriver:
     ) -> list[Command]:
         return self.feed(ParametersUsed(self.at, name, tuple(declared), values))
 
-    def stop(self, verdict: Verdict = Verdict.INTERRUPTED, reason: str = "Ctrl-C") -> list[Command]:
-        return self.feed(StopRequested(self.at, verdict, reason))
+    def stop(
+        self, finish_reason: FinishReason = FinishReason.INTERRUPTED, reason: str = "Ctrl-C"
+    ) -> list[Command]:
+        return self.feed(StopRequested(self.at, finish_reason, reason))
 
     def go(
         self,
@@ -335,17 +337,17 @@ class EngineDriver:
         return [self._attempt_rows[name].placement for name in self.running]
 
     def _check_books(self) -> None:
-        picture = self.engine.picture
-        assert {run.attempt.id for run in picture.running} == set(self.running)
-        if picture.stopping:
+        snapshot = self.engine.snapshot
+        assert {run.attempt.id for run in snapshot.running} == set(self.running)
+        if snapshot.stopping:
             assert set(self.running) <= set(self.told_to_stop), "somebody was not told to stop"
-        assert picture.workers == len(self.workers)
-        assert picture.cpus == sum(len(each.cpus) for each in self.workers.values())
+        assert snapshot.workers == len(self.workers)
+        assert snapshot.cpus == sum(len(each.cpus) for each in self.workers.values())
         cpus = sum(len(held.cpus) * held.cpu_share for held in self._held())
-        assert picture.cpus_held == pytest.approx(cpus)
-        assert picture.gpus == sum(len(each.gpus) for each in self.workers.values())
+        assert snapshot.cpus_held == pytest.approx(cpus)
+        assert snapshot.gpus == sum(len(each.gpus) for each in self.workers.values())
         gpus = sum(len(held.gpus) * held.gpu_share for held in self._held())
-        assert picture.gpus_held == pytest.approx(gpus)
+        assert snapshot.gpus_held == pytest.approx(gpus)
         assert [*self.engine.trials] == [self._trial_rows[n] for n in sorted(self._trial_rows)]
         ended = {name for name, row in self._attempt_rows.items() if row.outcome is not None}
         assert ended == set(self.over)
@@ -368,5 +370,5 @@ class EngineDriver:
             assert other.handle(decode_event(*encode_event(event))) == commands
         assert [*other.trials] == [*self.engine.trials]
         assert other.best == self.engine.best
-        assert other.picture == self.engine.picture
+        assert other.snapshot == self.engine.snapshot
         assert other.active_seconds == self.engine.active_seconds

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tuner.core.goals import Aims
 from tuner.core.resources import Placement
-from tuner.core.snapshot import RunningAttempt, StudyPicture
+from tuner.core.snapshot import RunningAttempt, StudySnapshot
 from tuner.core.trial import (
     Attempt,
     AttemptId,
@@ -94,19 +94,19 @@ def running(
     )
 
 
-def picture(
+def snapshot(
     *ended: Trial,
     runs: tuple[RunningAttempt, ...] = (),
     budget: int | None = 10,
-    notice: str = "",
+    stall_reason: str = "",
     stopping: str = "",
     workers: int = 2,
-) -> StudyPicture:
+) -> StudySnapshot:
     counts = Counter(one.state for one in ended)
     if runs:
         counts[TrialState.RUNNING] = len(runs)
     complete = [one for one in ended if one.state is TrialState.COMPLETE]
-    return StudyPicture(
+    return StudySnapshot(
         aims=AIMS,
         budget_trials=budget,
         counts=counts,
@@ -117,6 +117,6 @@ def picture(
         cpus_held=2 * len(runs),
         gpus=0,
         gpus_held=0,
-        notice=notice,
+        stall_reason=stall_reason,
         stopping=stopping,
     )

@@ -10,11 +10,11 @@ from pathlib import Path
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Aims
-from tuner.core.messages import AttemptStarted, Event, Finish, Reported, StudyOpened, Verdict
+from tuner.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
 from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
-from tuner.core.snapshot import StudyPicture
+from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
 from tuner.core.trial import (
     Attempt,
@@ -209,12 +209,12 @@ class Observer:
 
     def __init__(self) -> None:
         self.ended: list[Trial] = []
-        self.pictures: list[StudyPicture] = []
+        self.snapshots: list[StudySnapshot] = []
         self.notes: list[str] = []
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         self.ended.extend(ended)
-        self.pictures.append(picture)
+        self.snapshots.append(snapshot)
 
     def note(self, line: str) -> None:
         self.notes.append(line)
@@ -253,7 +253,7 @@ def undisturbed(path: Path, cluster: Cluster) -> tuple[list[str], int]:
     with new_ledger(path) as ledger:
         recorder, engine = Recorder(ledger), Engine()
         finish = cluster.run(recorder, engine)
-        assert finish.verdict in (Verdict.DONE, Verdict.EXHAUSTED)
+        assert finish.finish_reason in (FinishReason.DONE, FinishReason.EXHAUSTED)
         return results(engine.trials), recorder.writes
 
 

@@ -39,7 +39,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 def of_another_process(most: int) -> subprocess.Popen[str]:
     code = f"""
 from tuner.worker import claims, devices
-from tuner.worker.agent import Agent
+from tuner.worker.dask.plugin import Agent
 print(",".join(claims.gpus({GPUS!r}, {most})), flush=True)
 input()
 """

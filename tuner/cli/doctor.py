@@ -120,10 +120,10 @@ def _findings(subject: Subject, slurm_toml: Path | None, wait_seconds: float) ->
 
 
 def _shown(findings: Iterator[Finding]) -> Iterator[Finding]:
-    from ..doctor.report import Checkup
+    from ..doctor.report import DoctorReport
 
     where = ""
-    with Checkup(sys.stdout) as checkup:
+    with DoctorReport(sys.stdout) as checkup:
         for each in findings:
             if each.where != where:
                 where = each.where

@@ -154,7 +154,7 @@ def run(
     from ..config.start_points import read_points
     from ..core.space.user_priors import read_belief
     from ..core.trial import Direction
-    from ..master.observers import Watch
+    from ..master.observers import RunDisplay
     from ..master.run import start
     from ..storage.directory import StudyDirectory
 
@@ -178,7 +178,7 @@ def run(
     _run_and_close(
         directory,
         lambda progress: start(
-            settings, directory, watch=Watch(progress, _leaving(directory), is_quiet=quiet)
+            settings, directory, watch=RunDisplay(progress, _leaving(directory), is_quiet=quiet)
         ),
         quiet=quiet,
     )
@@ -219,7 +219,7 @@ def resume(
     """
     from ..config.model_file import check_path
     from ..config.start_points import read_points
-    from ..master.observers import Watch
+    from ..master.observers import RunDisplay
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory
 
@@ -238,7 +238,7 @@ def resume(
         lambda progress: resume_study(
             where,
             changes,
-            watch=Watch(progress, _leaving(where), is_quiet=quiet),
+            watch=RunDisplay(progress, _leaving(where), is_quiet=quiet),
             accept_space=accept_space,
             tries=tries,
         ),
@@ -259,7 +259,7 @@ def _leaving(directory: Any) -> Callable[[], None]:
 
 
 def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
-    from ..core.messages import Verdict
+    from ..core.messages import FinishReason
     from ..core.trial import TrialState
     from ..reporting.terminal.display import make_progress
     from ..reporting.text import counts
@@ -284,14 +284,14 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
         progress.stop()
     study = Study(directory)
     last_words(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
-    if result.finish.verdict is Verdict.INTERRUPTED:
+    if result.finish.finish_reason is FinishReason.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
     view = study.view()
     if view.best is None:
         words = f"no trial is complete: {counts(view.counts) if view.trials else 'none began'}."
         if view.counts.get(TrialState.FAILED):
             words += f" `hptune status {directory}` says why they failed."
-        if result.finish.verdict is Verdict.DONE and view.budget_trials is not None:
+        if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
             more = 2 * view.budget_trials
             words += f" `hptune resume {directory} --trials {more}` tries others."
         raise StudyError(words)

@@ -15,9 +15,9 @@ from ..worker.addresses import address_of
 class Cluster(Protocol):
     """Where a run's workers come from if not from this machine: they join a Dask scheduler.
 
-    `Meeting` is one that others keep and that workers join of their own accord; another one may
-    start them itself. The workforce connects to `address`, and closes it in the end. What is not
-    said otherwise here is that of workers who come and go as they like.
+    `ExistingScheduler` is one that others keep and that workers join of their own accord; another
+    one may start them itself. The workforce connects to `address`, and closes it in the end. The
+    defaults are those of workers that come and go by themselves.
     """
 
     @property
@@ -81,7 +81,7 @@ class Cluster(Protocol):
         """End what it started; may be repeated."""
 
 
-class Meeting(Cluster):
+class ExistingScheduler(Cluster):
     """The workers that joined a scheduler, or will: `hptune worker`, `dask worker` or others.
 
     Args:

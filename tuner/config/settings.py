@@ -18,7 +18,7 @@ from ..storage.directory import whole_path
 from . import validation as checks
 from .model_file import Found, ObjectiveSource, SourceKind
 from .objectives import check
-from .validation import check_meeting, option
+from .validation import check_scheduler_address, option
 
 DEFAULT_TRIALS = 50
 DEFAULT_EPOCHS = 10
@@ -237,7 +237,7 @@ class StudySettings:
         return replace(self, **changes)
 
     def _check_connect(self) -> None:
-        check_meeting("connect", self.connect)
+        check_scheduler_address("connect", self.connect)
         if "://" not in self.connect:
             object.__setattr__(self, "connect", str(whole_path(self.connect)))
         for name, given in (("workers", self.workers), ("executor", self.executor == "joblib")):

@@ -150,7 +150,7 @@ def reading(setting: str) -> Iterator[None]:
         raise UsageError(f"{option(setting)}: {error}") from error
 
 
-def check_meeting(what: str, meeting: str) -> None:
+def check_scheduler_address(what: str, meeting: str) -> None:
     """Find what can be neither an address nor a scheduler file.
 
     Raises:

@@ -200,7 +200,7 @@ class AttemptEnded:
     ending: Ending
 
 
-class Verdict(enum.StrEnum):
+class FinishReason(enum.StrEnum):
     """How a study's run ended."""
 
     DONE = "done"
@@ -220,7 +220,7 @@ class StopRequested:
     """The study is to let go: Ctrl-C and `hptune stop` (INTERRUPTED), or the time is up."""
 
     at: float
-    verdict: Verdict
+    finish_reason: FinishReason
     reason: str
 
 
@@ -317,7 +317,7 @@ class Discard:
 class Finish:
     """Nothing is left to do, and nothing is running."""
 
-    verdict: Verdict
+    finish_reason: FinishReason
     reason: str
     detail: str = ""
 

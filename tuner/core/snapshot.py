@@ -28,7 +28,7 @@ class RunningAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyPicture:
+class StudySnapshot:
     """A study at one instant.
 
     Attributes:
@@ -61,7 +61,7 @@ class StudyPicture:
     cpus_held: float
     gpus: int
     gpus_held: float
-    notice: str
+    stall_reason: str
     stopping: str
     packing: str = ""
     usual: Resources = field(default_factory=Resources)

@@ -16,7 +16,7 @@ _MARKS = {"pass": ("✓", "ok", "green"), "warn": ("!", "!", "yellow"), "fail": 
 _NAME_CELLS = 16
 
 
-class Checkup:
+class DoctorReport:
     """Shows findings as they come, and a sum at the end; a context manager.
 
     Args:

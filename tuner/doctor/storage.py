@@ -29,7 +29,7 @@ _PREFIX = ".hptune-doctor-"
 _CONTEND = """
 import pathlib, sys
 from tuner.errors import StudyLockedError
-from tuner.master_lock import MasterLock
+from tuner.storage.lock import MasterLock
 try:
     MasterLock(pathlib.Path(sys.argv[1])).release()
 except StudyLockedError:

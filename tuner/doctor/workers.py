@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
-from ..clusters.base import Meeting
+from ..clusters.base import ExistingScheduler
 from ..errors import StudyError
 from ..executors.dask import connect
 from ..worker import devices
@@ -65,7 +65,9 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
 
 def _client(address: str, stack: contextlib.ExitStack) -> Any:
     if address:
-        return stack.enter_context(connect(Meeting(address).address, name="hptune-doctor"))
+        return stack.enter_context(
+            connect(ExistingScheduler(address).address, name="hptune-doctor")
+        )
     cluster = LocalCluster(
         n_workers=1,
         threads_per_worker=1,

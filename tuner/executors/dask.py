@@ -38,7 +38,7 @@ from ..worker.dask.plugin import (
     stop_attempt,
     task_key,
 )
-from ..worker.dask.study_access import Sight
+from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, StopOrder
 from .base import EventQueue, Executor
 from .local_cluster import interrupts_held_back, silence, start_cluster
@@ -137,7 +137,7 @@ class DaskExecutor(Executor):
         client: Any = None,
         workers_end: bool = False,
         warm_address: str | None = None,
-        sight: Sight | None = None,
+        sight: StudyAccess | None = None,
     ) -> None:
         self._name = name
         self._workers_end = workers_end

@@ -82,10 +82,10 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .plan import check_resume
-    from .resume_checks import Standing
+    from .resume_checks import ResumeState
 
     reader = LedgerReader(directory.open())
-    standing = Standing(directory, reader.facts(), reader.trials())
+    standing = ResumeState(directory, reader.facts(), reader.trials())
     stored = StudySettings.from_json(standing.facts["settings"]).found_in(directory.path)
     settings = stored.changed(changes)
     if owner := directory.owner():
@@ -223,15 +223,15 @@ def handing_on(
     """
     from jobqueue.master import Fate, FateInquiry, notice_seconds
 
-    notice = notice_seconds()
-    if notice is None:
+    stall_reason = notice_seconds()
+    if stall_reason is None:
         return None
     inquiries: list[FateInquiry] = []
 
     def hand_on(number: int) -> bool:
         if not inquiries:
             # Other signals than that of its time limit mean that it is killed in half a minute.
-            in_time = max(notice - _MARGIN_SECONDS, notice / 2)
+            in_time = max(stall_reason - _MARGIN_SECONDS, stall_reason / 2)
             inquiries.append(FateInquiry(in_time if number == signal.SIGUSR1 else _KILL_SECONDS))
         fate = inquiries[0].answer
         if fate is not None and fate is not Fate.ENDS:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..config.objectives import aims_of
 from ..core.goals import Aims
-from ..core.space.earlier_study import EarlierStudy, Measured
+from ..core.space.earlier_study import EarlierStudy, EarlierTrial
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial, TrialState
 from ..errors import UsageError
@@ -37,7 +37,7 @@ def read_earlier(name: str, aims: Aims, space: SearchSpace) -> EarlierStudy:
     direction, is_same_metric = aims.goal.direction, True
     if not measured:
         measured = tuple(
-            Measured(trial.params, trial.value)
+            EarlierTrial(trial.params, trial.value)
             for trial in complete
             if trial.value is not None and math.isfinite(trial.value)
         )
@@ -63,9 +63,9 @@ def _tells(trial: Trial, aims: Aims) -> bool:
     return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in aims.metrics)
 
 
-def _judged(trial: Trial, aims: Aims) -> Measured:
+def _judged(trial: Trial, aims: Aims) -> EarlierTrial:
     first, *further = (score := aims.score(trial.metrics)).values
-    return Measured(trial.params, first, tuple(further), score.violation)
+    return EarlierTrial(trial.params, first, tuple(further), score.violation)
 
 
 def words(study: EarlierStudy, space: SearchSpace, aims: Aims) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..core.engine.engine import Engine
-from ..core.messages import Finish, Verdict
+from ..core.messages import Finish, FinishReason
 from ..errors import ObjectiveFailedError, UnknownMetricError
 from ..storage.directory import StudyDirectory, storage_full
 
 
-def raise_verdict(
+def raise_finish(
     finish: Finish, directory: StudyDirectory, engine: Engine, budget_trials: int | None
 ) -> None:
     """Return if the run ended as one may end.
@@ -24,14 +24,14 @@ def raise_verdict(
         StorageFullError: There is no room.
         ObjectiveFailedError: Too many trials failed.
     """
-    if finish.verdict is Verdict.UNKNOWN_METRIC:
+    if finish.finish_reason is FinishReason.UNKNOWN_METRIC:
         raise UnknownMetricError(
             f"{finish.reason}. Name one of these as the objective (--objective, OBJECTIVE in the "
             "model file, or Tuner(objective=…)) and in constraints (--constraint, CONSTRAINTS)."
         )
-    if finish.verdict is Verdict.NO_ROOM:
+    if finish.finish_reason is FinishReason.NO_ROOM:
         raise storage_full(directory.path, finish.reason)
-    if finish.verdict in (Verdict.SAME_FAILURE, Verdict.TOO_MANY_FAILURES):
+    if finish.finish_reason in (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES):
         # Trials that failed are over: with none left, resuming alone would find nothing to run.
         used_up = _trials_used_up(engine, budget_trials)
         more = f" --trials {2 * used_up}" if used_up else ""

@@ -22,14 +22,14 @@ from ..core.messages import (
     Tell,
 )
 from ..core.sampler import Sampler
-from ..core.snapshot import StudyPicture
+from ..core.snapshot import StudySnapshot
 from ..core.space.space import SearchSpace
 from ..core.trial import Attempt, Trial
 from ..errors import SpaceError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief
 from .suggester import InformedSampler, Suggester, SuggestingThread
-from .wait_for_workers import Muster
+from .wait_for_workers import WorkersAwaited
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Files(Protocol):
 class Observer(Protocol):
     """Whom the loop shows how it goes."""
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing."""
 
 
@@ -119,7 +119,7 @@ class StudyLoop:
         self._files = files
         self._observer = observer
         self._requests = requests
-        self._muster = Muster(least_workers, clock)
+        self._muster = WorkersAwaited(least_workers, clock)
         self._ended: list[Trial] = []
         self._show_from = 0.0
         self._finish: Finish | None = None
@@ -207,8 +207,8 @@ class StudyLoop:
         if self._finish is None and now < self._show_from:
             return
         if self._observer is not None:
-            picture = self._engine.picture
-            pause = _PAUSE_SECONDS_PER_RUNNING * len(picture.running)
+            snapshot = self._engine.snapshot
+            pause = _PAUSE_SECONDS_PER_RUNNING * len(snapshot.running)
             self._show_from = now + min(POLL_SECONDS, pause)
-            self._observer.update(picture, self._ended, now)
+            self._observer.update(snapshot, self._ended, now)
         self._ended = []

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..core.messages import Event
-from ..core.snapshot import StudyPicture
+from ..core.snapshot import StudySnapshot
 from ..core.trial import Attempt, Trial
-from ..reporting.terminal.notifications import News
+from ..reporting.terminal.notifications import Notifications
 from ..reporting.terminal.progress import Progress
 from ..storage.ledger import Ledger
 from .stop_requests import raise_interrupt
@@ -16,7 +16,7 @@ from .workforce import Workforce
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class RunDisplay:
     """Who looks on.
 
     Attributes:
@@ -31,28 +31,28 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Onlookers:
+class RunObservers:
     """The display, what it is told, and those who find workers for what there is to do."""
 
     progress: Progress
-    news: News
+    news: Notifications
     workers: Workforce
     is_quiet: bool
     told: set[str] = field(default_factory=set)
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing."""
-        self.progress.update(picture, ended, now)
-        packing = "" if picture.stopping or not picture.may_begin_more else picture.packing
+        self.progress.update(snapshot, ended, now)
+        packing = "" if snapshot.stopping or not snapshot.may_begin_more else snapshot.packing
         if packing and not self.is_quiet and packing not in self.told:
             self.told.add(packing)
             self.progress.note(packing)
-        for line in (*self.news.lines(now), *self.workers.follow(picture)):
+        for line in (*self.news.lines(now), *self.workers.follow(snapshot)):
             self.progress.note(line)
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class StudyRecorder:
     """The ledger, and those who draw conclusions from it.
 
     They say which workers are of no use, and what the user should know.
@@ -60,7 +60,7 @@ class Records:
 
     ledger: Ledger
     workers: Workforce
-    news: News
+    news: Notifications
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]

@@ -30,13 +30,13 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from .earlier_studies import read_earlier, words
 from .local_resources import LocalShape
-from .resume_checks import Standing, check_changes, check_room
+from .resume_checks import ResumeState, check_changes, check_room
 from .suggester import sampler_maker
 from .workforce import Workforce
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """All that is settled before the first trial.
 
     Attributes:
@@ -100,7 +100,7 @@ def check_request(settings: StudySettings) -> None:
         StudyDirectory(Path(name)).open()
 
 
-def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Plan:
+def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> RunPlan:
     """Plan a new study.
 
     Raises:
@@ -114,7 +114,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Pla
     studies = tuple(read_earlier(name, aims, space) for name in settings.warm_start)
     shape = workers.shape(found.constants)
     settings, why = _settled(settings, space, at_once=workers.at_once(shape))
-    return Plan(
+    return RunPlan(
         settings=settings,
         aims=aims,
         epochs=epochs,
@@ -138,7 +138,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Pla
 
 def check_resume(
     settings: StudySettings,
-    standing: Standing,
+    standing: ResumeState,
     *,
     epochs: int | None,
     accept_space: bool,
@@ -174,7 +174,7 @@ def plan_resume(
     epochs: int | None,
     accept_space: bool,
     tries: Sequence[Mapping[str, object]] = (),
-) -> Plan:
+) -> RunPlan:
     """Plan how a study goes on.
 
     Args:
@@ -194,11 +194,11 @@ def plan_resume(
     declared, space = _spaces(settings, past, found, accept_space=accept_space)
     trials = tuple(engine.trials)
     added, known = _added(_completed(tries, space), space, trials)
-    check_room(settings, len(added), Standing(past.directory, facts, trials))
+    check_room(settings, len(added), ResumeState(past.directory, facts, trials))
     aims = aims_of(facts)
     epochs = epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, aims), epochs)
-    return Plan(
+    return RunPlan(
         settings=settings,
         aims=aims,
         epochs=epochs,

@@ -15,7 +15,7 @@ from ..storage.directory import StudyDirectory
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ResumeState:
     """How far a study has come, for whom that is enough to know.
 
     Attributes:
@@ -29,7 +29,7 @@ class Standing:
     trials: Collection[Trial]
 
 
-def check_changes(settings: StudySettings, standing: Standing) -> None:
+def check_changes(settings: StudySettings, standing: ResumeState) -> None:
     """Find what a study that has come so far cannot be given any more.
 
     Raises:
@@ -45,7 +45,7 @@ def check_changes(settings: StudySettings, standing: Standing) -> None:
     _check_repeats(settings, standing)
 
 
-def check_room(settings: StudySettings, added: int, standing: Standing) -> None:
+def check_room(settings: StudySettings, added: int, standing: ResumeState) -> None:
     """Find whether configurations that the user wants tried have room in the study's trials.
 
     Args:
@@ -65,11 +65,11 @@ def check_room(settings: StudySettings, added: int, standing: Standing) -> None:
         )
 
 
-def _suggested(standing: Standing) -> int:
+def _suggested(standing: ResumeState) -> int:
     return sum(trial.confirms is None for trial in standing.trials)
 
 
-def _check_budget(settings: StudySettings, standing: Standing) -> None:
+def _check_budget(settings: StudySettings, standing: ResumeState) -> None:
     have = _suggested(standing)
     if settings.trials is not None and settings.trials < have:
         raise UsageError(
@@ -78,7 +78,7 @@ def _check_budget(settings: StudySettings, standing: Standing) -> None:
         )
 
 
-def _check_repeats(settings: StudySettings, standing: Standing) -> None:
+def _check_repeats(settings: StudySettings, standing: ResumeState) -> None:
     before = StudySettings.from_json(standing.facts["settings"]).repeats
     if settings.repeats == before:
         return

@@ -14,13 +14,13 @@ from ..config.objectives import aims_to_json
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
-from ..core.messages import Finish, GrowSpace, Reported, StudyClosed, StudyOpened, Verdict
+from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed, StudyOpened
 from ..core.resources import Amount
 from ..core.trial import AttemptId, Suggestion
 from ..errors import UnknownMetricError
 from ..executors.base import Executor
 from ..pruners.registry import make_pruner
-from ..reporting.terminal.notifications import News
+from ..reporting.terminal.notifications import Notifications
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.registry import learns
 from ..storage.artifacts import StudyFiles
@@ -28,14 +28,14 @@ from ..storage.directory import StudyDirectory, storage_errors
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..worker import devices
-from ..worker.dask.study_access import Sight, prepare
+from ..worker.dask.study_access import StudyAccess, prepare
 from ..worker.orders import StudyBrief
-from .exit_errors import raise_verdict
+from .exit_errors import raise_finish
 from .loop import StudyLoop
-from .observers import Onlookers, Records, Watch
-from .plan import Past, Plan, check_request, plan_resume, plan_start
+from .observers import RunDisplay, RunObservers, StudyRecorder
+from .plan import Past, RunPlan, check_request, plan_resume, plan_start
 from .recovery import collect, forget
-from .resume_checks import Standing, check_changes
+from .resume_checks import ResumeState, check_changes
 from .stop_requests import Requests
 from .suggester import ask_ahead, sampler_maker, sized, with_sizes
 from .workforce import ENDLESS, Workforce
@@ -62,7 +62,7 @@ def start(
     settings: StudySettings,
     directory: StudyDirectory,
     *,
-    watch: Watch,
+    watch: RunDisplay,
     client: Any = None,
 ) -> RunResult:
     """Start a study and run it to its end.
@@ -91,7 +91,7 @@ def start(
 
 
 def _start(
-    settings: StudySettings, directory: StudyDirectory, watch: Watch, client: Any
+    settings: StudySettings, directory: StudyDirectory, watch: RunDisplay, client: Any
 ) -> RunResult:
     check_request(settings)
     with _workforce(settings, directory, client) as workers:
@@ -126,7 +126,7 @@ def resume(
     directory: StudyDirectory,
     changes: Mapping[str, Any],
     *,
-    watch: Watch,
+    watch: RunDisplay,
     accept_space: bool = False,
     tries: Sequence[Mapping[str, object]] = (),
     client: Any = None,
@@ -157,7 +157,7 @@ def resume(
         directory.clear_stop_request()
         past, heard = _replay(directory, ledger)
         # Before what still runs for a master that is gone is asked to leave.
-        check_changes(settings, Standing(directory, facts, tuple(past.engine.trials)))
+        check_changes(settings, ResumeState(directory, facts, tuple(past.engine.trials)))
         _collect(ledger, past, heard)
         asks_for_more = bool(changes or tries or accept_space)
         if not asks_for_more and (finish := _finished(facts)) is not None:
@@ -193,9 +193,9 @@ def resume(
 def _finished(facts: Mapping[str, Any]) -> Finish | None:
     """How the last run ended, if all was done that there was to do."""
     ended = facts["ended"]
-    if ended is None or ended["verdict"] not in (Verdict.DONE, Verdict.EXHAUSTED):
+    if ended is None or ended["finish_reason"] not in (FinishReason.DONE, FinishReason.EXHAUSTED):
         return None
-    return Finish(Verdict(ended["verdict"]), ended["reason"])
+    return Finish(FinishReason(ended["finish_reason"]), ended["reason"])
 
 
 def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[AttemptId, int]]:
@@ -216,7 +216,7 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[At
 def _collect(ledger: Ledger, past: Past, heard: Mapping[AttemptId, int]) -> None:
     """Take in what attempts have told while the study had no master."""
     directory, engine = past.directory, past.engine
-    running = [run.attempt.id for run in engine.picture.running] if engine.is_opened else []
+    running = [run.attempt.id for run in engine.snapshot.running] if engine.is_opened else []
     collected = collect(directory, running, heard)
     if collected:
         events = [StudyClosed(SystemClock().now()), *collected]
@@ -230,7 +230,9 @@ def _collect(ledger: Ledger, past: Past, heard: Mapping[AttemptId, int]) -> None
     forget(directory)
 
 
-def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Watch) -> RunResult:
+def _run(
+    plan: RunPlan, home: _Home, engine: Engine, workers: Workforce, watch: RunDisplay
+) -> RunResult:
     settings, clock, directory = plan.settings, workers.clock, home.directory
     budget = settings.budget_trials
     over = sum(trial.state.is_final for trial in engine.trials)
@@ -247,18 +249,20 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         may_let_go=_handing_on(watch),
     )
 
-    news = News(workers_are_known=workers.is_local, memory_bytes=plan.shape.resources.memory_bytes)
+    news = Notifications(
+        workers_are_known=workers.is_local, memory_bytes=plan.shape.resources.memory_bytes
+    )
     make_sampler = sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies)
     loop = StudyLoop(
         engine=engine,
-        recorder=Records(home.ledger, workers, news),
+        recorder=StudyRecorder(home.ledger, workers, news),
         make_sampler=sized(make_sampler, workers.sizes) if workers.are_sized else make_sampler,
         space=plan.space,
         executor=executor,
         clock=clock,
         brief=_brief(plan, home, workers),
         files=files,
-        observer=Onlookers(watch.progress, news, workers, watch.is_quiet),
+        observer=RunObservers(watch.progress, news, workers, watch.is_quiet),
         requests=requests,
         least_workers=workers.least_workers,
     )
@@ -300,20 +304,22 @@ def _run(plan: Plan, home: _Home, engine: Engine, workers: Workforce, watch: Wat
         for line in news.lines(math.inf):
             watch.progress.note(line)
         watch.progress.stop()
-    home.ledger.set_facts({"ended": {"verdict": str(finish.verdict), "reason": finish.reason}})
+    home.ledger.set_facts(
+        {"ended": {"finish_reason": str(finish.finish_reason), "reason": finish.reason}}
+    )
     forget(directory)
-    raise_verdict(finish, directory, engine, settings.budget_trials)
+    raise_finish(finish, directory, engine, settings.budget_trials)
     return RunResult(finish, engine.active_seconds)
 
 
-def _sized(plan: Plan, workers: Workforce) -> tuple[Suggestion, ...]:
+def _sized(plan: RunPlan, workers: Workforce) -> tuple[Suggestion, ...]:
     """What is to be tried next, with what it asks for."""
     if not workers.are_sized:
         return plan.added
     return tuple(with_sizes(plan.added, lambda asked: workers.sizes(plan.space, asked)))
 
 
-def _handing_on(watch: Watch) -> Callable[[int], bool] | None:
+def _handing_on(watch: RunDisplay) -> Callable[[int], bool] | None:
     from .detached import handing_on
 
     return handing_on(watch.progress.note, last=watch.progress.stop)
@@ -343,14 +349,14 @@ def _workforce(settings: StudySettings, directory: StudyDirectory, client: Any) 
     return Workforce(settings, notes=(note,) if note else ())
 
 
-def _sight(settings: StudySettings, home: _Home, workers: Workforce) -> Sight | None:
+def _sight(settings: StudySettings, home: _Home, workers: Workforce) -> StudyAccess | None:
     if workers.is_local:
         return None
     with storage_errors(home.directory.path):
         return prepare(home.directory.path, home.lock.owner.token, settings.source)
 
 
-def _brief(plan: Plan, home: _Home, workers: Workforce) -> StudyBrief:
+def _brief(plan: RunPlan, home: _Home, workers: Workforce) -> StudyBrief:
     settings = plan.settings
     return StudyBrief(
         name=workers.name,
@@ -372,7 +378,7 @@ def _brief(plan: Plan, home: _Home, workers: Workforce) -> StudyBrief:
 
 
 def _header(
-    plan: Plan, directory: StudyDirectory, workers: Workforce, executor: Executor
+    plan: RunPlan, directory: StudyDirectory, workers: Workforce, executor: Executor
 ) -> RunHeader:
     settings = plan.settings
     return RunHeader(
@@ -397,7 +403,7 @@ def _over(engine: Engine) -> set[int]:
     return {t.number for t in engine.trials if t.state.is_final and t.number not in kept}
 
 
-def _tell_reading(settings: StudySettings, watch: Watch) -> None:
+def _tell_reading(settings: StudySettings, watch: RunDisplay) -> None:
     if watch.is_quiet:
         return
     source = settings.source

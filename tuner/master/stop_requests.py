@@ -11,7 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ..core.clock import Clock
-from ..core.messages import Event, Finish, StopRequested, Verdict
+from ..core.messages import Event, Finish, FinishReason, StopRequested
 from ..reporting.text import duration
 from ..storage.directory import StudyDirectory
 from ..storage.lock import MasterLock
@@ -74,15 +74,15 @@ class Requests:
             if self._may_let_go is not None and not self._may_let_go(self._signal):
                 return ()
             reason = f"interrupted by {_NAMES[self._signal]}"
-            event = StopRequested(now, Verdict.INTERRUPTED, reason)
+            event = StopRequested(now, FinishReason.INTERRUPTED, reason)
         elif self._end is not None and now >= self._end:
-            event = StopRequested(now, Verdict.TIME_UP, self._limit)
+            event = StopRequested(now, FinishReason.TIME_UP, self._limit)
         elif (finish := self._overspent(now)) is not None:
-            event = StopRequested(now, finish.verdict, finish.reason)
+            event = StopRequested(now, finish.finish_reason, finish.reason)
         elif now >= self._next_poll:
             self._next_poll = now + STOP_POLL_SECONDS
             if asked := self._directory.stop_requested():
-                event = StopRequested(now, Verdict.INTERRUPTED, asked)
+                event = StopRequested(now, FinishReason.INTERRUPTED, asked)
         if event is None:
             return ()
         self._told = True

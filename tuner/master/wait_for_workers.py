@@ -9,7 +9,7 @@ from ..core.clock import Clock
 from ..core.messages import Event, WorkerJoined, WorkerLeaving, WorkerLeft
 
 
-class Muster:
+class WorkersAwaited:
     """Keeps back the news of workers until there are enough of them; all else passes.
 
     So nothing is placed before, while the study hears requests to stop as ever.

@@ -10,21 +10,21 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from ..clusters.base import Cluster, Meeting
+from ..clusters.base import Cluster, ExistingScheduler
 from ..config.model_file import OF_EACH_TRIAL, Found
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.messages import Event
 from ..core.resources import Amount, Capacity, Resources
-from ..core.snapshot import StudyPicture
+from ..core.snapshot import StudySnapshot
 from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
 from ..core.trial import Attempt, Params
 from ..errors import StudyError, UsageError
 from ..executors.base import Executor
 from ..worker import device_locks, devices
-from ..worker.dask.study_access import Sight
-from ..worker.forkserver.client import WarmParent
+from ..worker.dask.study_access import StudyAccess
+from ..worker.forkserver.client import ForkServer
 from ..worker.orders import ProbeOrder, SizeOrder
 from .local_resources import LocalShape, resolve_shape, trial_resources, worker_cores
 
@@ -63,7 +63,7 @@ class Workforce:
         if client is not None and settings.connect:
             raise UsageError("both client and connect are given; give one of them")
         if cluster is None and settings.connect:
-            cluster = Meeting(settings.connect)
+            cluster = ExistingScheduler(settings.connect)
         self._client = client
         self._cluster = cluster
         self._machine = devices.capacity()
@@ -78,7 +78,7 @@ class Workforce:
             if self.is_local:
                 self._take_devices(stack)
             # First of all, since importing a framework takes seconds; all else goes on meanwhile.
-            self._warm = WarmParent(self._settings.source)
+            self._warm = ForkServer(self._settings.source)
             stack.callback(self._warm.close)
             if self._cluster is not None:
                 stack.callback(self._cluster.close)
@@ -229,7 +229,7 @@ class Workforce:
         cores: Mapping[str, int] = self._client.nthreads()
         return sum(int(count // shape.resources.cpus) for count in cores.values())
 
-    def executor(self, shape: LocalShape, sight: Sight | None) -> Executor:
+    def executor(self, shape: LocalShape, sight: StudyAccess | None) -> Executor:
         """The open executor.
 
         Args:
@@ -258,7 +258,7 @@ class Workforce:
         """How many workers there must be for the first trial, as things stand."""
         return 0 if self._cluster is None else self._cluster.least_workers()
 
-    def follow(self, picture: StudyPicture) -> Sequence[str]:
+    def follow(self, snapshot: StudySnapshot) -> Sequence[str]:
         """Find or let go workers as a study needs them; returns what the user should know of it.
 
         Raises:
@@ -266,7 +266,7 @@ class Workforce:
         """
         if self._cluster is None or self._executor is None:
             return ()
-        told = self._cluster.scale_to(_places(picture), self._executor.workers)
+        told = self._cluster.scale_to(_places(snapshot), self._executor.workers)
         for worker in self._cluster.drained():
             self._executor.retire(worker, "its place goes to a trial that fits into no job")
         return told
@@ -302,7 +302,7 @@ class Workforce:
         stack.callback(client.close)
         return client
 
-    def _make_dask(self, sight: Sight | None = None) -> Executor:
+    def _make_dask(self, sight: StudyAccess | None = None) -> Executor:
         from ..executors.dask import DaskExecutor
 
         return DaskExecutor(
@@ -338,15 +338,15 @@ ENDLESS = 1_000_000
 """Trials of a study that goes on until its space is exhausted."""
 
 
-def _places(picture: StudyPicture) -> dict[Resources, int]:
+def _places(snapshot: StudySnapshot) -> dict[Resources, int]:
     """How many trials could run at once, by what they ask for, the running ones included.
 
     Those that are not suggested yet are taken to ask for the usual.
     """
-    if picture.stopping:
-        return {picture.usual: len(picture.running)}
-    sizes = Counter(picture.sizes)
-    budget = picture.budget_trials
-    left = ENDLESS if budget is None else budget - picture.ended
-    sizes[picture.usual] += max(0, left - sizes.total())
+    if snapshot.stopping:
+        return {snapshot.usual: len(snapshot.running)}
+    sizes = Counter(snapshot.sizes)
+    budget = snapshot.budget_trials
+    left = ENDLESS if budget is None else budget - snapshot.ended
+    sizes[snapshot.usual] += max(0, left - sizes.total())
     return dict(sizes)

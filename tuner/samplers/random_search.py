@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from ..core.sampler import Sampler
 from ..core.space.space import SearchSpace
 from ..core.trial import Suggestion, Trial
-from .common.untried import Unseen
+from .common.untried import Untried
 
 
 class RandomSampler(Sampler):
     """Draws each parameter evenly on its own scale.
 
     A trial's configuration depends on the seed and the trial's number alone, except where it has
-    to differ from one that was tried before (see `Unseen.draw`).
+    to differ from one that was tried before (see `Untried.draw`).
 
     Args:
         space: What to search.
@@ -23,7 +23,7 @@ class RandomSampler(Sampler):
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
         self._seed = seed
-        self._unseen = Unseen(space)
+        self._unseen = Untried(space)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One random configuration for each number; fewer once all are tried."""

@@ -221,9 +221,9 @@ def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
             further=options.further,
         )
     if search.learns and (options.studies or options.priors):
-        from .wrappers.guidance_decay import Fading
+        from .wrappers.guidance_decay import GuidanceDecay
 
-        sampler = Fading(sampler, search.make(options))
+        sampler = GuidanceDecay(sampler, search.make(options))
     points = [*_fitting(space, options.start_points), *_best_ones(space, options.studies)]
     if search.has_defaults:
         points.append(Suggestion(completed(space, {}), "defaults"))

@@ -10,8 +10,8 @@ from ..core.sampler import Sampler
 from ..core.seeds import Purpose, generator
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial
-from .common.encoding import Axes, Floats
-from .common.untried import Unseen
+from .common.encoding import Encoding, Floats
+from .common.untried import Untried
 
 _POINTS_AHEAD = 64
 
@@ -31,9 +31,9 @@ class SobolSampler(Sampler):
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
         self._seed = seed
-        self._axes = Axes(space)
+        self._axes = Encoding(space)
         self._points = _Sobol(len(self._axes), seed)
-        self._unseen = Unseen(space)
+        self._unseen = Untried(space)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number; fewer once all are tried."""

@@ -34,7 +34,7 @@ def spool_path(trial_directory: Path, attempt: AttemptId) -> Path:
     return trial_directory / FOLDER / f"{attempt.number}.events"
 
 
-class Spool:
+class AttemptJournal:
     """Writes one attempt's events. A disk that takes none is no reason to end the attempt.
 
     Attributes:

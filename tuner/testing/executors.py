@@ -38,7 +38,7 @@ from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.messages import AttemptEnded, Reported, WorkerJoined
 from ..core.trial import AttemptId, Cause, Halt
 from ..executors.base import Executor
-from ..worker.forkserver.client import WarmParent
+from ..worker.forkserver.client import ForkServer
 from ..worker.runner import GRACE_SECONDS
 from .executor_driver import OBJECTIVE, Driver, Stage, Traces, curve, is_alive, wait_until
 
@@ -98,7 +98,7 @@ class ExecutorSuite(abc.ABC):
         tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
         (folder / "objective.py").write_text(OBJECTIVE)
         source = ObjectiveSource(SourceKind.FILE, str(folder / "objective.py"))
-        warm = WarmParent(source) if self.has_processes else None
+        warm = ForkServer(source) if self.has_processes else None
         try:
             if warm is not None:
                 warm.wait_ready()

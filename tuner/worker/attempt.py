@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..core.trial import AttemptId, Cause, Ending, Halt
-from ..storage.attempt_journal import Spool
+from ..storage.attempt_journal import AttemptJournal
 from .forkserver.client import Client, signal_name
-from .monitoring.watchdog import MemoryWatch, Watch
+from .monitoring.watchdog import MemoryWatchdog, Watchdog
 from .orders import AttemptOrder
 
 _REMEMBERED = 1000
@@ -39,7 +39,7 @@ class EarlyStops:
 
 
 @dataclass(slots=True)
-class RunningAttempt:
+class AttemptProcess:
     """What the runner knows of an attempt.
 
     Attributes:
@@ -64,15 +64,15 @@ class RunningAttempt:
     timeout_at: float | None
     kill_at: float | None = None
     halt: Halt | None = None
-    watch: Watch | None = None
-    spool: Spool | None = None
+    watch: Watchdog | None = None
+    spool: AttemptJournal | None = None
     ends_as: Ending | None = None
     ending: Ending | None = None
     channel_closed: bool = False
     exit_status: int | None = None
     parent_lost: bool = False
 
-    def how_it_ended(self, memory: MemoryWatch) -> Ending:
+    def how_it_ended(self, memory: MemoryWatchdog) -> Ending:
         """How the attempt ended, now that its process is gone.
 
         Args:

@@ -16,14 +16,14 @@ from ..config.model_file import ObjectiveSource
 from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
 from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
-from ..storage.attempt_journal import HEARTBEAT_SECONDS, Spool
+from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lock import STALE_SECONDS
-from .attempt import EarlyStops, RunningAttempt
-from .forkserver.client import Client, WarmParent
+from .attempt import AttemptProcess, EarlyStops
+from .forkserver.client import Client, ForkServer
 from .monitoring.gpu import GpuUsage
-from .monitoring.master_liveness import Master, MasterWatch
+from .monitoring.master_liveness import Master, MasterLiveness
 from .monitoring.usage import Meter
-from .monitoring.watchdog import MemoryWatch, Watch, ending_grace
+from .monitoring.watchdog import MemoryWatchdog, Watchdog, ending_grace
 from .orders import AttemptOrder
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ GRACE_SECONDS = 10.0
 """An attempt that was told to stop and has not done so by then is killed."""
 
 LOOK_SECONDS = 1.0
-"""How often attempts are looked at; how thoroughly, their `Watch` decides."""
+"""How often attempts are looked at; how thoroughly, their `Watchdog` decides."""
 
 _POLL_SECONDS = 0.2
 
@@ -60,10 +60,10 @@ class AttemptRunner:
         self._source = source
         self._listener = listener
         self._warm_address = warm_address
-        self._own_parent: WarmParent | None = None
+        self._own_parent: ForkServer | None = None
         self._client: Client | None = None
         self._lost: list[Client] = []
-        self._runs: dict[AttemptId, RunningAttempt] = {}
+        self._runs: dict[AttemptId, AttemptProcess] = {}
         self._starting: set[AttemptId] = set()
         self._connecting = threading.Lock()
         self._stopped_early = EarlyStops()
@@ -74,8 +74,8 @@ class AttemptRunner:
         self._thread = threading.Thread(target=self._watch, name="hptune-attempts", daemon=True)
         self._thread.start()
         self._look_now = threading.Event()
-        self._memory = MemoryWatch()
-        self._master: MasterWatch | None = None
+        self._memory = MemoryWatchdog()
+        self._master: MasterLiveness | None = None
         self._touch_from = 0.0
         self._looker = threading.Thread(target=self._look, name="hptune-usage", daemon=True)
         self._looker.start()
@@ -101,12 +101,12 @@ class AttemptRunner:
                 channel = client.fork(order.attempt, order)
                 timeout = order.brief.trial_timeout_seconds
                 timeout_at = None if timeout is None else time.monotonic() + timeout
-                run = self._runs[order.attempt] = RunningAttempt(order, channel, client, timeout_at)
+                run = self._runs[order.attempt] = AttemptProcess(order, channel, client, timeout_at)
                 if order.brief.master_grace_seconds:
-                    run.spool = Spool(order.directory, order.attempt)
+                    run.spool = AttemptJournal(order.directory, order.attempt)
                     if self._master is None:
                         study = Path(order.brief.directory)
-                        self._master = MasterWatch(study, order.brief.master)
+                        self._master = MasterLiveness(study, order.brief.master)
                 self._starting.discard(order.attempt)
         except (OSError, StudyError) as error:
             self._lose_parent(self._client)
@@ -141,7 +141,7 @@ class AttemptRunner:
         ending = Ending(halt.cause, reason=f"told to {halt}")
         self._listener(AttemptEnded(0.0, attempt, ending))
 
-    def _stop(self, run: RunningAttempt, halt: Halt) -> None:
+    def _stop(self, run: AttemptProcess, halt: Halt) -> None:
         if run.halt is not None or run.ends_as is not None:
             return
         run.halt = halt
@@ -198,7 +198,7 @@ class AttemptRunner:
         with self._lock:
             if self._closing:
                 raise StudyError("its worker has ended")
-            self._own_parent = WarmParent(self._source)
+            self._own_parent = ForkServer(self._source)
         self._own_parent.wait_ready()
         return Client(self._own_parent.address)
 
@@ -257,7 +257,7 @@ class AttemptRunner:
         self._end_overdue()
         self._settle_ended()
 
-    def _read(self, run: RunningAttempt) -> None:
+    def _read(self, run: AttemptProcess) -> None:
         try:
             event = run.channel.recv()
         except (EOFError, OSError):
@@ -307,7 +307,7 @@ class AttemptRunner:
                         with contextlib.suppress(OSError):
                             self._client.kill(attempt)
 
-    def _end_early(self, run: RunningAttempt, ending: Ending, seconds: float) -> None:
+    def _end_early(self, run: AttemptProcess, ending: Ending, seconds: float) -> None:
         """End an attempt that nobody has told to stop, after so much time to write a checkpoint."""
         with self._lock:
             if run.halt is not None or run.ends_as is not None or run.ending is not None:
@@ -337,14 +337,14 @@ class AttemptRunner:
             except Exception:
                 logger.exception("The end of %s cannot be told.", run.order.attempt)
 
-    def _tell_end(self, run: RunningAttempt) -> None:
+    def _tell_end(self, run: AttemptProcess) -> None:
         if run.watch is not None and (usage := run.watch.meter.usage) is not None:
             self._tell(run, self._measured(run, usage))
         self._tell(run, AttemptEnded(0.0, run.order.attempt, run.how_it_ended(self._memory)))
 
     # --- the thread that measures -----------------------------------------------------------
 
-    def _watch_of(self, run: RunningAttempt, pid: int) -> Watch:
+    def _watch_of(self, run: AttemptProcess, pid: int) -> Watchdog:
         placement, brief = run.order.placement, run.order.brief
         meter = Meter(
             pid,
@@ -352,7 +352,7 @@ class AttemptRunner:
             is_alone=placement.gpu_share == 1 and not brief.packs_gpus,
             gpu_usage=self._gpu_usage,
         )
-        return Watch(meter, placement, brief.hang_timeout_seconds, self._gpu_usage)
+        return Watchdog(meter, placement, brief.hang_timeout_seconds, self._gpu_usage)
 
     def _look(self) -> None:
         while not self._closing:
@@ -370,7 +370,7 @@ class AttemptRunner:
             except Exception:
                 logger.exception("An attempt could not be measured; it goes on.")
 
-    def _look_for_the_master(self, runs: list[RunningAttempt]) -> None:
+    def _look_for_the_master(self, runs: list[AttemptProcess]) -> None:
         """Let the attempts of a master that is gone go on for a while, and then leave."""
         now = time.monotonic()
         if self._master is None:
@@ -413,7 +413,7 @@ class AttemptRunner:
                     self.stop(name)
             time.sleep(_POLL_SECONDS)
 
-    def _look_at(self, run: RunningAttempt, *, beside: int) -> None:
+    def _look_at(self, run: AttemptProcess, *, beside: int) -> None:
         if run.watch is None or not run.watch.look(beside):
             return
         with self._lock:
@@ -426,10 +426,10 @@ class AttemptRunner:
         if ending is not None:
             self._end_early(run, ending, ending_grace(ending))
 
-    def _measured(self, run: RunningAttempt, usage: Usage) -> Measured:
+    def _measured(self, run: AttemptProcess, usage: Usage) -> Measured:
         return Measured(0.0, run.order.attempt, usage, self._memory.free_share)
 
-    def _tell(self, run: RunningAttempt, event: Event) -> None:
+    def _tell(self, run: AttemptProcess, event: Event) -> None:
         if run.spool is not None:
             run.spool.add(event)
         self._listener(event)

@@ -10,13 +10,13 @@ from tuner.core.messages import (
     Ask,
     AttemptWaits,
     Finish,
+    FinishReason,
     GrowSpace,
     KeepBest,
     Start,
     Stop,
     Suggested,
     Tell,
-    Verdict,
     WorkerJoined,
     WorkerRefused,
 )
@@ -67,7 +67,7 @@ def test_a_study_is_done_when_its_budget_is_used_up(driver: EngineDriver) -> Non
     driver.go(2, cores=2)
     driver.end(AttemptId(1, 0), returned(0.5))
     *_, finish = driver.end(FIRST, returned(0.7))
-    assert finish == Finish(Verdict.DONE, "2 trials are over")
+    assert finish == Finish(FinishReason.DONE, "2 trials are over")
 
 
 def test_a_small_space_ends_the_study_early(driver: EngineDriver) -> None:
@@ -78,7 +78,7 @@ def test_a_small_space_ends_the_study_early(driver: EngineDriver) -> None:
     driver.end(FIRST, returned(0.5))
     *_, finish = driver.end(AttemptId(1, 0), returned(0.5))
     assert finish == Finish(
-        Verdict.EXHAUSTED, "all 2 configurations of the search space were tried"
+        FinishReason.EXHAUSTED, "all 2 configurations of the search space were tried"
     )
 
 
@@ -87,7 +87,7 @@ def test_without_a_budget_the_whole_space_is_tried(driver: EngineDriver) -> None
     driver.end(FIRST, returned(0.5))
     (finish,) = driver.suggest([])
     assert isinstance(finish, Finish)
-    assert finish.verdict is Verdict.EXHAUSTED
+    assert finish.finish_reason is FinishReason.EXHAUSTED
 
 
 def test_no_more_is_asked_for_than_fits_and_is_left(driver: EngineDriver) -> None:
@@ -131,11 +131,11 @@ def test_what_an_attempt_used_is_known_as_last_measured(driver: EngineDriver) ->
 
 def test_letting_go_stops_what_runs_and_starts_nothing(driver: EngineDriver) -> None:
     driver.go(9, cores=2)
-    assert driver.stop(Verdict.TIME_UP, "the time is up") == [
+    assert driver.stop(FinishReason.TIME_UP, "the time is up") == [
         Stop(AttemptId(0, 0), Halt.LET_GO),
         Stop(AttemptId(1, 0), Halt.LET_GO),
     ]
-    assert driver.engine.picture.stopping == "the time is up"
+    assert driver.engine.snapshot.stopping == "the time is up"
     assert driver.stop() == []
     assert driver.join("late") == []
     driver.end(AttemptId(0, 0), Ending(Cause.STOPPED))
@@ -143,7 +143,7 @@ def test_letting_go_stops_what_runs_and_starts_nothing(driver: EngineDriver) -> 
     assert isinstance(told, Tell)
     assert told.trial.state is TrialState.COMPLETE
     assert isinstance(kept, KeepBest)
-    assert finish == Finish(Verdict.TIME_UP, "the time is up")
+    assert finish == Finish(FinishReason.TIME_UP, "the time is up")
     assert states(driver) == [TrialState.WAITING, TrialState.COMPLETE]
 
 
@@ -154,7 +154,7 @@ def test_without_room_for_checkpoints_the_study_lets_go_and_charges_nobody(
     ending = Ending(Cause.NO_ROOM, reason="no room for the checkpoint of epoch 3")
     assert driver.end(AttemptId(0, 0), ending) == [Stop(AttemptId(1, 0), Halt.LET_GO)]
     assert driver.end(AttemptId(1, 0), Ending(Cause.STOPPED)) == [
-        Finish(Verdict.NO_ROOM, "no room for the checkpoint of epoch 3")
+        Finish(FinishReason.NO_ROOM, "no room for the checkpoint of epoch 3")
     ]
     assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
     for number in range(1, 9):
@@ -166,13 +166,13 @@ def test_without_room_for_checkpoints_the_study_lets_go_and_charges_nobody(
 
 def test_letting_go_of_nothing_is_over_at_once(driver: EngineDriver) -> None:
     driver.open(trials=3)
-    assert driver.stop() == [Finish(Verdict.INTERRUPTED, "Ctrl-C")]
+    assert driver.stop() == [Finish(FinishReason.INTERRUPTED, "Ctrl-C")]
 
 
 def test_a_lost_worker_does_not_hold_up_the_letting_go(driver: EngineDriver) -> None:
     driver.go(9)
     driver.stop()
-    assert driver.leave() == [Finish(Verdict.INTERRUPTED, "Ctrl-C")]
+    assert driver.leave() == [Finish(FinishReason.INTERRUPTED, "Ctrl-C")]
 
 
 def test_an_answer_that_comes_after_the_end_waits_for_the_next_master(
@@ -201,7 +201,7 @@ def test_a_smaller_budget_ends_the_study_at_once(driver: EngineDriver) -> None:
     for number in range(3):
         driver.end(AttemptId(number, 0), returned(0.5))
     *_, finish = driver.open(trials=2)
-    assert finish == Finish(Verdict.DONE, "3 trials are over")
+    assert finish == Finish(FinishReason.DONE, "3 trials are over")
 
 
 def test_an_exhausted_space_is_asked_again_by_the_next_master(driver: EngineDriver) -> None:
@@ -251,7 +251,7 @@ def test_while_a_large_trial_waits_smaller_ones_fill_other_workers_and_not_its(
     assert driver.ask == Ask((1, 2, 3)), "asked for when it was answered, as the other joined"
     driver.suggest(resources=lambda number: Resources(cpus=3))
     assert driver.starts[1].placement.worker == "large"
-    assert driver.engine.picture.counts[TrialState.WAITING] == 2
+    assert driver.engine.snapshot.counts[TrialState.WAITING] == 2
     driver.end(FIRST, returned(0.5))
     assert driver.ask == Ask((4,)), "the small worker needs another small trial"
     driver.suggest()
@@ -301,34 +301,34 @@ def test_a_space_that_grew_is_no_longer_exhausted(driver: EngineDriver) -> None:
 
 def test_the_picture_says_why_nothing_runs(driver: EngineDriver) -> None:
     driver.open(trials=1, resources=Resources(cpus=2, gpus=1))
-    assert driver.engine.picture.notice == "waiting for a worker"
+    assert driver.engine.snapshot.stall_reason == "waiting for a worker"
     driver.join("small", cores=8)
-    assert "no worker can hold a trial of 2 cores and 1 GPU:" in driver.engine.picture.notice
+    assert "no worker can hold a trial of 2 cores and 1 GPU:" in driver.engine.snapshot.stall_reason
     driver.join("large", cores=2, gpus=1)
-    assert driver.engine.picture.notice == ""
+    assert driver.engine.snapshot.stall_reason == ""
 
 
 def test_the_picture_shows_what_runs(driver: EngineDriver) -> None:
     driver.go(9, cores=2)
     driver.report(FIRST, 1, score=0.1)
     driver.report(FIRST, 2, score=0.2)
-    picture = driver.engine.picture
-    one, two = picture.running
+    snapshot = driver.engine.snapshot
+    one, two = snapshot.running
     assert one.latest is not None
     assert (one.latest.step, one.attempt.node, two.latest) == (2, "node of w", None)
-    assert (picture.workers, picture.cpus, picture.cpus_held) == (1, 2, 2)
-    assert picture.counts == {TrialState.RUNNING: 2}
+    assert (snapshot.workers, snapshot.cpus, snapshot.cpus_held) == (1, 2, 2)
+    assert snapshot.counts == {TrialState.RUNNING: 2}
 
 
 def test_a_worker_that_was_refused_is_named_while_there_is_no_other(driver: EngineDriver) -> None:
     driver.open(trials=1)
     driver.feed(WorkerRefused(driver.at, "w", "node7", "it has hptune 0.0.9, the master 0.1.0"))
-    notice = driver.engine.picture.notice
-    assert notice == (
+    stall_reason = driver.engine.snapshot.stall_reason
+    assert stall_reason == (
         "waiting for a worker; node7 was refused: it has hptune 0.0.9, the master 0.1.0"
     )
     driver.join("other")
-    assert driver.engine.picture.notice == ""
+    assert driver.engine.snapshot.stall_reason == ""
 
 
 def test_an_attempt_that_waits_at_its_worker_says_for_what_until_it_starts(
@@ -336,9 +336,9 @@ def test_an_attempt_that_waits_at_its_worker_says_for_what_until_it_starts(
 ) -> None:
     driver.go(1)
     driver.feed(AttemptWaits(driver.at, FIRST, "waits for core 0"))
-    assert driver.engine.picture.running[0].attempt.reason == "waits for core 0"
+    assert driver.engine.snapshot.running[0].attempt.reason == "waits for core 0"
     driver.started(FIRST)
-    assert driver.engine.picture.running[0].attempt.reason == ""
+    assert driver.engine.snapshot.running[0].attempt.reason == ""
 
 
 def test_a_worker_that_is_about_to_leave_gets_no_more_attempts(driver: EngineDriver) -> None:
@@ -348,10 +348,10 @@ def test_a_worker_that_is_about_to_leave_gets_no_more_attempts(driver: EngineDri
     driver.end(FIRST, released)
     assert driver.running.keys() == {AttemptId(1, 0)}
     driver.end(AttemptId(1, 0), released)
-    assert driver.engine.picture.notice == "waiting for a worker"
+    assert driver.engine.snapshot.stall_reason == "waiting for a worker"
     driver.join("other", cores=2)
     assert driver.running[AttemptId(0, 1)].worker == "other", "it goes on elsewhere"
-    assert driver.engine.picture.counts[TrialState.RUNNING] == 2
+    assert driver.engine.snapshot.counts[TrialState.RUNNING] == 2
 
 
 # --- what cannot be -------------------------------------------------------------------------

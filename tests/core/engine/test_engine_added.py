@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine_driver import EngineDriver, returned, states
 
-from tuner.core.messages import Ask, Finish, Start, Tell, Verdict
+from tuner.core.messages import Ask, Finish, FinishReason, Start, Tell
 from tuner.core.trial import ADDED, AttemptId, TrialState
 
 
@@ -33,7 +33,7 @@ def test_it_counts_as_one_of_all_trials(driver: EngineDriver) -> None:
     driver.end(AttemptId(1, 0), returned(0.7))
     finish = driver.end(AttemptId(2, 0), returned(0.8))[-1]
     assert isinstance(finish, Finish)
-    assert finish.verdict is Verdict.DONE
+    assert finish.finish_reason is FinishReason.DONE
     assert states(driver) == [TrialState.COMPLETE] * 3
 
 

@@ -13,12 +13,12 @@ from tuner.core.messages import (
     Ask,
     Discard,
     Finish,
+    FinishReason,
     KeepBest,
     Start,
     Stop,
     StudyClosed,
     Tell,
-    Verdict,
 )
 from tuner.core.seeds import training_seed
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState
@@ -57,7 +57,7 @@ def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> Non
     assert Stop(AttemptId(1, 0), Halt.LET_GO) in commands
     (finish,) = driver.end(AttemptId(1, 0), Ending(Cause.STOPPED))
     assert finish == Finish(
-        Verdict.UNKNOWN_METRIC, "unknown metric 'score'; the trial reports: accuracy, loss"
+        FinishReason.UNKNOWN_METRIC, "unknown metric 'score'; the trial reports: accuracy, loss"
     )
 
 
@@ -199,7 +199,7 @@ def test_first_trials_that_all_fail_alike_end_the_study(driver: EngineDriver) ->
         commands = driver.end(name, Ending(Cause.STOPPED))
     finish = commands[-1]
     assert isinstance(finish, Finish)
-    assert finish.verdict is Verdict.SAME_FAILURE
+    assert finish.finish_reason is FinishReason.SAME_FAILURE
     assert finish.reason == "the first 3 trials all failed the same way: ValueError: 3"
     assert "model.py" in finish.detail
     assert driver.trial(last.trial).state is TrialState.WAITING
@@ -220,24 +220,24 @@ def test_other_failures_and_any_success_let_the_study_go_on(
     driver.go(20, cores=9, same_failure_limit=3)
     for number, ending in enumerate(endings):
         driver.end(AttemptId(number, 0), ending)
-    assert not driver.engine.picture.stopping
+    assert not driver.engine.snapshot.stopping
 
 
 def test_a_limit_of_none_allows_any_number_of_equal_failures(driver: EngineDriver) -> None:
     driver.go(9, cores=9, same_failure_limit=0)
     for number in range(9):
         driver.end(AttemptId(number, 0), broken())
-    assert driver.finish == Finish(Verdict.DONE, "9 trials are over")
+    assert driver.finish == Finish(FinishReason.DONE, "9 trials are over")
 
 
 def test_too_many_failures_end_the_study(driver: EngineDriver) -> None:
     driver.go(9, max_failures=1)
     driver.end(FIRST, broken("ValueError: 1"))
-    assert not driver.engine.picture.stopping
+    assert not driver.engine.snapshot.stopping
     driver.suggest()
     *_, finish = driver.end(AttemptId(1, 0), broken("KeyError: 2"))
     assert isinstance(finish, Finish)
-    assert finish.verdict is Verdict.TOO_MANY_FAILURES
+    assert finish.finish_reason is FinishReason.TOO_MANY_FAILURES
     assert finish.reason == "2 trials failed, allowed are 1; the last one: KeyError: 2"
 
 

@@ -6,7 +6,7 @@ import pytest
 from engine_driver import GOAL, EngineDriver, returned
 
 from tuner.core.goals import Aims, Comparison, Constraint
-from tuner.core.messages import Ask, Command, Discard, Finish, KeepBest, Start, Tell, Verdict
+from tuner.core.messages import Ask, Command, Discard, Finish, FinishReason, KeepBest, Start, Tell
 from tuner.core.pruner import PrunerSettings
 from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Score, TrialState
 
@@ -76,7 +76,7 @@ def test_every_goal_and_every_constraint_needs_its_metric(driver: EngineDriver, 
     go(driver, 1, aims)
     finish = driver.end(first(0), returned(0.5))[-1]
     assert isinstance(finish, Finish)
-    assert finish.verdict is Verdict.UNKNOWN_METRIC
+    assert finish.finish_reason is FinishReason.UNKNOWN_METRIC
     assert finish.reason == "unknown metric 'size'; the trial reports: score"
 
 
@@ -111,7 +111,7 @@ def test_the_best_are_trained_again_with_other_seeds(driver: EngineDriver) -> No
     assert len(starts) == 3, "there are three cores"
     assert len({start.seed for start in starts} | {driver.starts[1].seed}) == 4
     assert {start.incumbents for start in starts} == {()}, "its model may be the winner's"
-    assert driver.engine.picture.budget_trials == 7
+    assert driver.engine.snapshot.budget_trials == 7
     assert driver.finish is None
 
 
@@ -123,7 +123,7 @@ def test_the_winner_is_chosen_by_the_mean(driver: EngineDriver) -> None:
     assert files(driver.end(first(5), returned(0.8))) == []
     assert files(driver.end(first(6), returned(0.7))) == [[5], 1, 6]
     assert driver.engine.best == driver.trial(5)
-    assert driver.finish == Finish(Verdict.DONE, "7 trials are over")
+    assert driver.finish == Finish(FinishReason.DONE, "7 trials are over")
     driver.check_replay()
 
 
@@ -182,7 +182,7 @@ def test_a_study_that_lets_go_confirms_nothing(driver: EngineDriver) -> None:
 def test_nothing_is_confirmed_where_nothing_is_complete(driver: EngineDriver) -> None:
     go(driver, 1, Aims((GOAL,)), confirm=3)
     driver.end(first(0), Ending(Cause.EXCEPTION, reason="ValueError"))
-    assert driver.finish == Finish(Verdict.DONE, "1 trials are over")
+    assert driver.finish == Finish(FinishReason.DONE, "1 trials are over")
 
 
 def test_no_pruner_stops_what_is_to_be_measured(driver: EngineDriver) -> None:

@@ -6,7 +6,7 @@ import pytest
 from engine_driver import FIRST, EngineDriver, returned
 
 from tuner.core.budget import Device, DeviceBudget
-from tuner.core.messages import Ask, Finish, Stop, Tell, Verdict
+from tuner.core.messages import Ask, Finish, FinishReason, Stop, Tell
 from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Capacity, Resources
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, TrialState, Usage
@@ -116,7 +116,7 @@ def test_the_study_lets_go_when_its_budget_is_spent(driver: EngineDriver) -> Non
     ]
     driver.end(FIRST, Ending(Cause.STOPPED))
     assert driver.end(AttemptId(1, 0), Ending(Cause.STOPPED)) == [
-        Finish(Verdict.BUDGET_SPENT, "the budget of 4 core hours is spent")
+        Finish(FinishReason.BUDGET_SPENT, "the budget of 4 core hours is spent")
     ]
     driver.check_replay()
 
@@ -129,7 +129,7 @@ def test_a_budget_is_spent_by_time_alone(driver: EngineDriver) -> None:
     driver.started(FIRST)
     assert driver.engine.overspent(driver.at + 1.9 * HOUR) is None
     finish = driver.engine.overspent(driver.at + 2.0 * HOUR)
-    assert finish == Finish(Verdict.BUDGET_SPENT, "the budget of 4 core hours is spent")
+    assert finish == Finish(FinishReason.BUDGET_SPENT, "the budget of 4 core hours is spent")
 
 
 def test_the_time_between_two_masters_is_paid_by_nobody(driver: EngineDriver) -> None:
@@ -160,7 +160,9 @@ def test_nothing_starts_that_cannot_be_paid_for_one_step(driver: EngineDriver) -
     driver.at += HOUR
     driver.measure(FIRST, usage(seconds_per_step=HOUR))
     commands = driver.end(FIRST, returned(0.5))
-    assert commands[-1] == Finish(Verdict.BUDGET_SPENT, "the budget of 1.5 core hours is spent")
+    assert commands[-1] == Finish(
+        FinishReason.BUDGET_SPENT, "the budget of 1.5 core hours is spent"
+    )
 
 
 def test_a_step_is_priced_by_what_the_trial_itself_holds(driver: EngineDriver) -> None:
@@ -175,7 +177,7 @@ def test_a_step_is_priced_by_what_the_trial_itself_holds(driver: EngineDriver) -
     driver.started(AttemptId(2, 0))
     driver.at += HOUR
     commands = driver.end(AttemptId(2, 0), returned(0.5))
-    assert commands[-1] == Finish(Verdict.BUDGET_SPENT, "the budget of 4 core hours is spent")
+    assert commands[-1] == Finish(FinishReason.BUDGET_SPENT, "the budget of 4 core hours is spent")
     driver.check_replay()
 
 

@@ -18,12 +18,12 @@ from tuner.core.messages import (
     Ask,
     Command,
     Finish,
+    FinishReason,
     GrowSpace,
     Start,
     Stop,
     StudyClosed,
     Tell,
-    Verdict,
 )
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
@@ -245,7 +245,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert [each.attempt for each in stops] in ([], [name])
         if not math.isfinite(score) or self.pruner.name == "none":
             assert commands == []
-        latest = {run.attempt.id: run.latest for run in self.driver.engine.picture.running}[name]
+        latest = {run.attempt.id: run.latest for run in self.driver.engine.snapshot.running}[name]
         assert latest is not None
         assert latest.step == step
 
@@ -286,7 +286,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), ending=ENDINGS)
     def late_messages_change_nothing(self, data: st.DataObject, ending: Ending) -> None:
         name = self.some_attempt(data, late=True)
-        before = self.driver.engine.picture
+        before = self.driver.engine.snapshot
         answers: list[Command] = [
             *self.driver.started(name),
             *self.driver.report(name, 99, score=9.0),
@@ -295,15 +295,17 @@ class EngineMachine(RuleBasedStateMachine):
         ]
         assert besides_letting_go(answers) == []
         # The time of the message may be after the end of a worker, or of the budget.
-        after = self.driver.engine.picture
+        after = self.driver.engine.snapshot
         stopping = after.stopping if self.opening["budget"] else before.stopping
-        assert replace(after, notice=before.notice) == replace(before, stopping=stopping)
+        assert replace(after, stall_reason=before.stall_reason) == replace(
+            before, stopping=stopping
+        )
 
     @precondition(lambda self: self.has_lived)
-    @rule(verdict=st.sampled_from([Verdict.INTERRUPTED, Verdict.TIME_UP]))
-    def stop_is_requested(self, verdict: Verdict) -> None:
-        self.driver.stop(verdict)
-        assert self.driver.engine.picture.stopping or self.driver.finish
+    @rule(finish_reason=st.sampled_from([FinishReason.INTERRUPTED, FinishReason.TIME_UP]))
+    def stop_is_requested(self, finish_reason: FinishReason) -> None:
+        self.driver.stop(finish_reason)
+        assert self.driver.engine.snapshot.stopping or self.driver.finish
 
     def teardown(self) -> None:
         if self.driver.engine.active_seconds or self.driver.story:
@@ -334,7 +336,7 @@ class EngineMachine(RuleBasedStateMachine):
             if len([*driver.engine.trials]) > 60:
                 driver.stop()
         assert isinstance(driver.finish, Finish), "the study does not end"
-        if driver.finish.verdict in (Verdict.DONE, Verdict.EXHAUSTED):
+        if driver.finish.finish_reason in (FinishReason.DONE, FinishReason.EXHAUSTED):
             assert all(trial.state.is_final for trial in driver.engine.trials)
         self.check_the_ledgers_readers()
         told: dict[int, TrialState] = {}

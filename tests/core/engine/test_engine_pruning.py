@@ -9,7 +9,17 @@ import pytest
 from engine_driver import AIMS, EngineDriver, returned, states
 
 from tuner.core.goals import Comparison, Constraint
-from tuner.core.messages import Ask, Command, Discard, Finish, KeepBest, Start, Stop, Tell, Verdict
+from tuner.core.messages import (
+    Ask,
+    Command,
+    Discard,
+    Finish,
+    FinishReason,
+    KeepBest,
+    Start,
+    Stop,
+    Tell,
+)
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState
 
@@ -227,7 +237,7 @@ def test_a_study_of_paused_trials_trains_the_best_in_full_and_prunes_the_rest(
         TrialState.PRUNED,
         TrialState.PRUNED,
     ]
-    assert commands[-1] == Finish(Verdict.DONE, "4 trials are over")
+    assert commands[-1] == Finish(FinishReason.DONE, "4 trials are over")
     assert {Discard(1), Discard(2), Discard(3)} <= {c for c in commands if isinstance(c, Discard)}
     driver.check_replay()
 

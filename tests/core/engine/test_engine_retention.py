@@ -8,7 +8,7 @@ import pytest
 from engine_driver import FIRST, EngineDriver, returned, states
 
 from tuner.core.goals import Aims
-from tuner.core.messages import Command, Discard, Finish, KeepBest, Reported, Start, Verdict
+from tuner.core.messages import Command, Discard, Finish, FinishReason, KeepBest, Reported, Start
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
 from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Report, Score, TrialState
@@ -137,7 +137,7 @@ def test_what_an_attempt_says_of_its_end_counts_before_its_last_report(
 
 
 def seen_by_a_reader(driver: EngineDriver) -> list[tuple[int, float | None]]:
-    ranking = Ranking.of(driver.engine.picture.aims, driver.engine.trials, driver.attempts)
+    ranking = Ranking.of(driver.engine.snapshot.aims, driver.engine.trials, driver.attempts)
     return [(best.number, best.value) for best in ranking.best]
 
 
@@ -231,4 +231,4 @@ def test_a_trial_is_no_worse_for_training_on(driver: EngineDriver, ending: Endin
     assert thrown_away == [Discard(1, keep_checkpoint=True)], "what the attempt left"
     assert driver.trial(1) == replace(before, attempts=2)
     assert [best.number for best in driver.engine.front] == [1]
-    assert driver.finish == Finish(Verdict.DONE, "4 trials are over")
+    assert driver.finish == Finish(FinishReason.DONE, "4 trials are over")

@@ -7,7 +7,7 @@ from engine_driver import EngineDriver, returned
 from packing_site import ALL, GB, Site, cores
 
 from tuner.core.budget import Device, DeviceBudget, hours_of
-from tuner.core.messages import Verdict
+from tuner.core.messages import FinishReason
 from tuner.core.resources import Amount, Resources
 from tuner.core.trial import AttemptId, Cause, Ending, Usage
 
@@ -16,7 +16,7 @@ def test_trials_that_keep_a_core_busy_have_one_each() -> None:
     site = Site(cores(2), busy=lambda params: 0.97)
     site.run()
     assert site.most_running == 2
-    assert site.driver.engine.picture.packing == ""
+    assert site.driver.engine.snapshot.packing == ""
     assert all(each.placement.cpu_share == 1.0 for each in site.driver.attempts)
 
 
@@ -37,7 +37,7 @@ def test_of_attempts_that_fail_at_once_nothing_is_learned() -> None:
         crashed(site.driver, next(iter(site.driver.running)))
         site.answer()
     assert len(site.driver.running) == 2
-    assert site.driver.engine.picture.packing == ""
+    assert site.driver.engine.snapshot.packing == ""
     assert {each.placement.memory_bytes for each in site.driver.starts.values()} == {0}
     site.run()
     assert site.most_running == 2
@@ -90,7 +90,7 @@ def test_a_budget_counts_what_was_held_as_the_books_do() -> None:
                 driver.end(name, returned(0.5))
             else:
                 driver.measure(name, usage)
-    assert driver.finish.verdict is Verdict.BUDGET_SPENT
+    assert driver.finish.finish_reason is FinishReason.BUDGET_SPENT
     assert any(each.before is not None for each in driver.attempts)
     late = 3600.0 * (hours_of(driver.attempts, Device.CORE, now=driver.at) - 0.2)
     assert 0.0 <= late < 100.0, "but for the time in which they were told to stop"
@@ -101,7 +101,7 @@ def test_trials_that_wait_for_a_core_which_others_take_have_one_each() -> None:
     site = Site(cores(2), busy=lambda params: 0.27, starved=0.73)
     site.run()
     assert site.most_running == 2
-    assert site.driver.engine.picture.packing == ""
+    assert site.driver.engine.snapshot.packing == ""
 
 
 def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
@@ -111,7 +111,7 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
     assert len(site.driver.running) == 8
     site.run()
     assert site.most_running == 8
-    told = site.driver.engine.picture.packing
+    told = site.driver.engine.snapshot.packing
     assert told.startswith("up to 4 trials per core now: they keep 0.3 of one busy; 2")
     assert site.driver.attempts[-1].why == told
 
@@ -119,13 +119,13 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
 def test_nothing_is_said_of_packing_once_it_is_left_out() -> None:
     site = Site(cores(2), busy=lambda params: 0.3, trials=20)
     site.watch()
-    picture = site.driver.engine.picture
-    assert picture.packing
-    assert picture.may_begin_more
+    snapshot = site.driver.engine.snapshot
+    assert snapshot.packing
+    assert snapshot.may_begin_more
     site.driver.open(20, measured=())
     site.driver.join_with("w2", cores(2))
     site.answer()
-    assert site.driver.engine.picture.packing == ""
+    assert site.driver.engine.snapshot.packing == ""
     assert site.driver.attempts[-1].why == ""
 
 

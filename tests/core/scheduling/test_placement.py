@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.core.resources import Amount, Capacity, Placement, Resources
-from tuner.core.scheduling.cluster import Places
+from tuner.core.scheduling.cluster import ClusterState
 from tuner.core.scheduling.first_fit import FirstFit
-from tuner.core.scheduling.queue import Waiting
+from tuner.core.scheduling.queue import TrialQueue
 
 ONE = Resources()
 WANTED = st.builds(
@@ -29,14 +29,14 @@ CAPACITIES = st.builds(
 )
 
 
-def places(*capacities: Capacity, spread: tuple[Amount, ...] = ()) -> Places:
-    made = Places(spread=spread)
+def places(*capacities: Capacity, spread: tuple[Amount, ...] = ()) -> ClusterState:
+    made = ClusterState(spread=spread)
     for number, capacity in enumerate(capacities):
         made.add(f"w{number}", f"n{number}", capacity)
     return made
 
 
-def take(made: Places, wanted: Resources = ONE) -> Placement:
+def take(made: ClusterState, wanted: Resources = ONE) -> Placement:
     placement = made.take(wanted)
     assert placement is not None
     return placement
@@ -81,7 +81,7 @@ def test_parts_share_a_device_so_that_whole_ones_stay_whole() -> None:
 
 
 def test_where_parts_are_spread_no_device_idles_beside_a_shared_one() -> None:
-    made = Places(spread=(Amount.CPUS, Amount.GPUS))
+    made = ClusterState(spread=(Amount.CPUS, Amount.GPUS))
     for number in range(2):
         capacity = Capacity((0, 1, 2, 3), ("A", "B"), gpu_memory_bytes=100)
         made.add(f"w{number}", "n", capacity)
@@ -96,7 +96,7 @@ def test_where_parts_are_spread_no_device_idles_beside_a_shared_one() -> None:
 
 
 def test_a_worker_without_a_gpu_is_spread_over_by_its_cores() -> None:
-    made = Places(spread=(Amount.CPUS, Amount.GPUS))
+    made = ClusterState(spread=(Amount.CPUS, Amount.GPUS))
     for number in range(2):
         made.add(f"w{number}", "n", Capacity((0, 1)))
     taken = [take(made, Resources(cpus=0.5, gpu_memory_bytes=20)) for _ in range(8)]
@@ -149,7 +149,7 @@ def test_unknown_memory_is_not_counted() -> None:
 
 
 def test_where_others_hold_more_than_there_is_there_is_room_for_nobody() -> None:
-    made = Places(kept_back=0.05)
+    made = ClusterState(kept_back=0.05)
     made.add("w", "n", Capacity((0, 1), (), memory_bytes=100))
     after = made.resize(take(made), Resources(memory_bytes=120))
     assert made.reserve(ONE)
@@ -194,7 +194,7 @@ def test_thousands_of_workers_may_come_and_go() -> None:
 
 
 def test_a_worker_that_ends_too_early_is_passed_over() -> None:
-    made = Places()
+    made = ClusterState()
     made.add("short", "n", Capacity((0,)), ends_at=100.0)
     made.add("long", "n", Capacity((0,)), ends_at=500.0)
     made.add("endless", "n", Capacity((0,)))
@@ -210,8 +210,8 @@ def test_a_worker_that_ends_too_early_is_passed_over() -> None:
 BIG, SMALL = Resources(cpus=4), Resources(cpus=1)
 
 
-def waiting(sizes: list[Resources], seconds: tuple[float, float] = (0.0, 0.0)) -> Waiting:
-    made = Waiting(lambda number: sizes[number], lambda _: seconds)
+def waiting(sizes: list[Resources], seconds: tuple[float, float] = (0.0, 0.0)) -> TrialQueue:
+    made = TrialQueue(lambda number: sizes[number], lambda _: seconds)
     made.add((True, number) for number in range(len(sizes)))
     return made
 
@@ -248,7 +248,7 @@ def test_one_that_no_worker_could_hold_holds_up_nobody() -> None:
 
 
 def test_a_worker_that_ends_too_soon_is_not_reserved_any_more() -> None:
-    made = Places()
+    made = ClusterState()
     made.add("short", "n1", Capacity(cpus=tuple(range(5))), ends_at=100.0)
     made.add("long", "n2", Capacity(cpus=tuple(range(4))))
     assert made.reserve(BIG, until=50.0)
@@ -269,7 +269,7 @@ def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
 
 
 def test_a_trial_goes_where_it_can_end_else_where_it_gets_any_further() -> None:
-    made = Places()
+    made = ClusterState()
     made.add("short", "n", Capacity((0,)), ends_at=150.0)
     made.add("long", "n", Capacity((0,)), ends_at=500.0)
     queue = waiting([SMALL] * 3, seconds=(20.0, 300.0))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from tuner.core.space.earlier_study import EarlierStudy, Measured
+from tuner.core.space.earlier_study import EarlierStudy, EarlierTrial
 from tuner.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
@@ -25,7 +25,7 @@ NOW = SearchSpace(
 
 
 def study(*trials: Params, direction: Direction = Direction.MIN) -> EarlierStudy:
-    measured = tuple(Measured(params, float(value)) for value, params in enumerate(trials))
+    measured = tuple(EarlierTrial(params, float(value)) for value, params in enumerate(trials))
     return EarlierStudy("old", direction, is_same_metric=True, trials=measured)
 
 
@@ -60,9 +60,9 @@ def test_the_best_is_the_best_of_what_fits() -> None:
 
 def test_what_breaks_a_constraint_is_the_best_only_where_all_do() -> None:
     trials = (
-        Measured({"lr": 0.1}, 1.0, violation=2.0),
-        Measured({"lr": 0.2}, 3.0),
-        Measured({"lr": 0.3}, 2.0),
+        EarlierTrial({"lr": 0.1}, 1.0, violation=2.0),
+        EarlierTrial({"lr": 0.2}, 3.0),
+        EarlierTrial({"lr": 0.3}, 2.0),
     )
     old = EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
     best = old.best_within(NOW)
@@ -72,7 +72,7 @@ def test_what_breaks_a_constraint_is_the_best_only_where_all_do() -> None:
 
 def test_it_can_be_kept_in_the_ledger() -> None:
     old = study({"lr": 0.5, "word": "relu"}, {"lr": 1})
-    several = (Measured({"lr": 0.5}, 1.0, (2.0, 3.0), 0.5),)
+    several = (EarlierTrial({"lr": 0.5}, 1.0, (2.0, 3.0), 0.5),)
     for each in (old, EarlierStudy("old", Direction.MAX, is_same_metric=True, trials=several)):
         assert EarlierStudy.from_json(json.loads(json.dumps(each.to_json()))) == each
     before = {**old.to_json(), "trials": [{"params": {"lr": 1}, "value": 0.0}]}

@@ -9,7 +9,7 @@ from fake_study import AIMS, attempt, trial
 
 from tuner.core.budget import resized
 from tuner.core.trial import Outcome, TrialState, Usage
-from tuner.reporting.results.costs import Books, books
+from tuner.reporting.results.costs import Costs, books
 from tuner.reporting.results.summary import status_json
 from tuner.reporting.results.view import StudyView
 
@@ -28,9 +28,9 @@ HALF = replace(ENDED, placement=replace(ENDED.placement, gpu_share=0.5), usage=U
 
 
 def test_devices_count_while_processes_run() -> None:
-    assert books([]) == Books()
-    assert books([ENDED]) == Books(core_hours=2.0, gpu_hours=1.0, wait_seconds=60.0)
-    assert books([ENDED, HALF]) == Books(4.0, 1.5, 120.0, idle_core_hours=0.5)
+    assert books([]) == Costs()
+    assert books([ENDED]) == Costs(core_hours=2.0, gpu_hours=1.0, wait_seconds=60.0)
+    assert books([ENDED, HALF]) == Costs(4.0, 1.5, 120.0, idle_core_hours=0.5)
     early = replace(HALF, usage=replace(USAGE, seconds=2 * HOUR))
     assert books([early]).idle_core_hours == 0.5
     starved = replace(HALF, usage=replace(USAGE, starved_seconds=0.25 * HOUR))
@@ -51,14 +51,14 @@ def test_what_was_held_before_it_was_packed_counts() -> None:
 
 def test_who_never_ran_has_only_waited() -> None:
     waited = attempt(0, waited_seconds=None, ended_at=1030.0, outcome=Outcome.LOST)
-    assert books([waited]) == Books(wait_seconds=30.0)
+    assert books([waited]) == Costs(wait_seconds=30.0)
 
 
 def test_who_runs_counts_until_now_if_somebody_knows() -> None:
     runs = attempt(1, waited_seconds=10.0)
     waits = attempt(2, waited_seconds=None)
-    assert books([runs, waits]) == Books()
-    assert books([runs, waits], now=1010.0 + HOUR) == Books(2.0, 0.0, 20.0 + HOUR)
+    assert books([runs, waits]) == Costs()
+    assert books([runs, waits], now=1010.0 + HOUR) == Costs(2.0, 0.0, 20.0 + HOUR)
 
 
 def test_without_a_master_the_books_do_not_grow() -> None:

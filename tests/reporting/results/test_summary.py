@@ -11,7 +11,7 @@ from fake_study import AIMS, attempt, trial
 
 from tuner.core.budget import Device, DeviceBudget
 from tuner.core.goals import Aims, Comparison, Constraint
-from tuner.core.messages import Finish, Verdict
+from tuner.core.messages import Finish, FinishReason
 from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
 from tuner.reporting.results.best import best_json, best_text
 from tuner.reporting.results.summary import closing_text, failure_groups, status_json, status_text
@@ -112,7 +112,7 @@ def test_status_of_a_finished_and_of_a_new_study() -> None:
 
 def test_a_budget_that_is_spent_is_no_early_stop_and_goes_on_with_a_larger_one() -> None:
     budget = DeviceBudget(Device.GPU, 100.0)
-    finish = Finish(Verdict.BUDGET_SPENT, f"the budget of {budget} is spent")
+    finish = Finish(FinishReason.BUDGET_SPENT, f"the budget of {budget} is spent")
     spent = replace(VIEW, master=None, device_budget=budget, last_finish=finish)
     lines = closing_text(spent, finish, seconds=60.0).splitlines()
     assert lines[0] == "The budget of 100 GPU hours is spent: 5/10 trials in 1m00s"
@@ -125,7 +125,7 @@ def test_a_budget_that_is_spent_is_no_early_stop_and_goes_on_with_a_larger_one()
 
 
 def test_a_time_limit_that_is_reached_goes_on_with_a_longer_one() -> None:
-    finish = Finish(Verdict.TIME_UP, "the time limit of 1h30m is reached")
+    finish = Finish(FinishReason.TIME_UP, "the time limit of 1h30m is reached")
     timed = replace(VIEW, timeout_seconds=5400.0)
     lines = closing_text(timed, finish, seconds=5400.0).splitlines()
     assert lines[0].startswith("The time limit of 1h30m is reached: 5/10 trials")
@@ -174,7 +174,7 @@ def test_failures_that_differ_in_numbers_only_are_one_with_the_first_as_example(
     shown = status_text(failed, now=0.0).splitlines()
     for line in (*told, "1 x <Layer at 0x7fff20> wants float64 (trial 4)"):
         assert f"  {line}" in shown
-    ended = closing_text(failed, Finish(Verdict.DONE, ""), seconds=1.0).splitlines()
+    ended = closing_text(failed, Finish(FinishReason.DONE, ""), seconds=1.0).splitlines()
     assert ended[1:7] == [
         "  7 failed, 3 to come",
         "  retried: 1 attempt (1 worker lost)",
@@ -200,7 +200,7 @@ def test_trials_that_broke_a_constraint_are_counted_with_the_constraints() -> No
         )
         for i, (params, seconds) in enumerate(measured)
     ]
-    done = Finish(Verdict.DONE, "")
+    done = Finish(FinishReason.DONE, "")
     both = replace(VIEW, trials=trials, aims=replace(AIMS, constraints=(light, quick)))
     told = "2 trials broke a constraint (2 params < 400, 1 seconds_per_epoch <= 2)"
     assert f"  {told}" in closing_text(both, done, seconds=1.0).splitlines()
@@ -219,7 +219,9 @@ def test_trials_that_are_pruned_for_a_bad_end_are_counted_with_how_they_ended() 
     ]
     view = replace(VIEW, trials=trials, attempts=attempts)
     told = "3 trials pruned by --on-failure (2 timed out, 1 out of memory)"
-    assert f"  {told}" in closing_text(view, Finish(Verdict.DONE, ""), seconds=1.0).splitlines()
+    assert (
+        f"  {told}" in closing_text(view, Finish(FinishReason.DONE, ""), seconds=1.0).splitlines()
+    )
     assert f"         {told}" in status_text(view, now=0.0).splitlines()
 
 
@@ -310,7 +312,7 @@ def test_of_equally_good_trials_the_first_to_end_is_best() -> None:
 
 def test_the_end_of_a_finished_run() -> None:
     view = replace(VIEW, trials=VIEW.trials[:1], attempts=(), budget_trials=1)
-    assert closing_text(view, Finish(Verdict.DONE, ""), seconds=724.0) == (
+    assert closing_text(view, Finish(FinishReason.DONE, ""), seconds=724.0) == (
         "Done: 1/1 trials in 12m04s\n"
         "  1 complete\n"
         "\n"
@@ -330,17 +332,21 @@ def test_the_end_of_a_finished_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "first_line", "resume"),
+    ("finish_reason", "first_line", "resume"),
     [
-        (Verdict.EXHAUSTED, "Done: every configuration of the space was tried, 5/10 trials", None),
-        (Verdict.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "go on from here"),
-        (Verdict.TOO_MANY_FAILURES, "Stopped early (Ctrl-C): 5/10 trials", "go on from here"),
+        (
+            FinishReason.EXHAUSTED,
+            "Done: every configuration of the space was tried, 5/10 trials",
+            None,
+        ),
+        (FinishReason.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "go on from here"),
+        (FinishReason.TOO_MANY_FAILURES, "Stopped early (Ctrl-C): 5/10 trials", "go on from here"),
     ],
 )
 def test_the_end_says_why_and_what_to_do_next(
-    verdict: Verdict, first_line: str, resume: str | None
+    finish_reason: FinishReason, first_line: str, resume: str | None
 ) -> None:
-    lines = closing_text(VIEW, Finish(verdict, "Ctrl-C"), seconds=60.0).splitlines()
+    lines = closing_text(VIEW, Finish(finish_reason, "Ctrl-C"), seconds=60.0).splitlines()
     assert lines[0] == f"{first_line} in 1m00s"
     assert "  retried: 1 attempt (1 worker lost)" in lines
     told = [line for line in lines if "hptune resume" in line]
@@ -349,7 +355,7 @@ def test_the_end_says_why_and_what_to_do_next(
 
 def test_the_end_without_any_success_points_to_the_failures() -> None:
     failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], models={})
-    shown = closing_text(failed, Finish(Verdict.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)
+    shown = closing_text(failed, Finish(FinishReason.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)
     assert "hptune status 'runs/my digits'" in shown
     assert "best" not in shown
     assert "load_model" not in shown

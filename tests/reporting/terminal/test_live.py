@@ -4,11 +4,11 @@ import io
 import sys
 
 import pytest
-from fake_study import picture, running, trial
+from fake_study import running, snapshot, trial
 from rich.cells import cell_len
 from rich.console import Console
 
-from tuner.core.snapshot import StudyPicture
+from tuner.core.snapshot import StudySnapshot
 from tuner.core.trial import ParamValue, Trial, TrialState
 from tuner.reporting.terminal.live import LiveProgress
 from tuner.reporting.terminal.progress import RunHeader
@@ -44,7 +44,7 @@ class Screen:
         return written
 
 
-def busy_study(params: dict[str, ParamValue]) -> tuple[StudyPicture, tuple[Trial, ...]]:
+def busy_study(params: dict[str, ParamValue]) -> tuple[StudySnapshot, tuple[Trial, ...]]:
     ended = (
         trial(0, value=0.9, step=5, params=params),
         trial(1, TrialState.PRUNED, value=0.3, step=2),
@@ -52,7 +52,7 @@ def busy_study(params: dict[str, ParamValue]) -> tuple[StudyPicture, tuple[Trial
         trial(3, value=0.98765, step=4, params=params),
     )
     runs = (running(4, placed_at=1000.0, step=3, value=0.7), running(5, placed_at=1010.0))
-    return picture(*ended, runs=runs, notice="no worker has 4 cores free, " * 8), ended
+    return snapshot(*ended, runs=runs, stall_reason="no worker has 4 cores free, " * 8), ended
 
 
 @pytest.mark.parametrize("width", [60, 100, 160])
@@ -119,7 +119,7 @@ def test_many_running_trials_never_fill_more_than_the_terminal(height: int) -> N
     screen = Screen(100, height)
     screen.progress.start(HEADER)
     screen.new_lines()
-    screen.progress.update(picture(*done, runs=runs, budget=100), done, 1021.0)
+    screen.progress.update(snapshot(*done, runs=runs, budget=100), done, 1021.0)
     lines = screen.new_lines()
     assert len(lines) < height
     assert "20/100 trials" in lines[0]
@@ -133,7 +133,7 @@ def test_the_end_leaves_a_summary_and_no_table() -> None:
     screen = Screen(100)
     screen.progress.start(HEADER)
     screen.progress.update(study, ended, 1021.0)
-    screen.progress.update(picture(*ended), (), 1211.0)
+    screen.progress.update(snapshot(*ended), (), 1211.0)
     screen.new_lines()
     screen.progress.stop()
     lines = screen.new_lines()
@@ -149,7 +149,7 @@ def test_it_redraws_four_times_a_second_at_most() -> None:
     screen = Screen(100)
     screen.progress.start(HEADER)
     screen.new_codes()
-    study = picture(runs=(running(0),))
+    study = snapshot(runs=(running(0),))
     drawn = []
     for tick in range(20):
         screen.progress.update(study, (), 1000.0 + tick / 16)
@@ -198,7 +198,7 @@ def test_notes_and_other_output_stand_above_the_display(
     screen = Screen(100)
     monkeypatch.setattr(sys, "stdout", screen.stream)
     screen.progress.start(HEADER)
-    screen.progress.update(picture(runs=(running(0),)), (), 1000.0)
+    screen.progress.update(snapshot(runs=(running(0),)), (), 1000.0)
     screen.new_lines()
     screen.progress.note("letting go: [Ctrl-C] again stops at once")
     print("a library speaks")  # noqa: T201 - that is the test
@@ -232,7 +232,7 @@ def test_a_space_without_a_known_size_has_no_bar() -> None:
     screen = Screen(100)
     screen.progress.start(HEADER)
     screen.new_lines()
-    screen.progress.update(picture(budget=None, stopping="time is up"), (), 1000.0)
+    screen.progress.update(snapshot(budget=None, stopping="time is up"), (), 1000.0)
     lines = screen.new_lines()
     assert lines[0].startswith("trials   0 trials   0s")
     assert lines[-1].rstrip() == "stopping time is up"

@@ -17,7 +17,7 @@ from tuner.core.messages import (
 )
 from tuner.core.resources import Capacity
 from tuner.core.trial import Attempt, AttemptId, Cause, Ending, Outcome, Usage
-from tuner.reporting.terminal.notifications import QUIET_SECONDS, News
+from tuner.reporting.terminal.notifications import QUIET_SECONDS, Notifications
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
 
@@ -30,13 +30,15 @@ def left(number: int) -> WorkerLeft:
     return WorkerLeft(0.0, f"w{number}", "the worker is gone")
 
 
-def told(news: News, *events: Event, attempts: tuple[Attempt, ...] = (), at: float) -> list[str]:
+def told(
+    news: Notifications, *events: Event, attempts: tuple[Attempt, ...] = (), at: float
+) -> list[str]:
     news.heed(events, attempts)
     return news.lines(at)
 
 
 def test_a_worker_is_told_of_when_it_joins_when_it_leaves_and_when_it_is_lost() -> None:
-    news = News()
+    news = Notifications()
     assert told(news, joined(1), at=0.0) == [
         "the worker on node1 joined, with 8 cores, 1 GPU; 1 worker now"
     ]
@@ -55,7 +57,7 @@ def test_a_worker_is_told_of_when_it_joins_when_it_leaves_and_when_it_is_lost() 
 
 
 def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
-    news = News()
+    news = Notifications()
     told(news, joined(1), WorkerLeaving(0.0, "w1", "it takes no more trials"), at=0.0)
     lost = attempt(0, ended_at=1.0, outcome=Outcome.LOST)
     lost = replace(lost, placement=replace(lost.placement, worker="w1"))
@@ -65,14 +67,14 @@ def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
 
 
 def test_a_lost_worker_has_its_name_where_others_share_its_node() -> None:
-    news = News()
+    news = Notifications()
     told(news, joined(1, node="vm"), joined(2, node="vm"), at=0.0)
     assert told(news, left(2), at=100.0) == ["the worker on vm at w2 was lost; 1 worker now"]
     assert told(news, left(1), at=200.0) == ["the worker on vm was lost; 0 workers now"]
 
 
 def test_thousands_of_workers_are_told_of_in_a_few_lines() -> None:
-    news = News()
+    news = Notifications()
     lines = []
     for number in range(3000):
         lines += told(news, joined(number, node=f"node{number // 2}"), at=number / 100)
@@ -84,14 +86,14 @@ def test_thousands_of_workers_are_told_of_in_a_few_lines() -> None:
 
 
 def test_the_first_workers_of_a_local_run_are_in_its_header() -> None:
-    news = News(workers_are_known=True)
+    news = Notifications(workers_are_known=True)
     assert told(news, joined(1), at=0.0) == []
     assert told(news, left(1), at=50.0) == ["the worker on node1 was lost; 0 workers now"]
     assert told(news, joined(2), at=100.0) != []
 
 
 def test_a_refusal_is_told_once_for_each_reason() -> None:
-    news = News()
+    news = Notifications()
     refused = WorkerRefused(0.0, "w1", "node1", "it has Keras 2")
     assert told(news, refused, replace(refused, worker="w2"), at=0.0) == [
         "the worker on node1 was refused: it has Keras 2"
@@ -100,7 +102,7 @@ def test_a_refusal_is_told_once_for_each_reason() -> None:
 
 
 def test_waiting_for_another_study_is_told_once() -> None:
-    news = News()
+    news = Notifications()
     waits = AttemptWaits(0.0, AttemptId(3, 0), "waits for cores that another study holds")
     (line,) = told(news, waits, replace(waits, attempt=AttemptId(4, 0)), at=0.0)
     assert line.startswith("trial 3 waits for cores that another study holds")
@@ -114,13 +116,13 @@ def test_a_trial_that_uses_more_memory_than_it_was_to_is_told_once_with_what_to_
         placement = replace(one.placement, memory_bytes=4_000_000_000)
         return replace(one, placement=placement, usage=usage)
 
-    news = News(memory_bytes=4_000_000_000)
+    news = Notifications(memory_bytes=4_000_000_000)
     assert told(news, attempts=(using(4e9),), at=0.0) == []
     (line,) = told(news, attempts=(using(5.2e9),), at=1.0)
     assert line.startswith("trial 7 uses 5.2 GB of memory, but --memory-per-trial is 4 GB")
     assert line.endswith("--memory-per-trial 7GB")
     assert told(news, attempts=(using(9e9),), at=2.0) == []
-    assert told(News(), attempts=(using(9e9),), at=3.0) == []
+    assert told(Notifications(), attempts=(using(9e9),), at=3.0) == []
 
 
 def test_a_trial_that_opens_none_of_its_gpus_is_told_once_with_what_to_do() -> None:
@@ -136,7 +138,7 @@ def test_a_trial_that_opens_none_of_its_gpus_is_told_once_with_what_to_do() -> N
         placement = replace(one.placement, gpus=tuple(map(str, range(gpus))))
         return replace(one, placement=placement, usage=usage)
 
-    news = News()
+    news = Notifications()
     for other in (using(None), using(9), using(0, pace=None), using(0, gpus=0)):
         assert told(news, attempts=(other,), at=0.0) == []
     (line,) = told(news, attempts=(using(0),), at=1.0)
@@ -144,7 +146,7 @@ def test_a_trial_that_opens_none_of_its_gpus_is_told_once_with_what_to_do() -> N
     assert "--gpus-per-trial 0" in line
     assert told(news, attempts=(using(0),), at=9999.0) == []
     ended = replace(using(0, pace=None), outcome=Outcome.FINISHED)
-    assert told(News(), attempts=(ended,), at=0.0) == [line]
+    assert told(Notifications(), attempts=(ended,), at=0.0) == [line]
 
 
 def tried(
@@ -166,7 +168,7 @@ def lost(*attempts: Attempt) -> tuple[Event, ...]:
 
 
 def test_an_attempt_that_hung_is_told_of_with_where_its_trial_goes_on() -> None:
-    news = News()
+    news = Notifications()
     hung = tried(3, cause=Cause.HUNG, why="it hung: no report and no work for 600 s")
     assert told(news, *lost(hung), attempts=(hung, tried(3, 1)), at=0.0) == [
         "trial 3 on node0: it hung: no report and no work for 600 s; tried again on node1"
@@ -179,18 +181,18 @@ def test_an_attempt_that_hung_is_told_of_with_where_its_trial_goes_on() -> None:
 
 def test_a_trial_that_ran_out_of_memory_is_told_of_with_what_it_is_given_next() -> None:
     ended = tried(3, cause=Cause.OUT_OF_MEMORY, why="out of memory (it held 4 GB)", memory=4e9)
-    (line,) = told(News(), *lost(ended), attempts=(ended, tried(3, 1, memory=8e9)), at=0.0)
+    (line,) = told(Notifications(), *lost(ended), attempts=(ended, tried(3, 1, memory=8e9)), at=0.0)
     assert line == (
         "trial 3 on node0: out of memory (it held 4 GB); tried again on node1 with 8 GB of memory"
     )
     part = tried(3, cause=Cause.DEVICE_OUT_OF_MEMORY, why="OOM when allocating")
     part = replace(part, placement=replace(part.placement, gpus=("0",), gpu_share=0.5))
-    (line,) = told(News(), *lost(part), attempts=(part, tried(3, 1)), at=0.0)
+    (line,) = told(Notifications(), *lost(part), attempts=(part, tried(3, 1)), at=0.0)
     assert line.endswith("OOM when allocating; tried again on node1 with a whole GPU")
 
 
 def test_thousands_of_retries_are_told_of_in_a_few_lines() -> None:
-    news, lines = News(), list[str]()
+    news, lines = Notifications(), list[str]()
     for number in range(3000):
         ended = tried(number, cause=Cause.OUT_OF_MEMORY, why="out of memory", memory=4e9)
         again = (tried(number, 1, memory=8e9),) if number % 2 else ()
@@ -206,4 +208,4 @@ def test_thousands_of_retries_are_told_of_in_a_few_lines() -> None:
 def test_what_is_held_against_its_trial_or_went_with_its_worker_is_no_news_of_a_retry() -> None:
     failed = replace(tried(1, cause=Cause.HUNG), outcome=Outcome.ERRORED)
     for other in (failed, tried(2, cause=Cause.WORKER_LOST), tried(3, cause=Cause.KILLED)):
-        assert told(News(), *lost(other), attempts=(other,), at=0.0) == []
+        assert told(Notifications(), *lost(other), attempts=(other,), at=0.0) == []

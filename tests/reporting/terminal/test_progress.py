@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from fake_study import PARAMS, picture, running, trial
+from fake_study import PARAMS, running, snapshot, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from tuner.core.trial import TrialState
 from tuner.reporting.terminal.display import make_progress
 from tuner.reporting.terminal.live import LiveProgress
 from tuner.reporting.terminal.plain import NotesOnly, PlainProgress
-from tuner.reporting.terminal.progress import Pace, Progress, RunHeader, step_of
+from tuner.reporting.terminal.progress import Progress, RunHeader, TrialRate, step_of
 from tuner.reporting.text import NOTHING
 
 HEADER = RunHeader(
@@ -42,14 +42,14 @@ def test_a_log_tells_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
     two = running(2, placed_at=1042.0, step=3, value=0.7)
 
     progress.start(HEADER)
-    progress.update(picture(runs=(zero, one)), (), 1000.0)
-    progress.update(picture(runs=(zero, one)), (), 1029.0)
-    progress.update(picture(runs=(zero, one)), (), 1030.0)
-    progress.update(picture(done, runs=(one, two)), (done,), 1042.0)
-    progress.update(picture(done, failed, runs=(two,), notice="no room"), (failed,), 1050.0)
-    progress.update(picture(done, failed, runs=(two,), notice="no room"), (), 1059.0)
+    progress.update(snapshot(runs=(zero, one)), (), 1000.0)
+    progress.update(snapshot(runs=(zero, one)), (), 1029.0)
+    progress.update(snapshot(runs=(zero, one)), (), 1030.0)
+    progress.update(snapshot(done, runs=(one, two)), (done,), 1042.0)
+    progress.update(snapshot(done, failed, runs=(two,), stall_reason="no room"), (failed,), 1050.0)
+    progress.update(snapshot(done, failed, runs=(two,), stall_reason="no room"), (), 1059.0)
     progress.note("letting go")
-    progress.update(picture(done, failed, runs=(two,), stopping="Ctrl-C"), (), 1060.0)
+    progress.update(snapshot(done, failed, runs=(two,), stopping="Ctrl-C"), (), 1060.0)
     progress.stop()
 
     assert stream.getvalue().splitlines() == [
@@ -73,11 +73,11 @@ def test_the_wait_for_a_process_is_no_time_of_the_trial() -> None:
     waits = running(0, placed_at=1000.0, waited_seconds=None)
     runs = running(0, placed_at=1000.0, waited_seconds=30.0)
     done = trial(0, value=0.5, params={})
-    pace = Pace()
+    pace = TrialRate()
     for picture_, ended, now in (
-        (picture(runs=(waits,)), (), 1020.0),
-        (picture(runs=(runs,)), (), 1035.0),
-        (picture(done), (done,), 1042.0),
+        (snapshot(runs=(waits,)), (), 1020.0),
+        (snapshot(runs=(runs,)), (), 1035.0),
+        (snapshot(done), (done,), 1042.0),
     ):
         pace.update(picture_, ended, now)
         progress.update(picture_, ended, now)
@@ -90,8 +90,8 @@ def test_a_trial_took_as_long_as_all_its_attempts() -> None:
     progress, stream = plain()
     again = running(0, placed_at=1000.0, earlier_seconds=3600.0)
     done = trial(0, value=0.5, params={})
-    progress.update(picture(runs=(again,)), (), 1000.0)
-    progress.update(picture(done), (done,), 1001.0)
+    progress.update(snapshot(runs=(again,)), (), 1000.0)
+    progress.update(snapshot(done), (done,), 1001.0)
     assert "trial 0 complete after 1h00m" in stream.getvalue()
 
 
@@ -99,7 +99,7 @@ def test_who_waits_for_another_study_is_said_to_wait() -> None:
     progress, stream = plain()
     waits = running(0, waited_seconds=None)
     waits = replace(waits, attempt=replace(waits.attempt, reason="waits for cores"))
-    both = picture(runs=(waits, running(1, step=2)))
+    both = snapshot(runs=(waits, running(1, step=2)))
     progress.start(HEADER)
     progress.update(both, (), 1000.0)
     progress.update(both, (), 1030.0)
@@ -107,12 +107,12 @@ def test_who_waits_for_another_study_is_said_to_wait() -> None:
 
 
 def test_the_time_left_is_no_guess_while_the_study_waits_for_workers() -> None:
-    pace = Pace()
-    pace.update(picture(), (), 0.0)
+    pace = TrialRate()
+    pace.update(snapshot(), (), 0.0)
     ended = tuple(trial(i, value=0.5) for i in range(5))
-    pace.update(picture(*ended, runs=(running(5, placed_at=50.0),)), ended, 50.0)
-    assert pace.seconds_left(picture(*ended)) == pytest.approx(50.0)
-    waiting = picture(*ended, notice="waiting for a worker")
+    pace.update(snapshot(*ended, runs=(running(5, placed_at=50.0),)), ended, 50.0)
+    assert pace.seconds_left(snapshot(*ended)) == pytest.approx(50.0)
+    waiting = snapshot(*ended, stall_reason="waiting for a worker")
     pace.update(waiting, (), 60.0)
     assert pace.seconds_left(waiting) is None
 
@@ -127,8 +127,8 @@ def test_a_long_configuration_and_many_running_trials_stay_one_short_line() -> N
     wide = {f"layer_{i}_units": i for i in range(100)}
     runs = tuple(running(i) for i in range(1, 65))
     done = trial(0, value=0.5, params=wide)
-    progress.update(picture(done, runs=runs, budget=None), (done,), 0.0)
-    progress.update(picture(done, runs=runs, budget=None), (), 30.0)
+    progress.update(snapshot(done, runs=runs, budget=None), (done,), 0.0)
+    progress.update(snapshot(done, runs=runs, budget=None), (), 30.0)
     ended, heartbeat = stream.getvalue().splitlines()
     assert len(ended) < 300
     assert heartbeat.endswith(
@@ -138,8 +138,8 @@ def test_a_long_configuration_and_many_running_trials_stay_one_short_line() -> N
 
 def test_an_idle_study_says_that_nothing_runs() -> None:
     progress, stream = plain()
-    progress.update(picture(workers=0, notice="no workers yet"), (), 0.0)
-    progress.update(picture(workers=0, notice="no workers yet"), (), 31.0)
+    progress.update(snapshot(workers=0, stall_reason="no workers yet"), (), 0.0)
+    progress.update(snapshot(workers=0, stall_reason="no workers yet"), (), 31.0)
     assert stream.getvalue().splitlines() == [
         "    0s  no workers yet",
         "   31s  0/10 trials; nothing runs on 0 workers",
@@ -159,7 +159,7 @@ def test_a_broken_pipe_does_not_stop_the_study(
     progress: Progress = display(stream)
     done = trial(0, value=0.5)
     progress.start(HEADER)
-    progress.update(picture(done), (done,), 0.0)
+    progress.update(snapshot(done), (done,), 0.0)
     progress.note("letting go")
     progress.stop()
     assert stream.getvalue() == ""
@@ -177,7 +177,7 @@ def test_quiet_shows_notes_only() -> None:
     progress = make_progress(stream, quiet=True)
     done = trial(0, value=0.5)
     progress.start(HEADER)
-    progress.update(picture(done), (done,), 0.0)
+    progress.update(snapshot(done), (done,), 0.0)
     progress.note("letting go")
     progress.stop()
     assert stream.getvalue() == "letting go\n"
@@ -234,7 +234,7 @@ def test_epochs_are_told_of_their_total_where_it_is_known() -> None:
 def test_the_time_left_is_right_for_trials_of_equal_length(
     places: int, budget: int, seconds: int, every: int
 ) -> None:
-    pace = Pace()
+    pace = TrialRate()
     waves = -(-budget // places)
     ended_before = 0
     for now in range(0, waves * seconds, every):
@@ -244,9 +244,9 @@ def test_the_time_left_is_right_for_trials_of_equal_length(
             running(i, placed_at=wave * seconds)
             for i in range(wave * places, min(budget, (wave + 1) * places))
         )
-        pace.update(picture(*ended, runs=runs, budget=budget), ended[ended_before:], now)
+        pace.update(snapshot(*ended, runs=runs, budget=budget), ended[ended_before:], now)
         ended_before = len(ended)
-        left = pace.seconds_left(picture(*ended, runs=runs, budget=budget))
+        left = pace.seconds_left(snapshot(*ended, runs=runs, budget=budget))
         if len(ended) < min(max(3, places), max(1, budget // 2)):
             assert left is None
         else:
@@ -255,19 +255,19 @@ def test_the_time_left_is_right_for_trials_of_equal_length(
 
 
 def test_the_time_left_counts_short_trials_that_were_never_seen_running() -> None:
-    pace = Pace()
-    pace.update(picture(budget=100), (), 0.0)
+    pace = TrialRate()
+    pace.update(snapshot(budget=100), (), 0.0)
     ended = tuple(trial(i, value=0.5) for i in range(25))
-    now = picture(*ended, runs=(running(25, placed_at=50.0),), budget=100)
+    now = snapshot(*ended, runs=(running(25, placed_at=50.0),), budget=100)
     pace.update(now, ended, 50.0)
     assert pace.seconds_left(now) == pytest.approx(150.0)
 
 
 def test_the_time_left_is_unknown_without_workers_or_budget() -> None:
     done = trial(0, value=0.5)
-    pace = Pace()
-    pace.update(picture(runs=(running(0, placed_at=0.0),)), (), 0.0)
-    idle = picture(done, workers=0)
+    pace = TrialRate()
+    pace.update(snapshot(runs=(running(0, placed_at=0.0),)), (), 0.0)
+    idle = snapshot(done, workers=0)
     pace.update(idle, (done,), 10.0)
     assert pace.seconds_left(idle) is None
-    assert pace.seconds_left(picture(done, budget=None)) is None
+    assert pace.seconds_left(snapshot(done, budget=None)) is None

@@ -12,7 +12,7 @@ import pytest
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Suggestion, Trial, TrialState
-from tuner.samplers.common.encoding import Axes
+from tuner.samplers.common.encoding import Encoding
 from tuner.samplers.common.fidelities import Fidelities
 from tuner.samplers.common.observations import History, Observations, Tier
 from tuner.samplers.gp.sampler import BayesianSampler
@@ -91,7 +91,7 @@ def trial(
 
 
 def observed(trials: list[Trial], direction: Direction = Direction.MIN) -> Observations:
-    history = History(Axes(SPACE), directions=(direction,))
+    history = History(Encoding(SPACE), directions=(direction,))
     for each in trials:
         history.tell(each)
     return history.observations()

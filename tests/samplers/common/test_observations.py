@@ -7,7 +7,7 @@ import numpy as np
 
 from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.samplers.common.encoding import Axes
+from tuner.samplers.common.encoding import Encoding
 from tuner.samplers.common.observations import History, Observations, Tier
 from tuner.samplers.common.pareto import pareto_losses
 from tuner.samplers.tpe.sampler import TpeSampler
@@ -29,7 +29,7 @@ def trial(
 
 
 def told(*trials: Trial, direction: Direction = Direction.MIN) -> Observations:
-    history = History(Axes(LINE), directions=(direction,))
+    history = History(Encoding(LINE), directions=(direction,))
     for each in trials:
         history.tell(each)
     return history.observations()
@@ -75,8 +75,8 @@ def test_the_order_of_the_tells_leaves_no_trace_and_the_last_standing_counts() -
         ended(CONDITIONAL_CONTINUUM, number, CONDITIONAL_CONTINUUM.sample(rng))
         for number in range(200)
     ]
-    in_order = History(Axes(CONDITIONAL_CONTINUUM), directions=(Direction.MIN,))
-    shuffled = History(Axes(CONDITIONAL_CONTINUUM), directions=(Direction.MIN,))
+    in_order = History(Encoding(CONDITIONAL_CONTINUUM), directions=(Direction.MIN,))
+    shuffled = History(Encoding(CONDITIONAL_CONTINUUM), directions=(Direction.MIN,))
     for each in trials:
         in_order.tell(each)
     for each in random.Random(4).sample(trials, len(trials)):
@@ -122,7 +122,7 @@ def test_a_trial_that_drew_other_values_than_it_was_told_moves() -> None:
 
 
 def test_a_trial_from_before_a_parameter_was_found_says_nothing_of_it() -> None:
-    history = History(Axes(LATE), directions=(Direction.MIN,))
+    history = History(Encoding(LATE), directions=(Direction.MIN,))
     history.tell(trial(0, 0.5, 1.0))
     history.tell(Trial(1, {"x": 0.5, "late": 0.25}, "test", TrialState.COMPLETE, value=2.0))
     np.testing.assert_array_equal(
@@ -131,7 +131,7 @@ def test_a_trial_from_before_a_parameter_was_found_says_nothing_of_it() -> None:
 
 
 def test_what_lies_outside_the_space_is_no_observation() -> None:
-    history = History(Axes(LINE), directions=(Direction.MIN,))
+    history = History(Encoding(LINE), directions=(Direction.MIN,))
     outside: list[Params] = [{"x": 1.5}, {"x": "wide"}, {"x": 0.5, "removed": 1}, {"other": 0.5}]
     for number, params in enumerate(outside):
         history.tell(Trial(number, params, "test", TrialState.COMPLETE, value=1.0))
@@ -171,7 +171,7 @@ def of_two(number: int, x: float, *values: float, violation: float = 0.0) -> Tri
 
 
 def test_several_objectives_rank_by_fronts_and_by_the_room_within_them() -> None:
-    history = History(Axes(LINE), directions=(Direction.MIN, Direction.MAX))
+    history = History(Encoding(LINE), directions=(Direction.MIN, Direction.MAX))
     values = [(0.0, 0.0), (1.0, 4.0), (1.2, 4.1), (9.0, 9.0), (5.0, 1.0), (9.0, 1.0)]
     for number, each in enumerate(values):
         history.tell(of_two(number, number / 8, *each))

@@ -18,11 +18,11 @@ from tuner.core.space.space import (
     SearchSpace,
 )
 from tuner.core.trial import Params
-from tuner.samplers.common.encoding import Axes, Floats
+from tuner.samplers.common.encoding import Encoding, Floats
 from tuner.samplers.gp.acquisition import log_expected_improvement, slopes
-from tuner.samplers.gp.acquisition_optimizer import Landscape, anywhere, nearby
+from tuner.samplers.gp.acquisition_optimizer import AcquisitionOptimizer, anywhere, nearby
 from tuner.samplers.gp.gaussian_process import GaussianProcess, Kernel
-from tuner.samplers.gp.kernel_features import Embedding
+from tuner.samplers.gp.kernel_features import KernelFeatures
 from tuner.samplers.gp.local_search import ascend
 from tuner.testing.spaces import ALL_TYPES, CONDITIONAL_CONTINUUM
 
@@ -113,11 +113,11 @@ def test_a_climb_never_ends_below_its_start() -> None:
 
 
 def squared_distances(space: SearchSpace, configurations: Sequence[Params]) -> Floats:
-    axes = Axes(space)
+    axes = Encoding(space)
     rows = [axes.encode(params) for params in configurations]
     told = np.array([row for row in rows if row is not None])
     assert len(told) == len(configurations)
-    features = Embedding(axes).features(np.nan_to_num(told), ~np.isnan(told))
+    features = KernelFeatures(axes).features(np.nan_to_num(told), ~np.isnan(told))
     found: Floats = ((features[:, None] - features[None]) ** 2).sum(axis=2)
     return found
 
@@ -141,7 +141,7 @@ def test_what_is_not_active_makes_no_difference() -> None:
 
 def test_many_words_need_few_features() -> None:
     space = SearchSpace((ChoiceParameter("word", tuple(f"w{i}" for i in range(2_000))),))
-    embedding = Embedding(Axes(space))
+    embedding = KernelFeatures(Encoding(space))
     assert len(embedding.groups) == 64
     features = embedding.features(np.arange(2_000.0)[:, None], np.ones((2_000, 1), dtype=np.bool_))
     apart = ((features[:1] - features[1:]) ** 2).sum(axis=1)
@@ -150,7 +150,7 @@ def test_many_words_need_few_features() -> None:
 
 
 def test_only_what_can_vary_has_features() -> None:
-    embedding = Embedding(Axes(MIXED))
+    embedding = KernelFeatures(Encoding(MIXED))
     assert embedding.parameters == 5
     assert embedding.groups.tolist() == [0, 0, 0, 0, 1, 2, 3, 4]
     assert embedding.positions.tolist() == [4, 5]
@@ -160,10 +160,10 @@ def test_only_what_can_vary_has_features() -> None:
 # --- the landscape ----------------------------------------------------------------------------
 
 
-def landscape(space: SearchSpace, best: Params) -> tuple[Axes, Landscape]:
+def landscape(space: SearchSpace, best: Params) -> tuple[Encoding, AcquisitionOptimizer]:
     """What a model expects that has seen a distance from one configuration."""
-    axes = Axes(space)
-    embedding = Embedding(axes)
+    axes = Encoding(space)
+    embedding = KernelFeatures(axes)
     rows = anywhere(axes, np.random.default_rng(0), 150)
     features = embedding.features(rows, axes.active(rows))
     goal = axes.encode(best)
@@ -173,7 +173,7 @@ def landscape(space: SearchSpace, best: Params) -> tuple[Axes, Landscape]:
     targets = (targets - targets.mean()) / targets.std()
     kernel = Kernel(np.full(embedding.parameters, 1.5), 4.0, 1e-6)
     process = GaussianProcess(kernel, embedding.groups, features, targets)
-    return axes, Landscape(axes, embedding, process, float(targets.min()))
+    return axes, AcquisitionOptimizer(axes, embedding, process, float(targets.min()))
 
 
 def test_a_climb_finds_words_numbers_and_children() -> None:
@@ -194,7 +194,7 @@ def test_a_climb_finds_words_numbers_and_children() -> None:
 
 @pytest.mark.parametrize("space", [ALL_TYPES, CONDITIONAL_CONTINUUM])
 def test_rows_drawn_anywhere_and_nearby_are_full_and_in_the_space(space: SearchSpace) -> None:
-    axes = Axes(space)
+    axes = Encoding(space)
     rng = np.random.default_rng(2)
     told = [axes.encode(space.sample(rng)) for _ in range(200)]
     rows = np.array([row for row in told if row is not None])
@@ -205,7 +205,7 @@ def test_rows_drawn_anywhere_and_nearby_are_full_and_in_the_space(space: SearchS
 
 
 def test_rows_nearby_keep_most_of_what_they_come_from() -> None:
-    axes = Axes(ALL_TYPES)
+    axes = Encoding(ALL_TYPES)
     rng = np.random.default_rng(2)
     rows = anywhere(axes, rng, 500)
     near = nearby(axes, rows, rng)

@@ -10,9 +10,9 @@ from searches import LINE, searched
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import FloatParameter, IntParameter, Scale, SearchSpace
 from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.samplers.common.encoding import Axes
+from tuner.samplers.common.encoding import Encoding
 from tuner.samplers.common.observations import History
-from tuner.samplers.gp.kernel_features import Embedding
+from tuner.samplers.gp.kernel_features import KernelFeatures
 from tuner.samplers.gp.sampler import BayesianSampler
 from tuner.samplers.gp.surrogate import Learner, SurrogateSettings, comparable, standardised
 from tuner.testing.sampler_cases import ended
@@ -90,7 +90,7 @@ def test_targets_keep_the_order_and_are_even_however_skewed_the_losses_are() -> 
 
 
 def test_what_was_stopped_or_failed_is_no_better_than_what_ended_well() -> None:
-    axes = Axes(LINE)
+    axes = Encoding(LINE)
     history = History(axes, directions=(Direction.MIN,))
     for number, (state, value) in enumerate(
         [
@@ -108,14 +108,14 @@ def test_what_was_stopped_or_failed_is_no_better_than_what_ended_well() -> None:
 
 
 def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> None:
-    axes = Axes(ALL_TYPES)  # without conditions, so that no row holds NaN
+    axes = Encoding(ALL_TYPES)  # without conditions, so that no row holds NaN
     history = History(axes, directions=(Direction.MIN,))
     rng = np.random.default_rng(0)
     for number in range(90):
         history.tell(ended(ALL_TYPES, number, ALL_TYPES.sample(rng)))
     seen = history.observations()
     settings = SurrogateSettings(most_known=30, most_fitted=20)
-    best = Learner(Embedding(axes), settings).learn(seen).best
+    best = Learner(KernelFeatures(axes), settings).learn(seen).best
     assert len(best) == 30
     ranked = seen.rows[np.argsort(comparable(seen), kind="stable")].tolist()
     places = [ranked.index(row) for row in best.tolist()]

@@ -9,24 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.samplers.common.encoding import Axes, Floats
+from tuner.samplers.common.encoding import Encoding, Floats
 from tuner.samplers.common.halton import Halton
-from tuner.samplers.tpe.parzen_estimator import Density, Smoothing
+from tuner.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
 from tuner.testing.spaces import FINITE, SPACES
 
 each_space = pytest.mark.parametrize("name", SPACES)
 each_finite_space = pytest.mark.parametrize("name", FINITE)
 
 
-def rows_of(axes: Axes, space: SearchSpace, count: int, seed: int = 0) -> Floats:
+def rows_of(axes: Encoding, space: SearchSpace, count: int, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
     rows = [axes.encode(space.sample(rng)) for _ in range(count)]
     return np.array([row for row in rows if row is not None]).reshape(count, len(axes))
 
 
-def density_of(axes: Axes, space: SearchSpace, count: int) -> Density:
+def density_of(axes: Encoding, space: SearchSpace, count: int) -> ParzenEstimator:
     weights = np.linspace(0.2, 2.0, count)
-    return Density(axes, rows_of(axes, space, count), weights, Smoothing())
+    return ParzenEstimator(axes, rows_of(axes, space, count), weights, Smoothing())
 
 
 # --- the table --------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def density_of(axes: Axes, space: SearchSpace, count: int) -> Density:
 @each_space
 def test_a_row_says_all_about_a_configuration(name: str) -> None:
     space = SPACES[name]
-    axes = Axes(space)
+    axes = Encoding(space)
     rng = np.random.default_rng(1)
     for _ in range(50):
         params = space.sample(rng)
@@ -51,7 +51,7 @@ def test_a_row_says_all_about_a_configuration(name: str) -> None:
 @each_space
 def test_the_table_knows_what_is_active(name: str) -> None:
     space = SPACES[name]
-    axes = Axes(space)
+    axes = Encoding(space)
     full = density_of(axes, space, 5).sample(np.random.default_rng(2), 60)
     active = axes.active(full)
     for row, flags in zip(full, active, strict=True):
@@ -63,13 +63,13 @@ def test_the_table_knows_what_is_active(name: str) -> None:
 
 @pytest.mark.parametrize("params", [{"x": 2.0}, {"x": "far"}, {"x": 0.5, "y": 1}])
 def test_what_lies_outside_the_space_has_no_row(params: dict[str, Any]) -> None:
-    axes = Axes(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
+    axes = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
     assert axes.encode({"x": 0.5}) is not None
     assert axes.encode(params) is None
 
 
 def test_a_parameter_that_came_later_is_unknown_to_earlier_rows() -> None:
-    axes = Axes(SearchSpace((FloatParameter("x", 0.0, 1.0), FloatParameter("late", 0.0, 1.0))))
+    axes = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0), FloatParameter("late", 0.0, 1.0))))
     np.testing.assert_array_equal(axes.encode({"x": 0.5}), [0.5, np.nan])
 
 
@@ -80,7 +80,7 @@ def test_a_parameter_that_came_later_is_unknown_to_earlier_rows() -> None:
 @pytest.mark.parametrize("count", [0, 1, 12])
 def test_probabilities_add_up_to_one(name: str, count: int) -> None:
     space = FINITE[name]
-    axes = Axes(space)
+    axes = Encoding(space)
     rows = [axes.encode(params) for params in space.configurations() or ()]
     table = np.array([row for row in rows if row is not None])
     logs = density_of(axes, space, count).log(np.nan_to_num(table), ~np.isnan(table))
@@ -93,9 +93,9 @@ def test_probabilities_add_up_to_one(name: str, count: int) -> None:
     st.floats(0.03, 2.0),
 )
 def test_a_density_over_a_line_has_area_one(places: list[float], magnitude: float) -> None:
-    axes = Axes(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
+    axes = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
     rows = np.array(places).reshape(-1, 1)
-    density = Density(axes, rows, np.ones(len(rows)), Smoothing(magnitude=magnitude))
+    density = ParzenEstimator(axes, rows, np.ones(len(rows)), Smoothing(magnitude=magnitude))
     grid = (np.arange(4_000)[:, None] + 0.5) / 4_000
     area = np.exp(density.log(grid, np.ones(grid.shape, dtype=np.bool_))).mean()
     assert np.isclose(area, 1.0, atol=1e-4)
@@ -104,7 +104,7 @@ def test_a_density_over_a_line_has_area_one(places: list[float], magnitude: floa
 @pytest.mark.parametrize("name", ["plain", "nested", "steps"])
 def test_it_draws_what_it_calls_likely(name: str) -> None:
     space = FINITE[name]
-    axes = Axes(space)
+    axes = Encoding(space)
     density = density_of(axes, space, 6)
     draws = 20_000
     drawn = density.sample(np.random.default_rng(3), draws)

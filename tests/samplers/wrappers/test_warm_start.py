@@ -8,13 +8,13 @@ import pytest
 from searches import LINE, branin_regret, searched
 
 from tuner.core.sampler import Sampler
-from tuner.core.space.earlier_study import EarlierStudy, Measured
+from tuner.core.space.earlier_study import EarlierStudy, EarlierTrial
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
 from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.registry import SamplerOptions, make_sampler
 from tuner.samplers.tpe.sampler import TpeSampler
-from tuner.samplers.wrappers.guidance_decay import Fading
+from tuner.samplers.wrappers.guidance_decay import GuidanceDecay
 from tuner.samplers.wrappers.warm_start import WarmStart
 from tuner.testing.samplers import SamplerSuite, waiting
 from tuner.testing.spaces import BRANIN, branin
@@ -31,7 +31,7 @@ def earlier(
     """A random study."""
     rng = np.random.default_rng(3)
     drawn = [space.sample(rng) for _ in range(count)]
-    trials = tuple(Measured(params, objective(params)) for params in drawn)
+    trials = tuple(EarlierTrial(params, objective(params)) for params in drawn)
     return EarlierStudy("old", direction, is_same_metric, trials)
 
 
@@ -41,7 +41,7 @@ class TestWarmTpe(SamplerSuite):
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         study = earlier(space, lambda params: float(len(str(params))), is_same_metric=False)
         warm, cold = (TpeSampler(space, seed, direction=Direction.MIN) for _ in range(2))
-        return Fading(WarmStart(warm, space, [study], direction=Direction.MIN), cold)
+        return GuidanceDecay(WarmStart(warm, space, [study], direction=Direction.MIN), cold)
 
 
 class Listener(RandomSampler):
@@ -71,11 +71,11 @@ def told(
 
     `again` is what the best configuration of the old ones gives now.
     """
-    trials = tuple(Measured({"x": i / 10}, value) for i, value in enumerate(old))
+    trials = tuple(EarlierTrial({"x": i / 10}, value) for i, value in enumerate(old))
     study = EarlierStudy("old", old_direction, is_same_metric, trials)
     inner = Listener(LINE)
     cold = Listener(LINE)
-    sampler = Fading(WarmStart(inner, LINE, [study], direction=Direction.MIN), cold)
+    sampler = GuidanceDecay(WarmStart(inner, LINE, [study], direction=Direction.MIN), cold)
     number = 0
     if again is not None:
         best = study.best_within(LINE)
@@ -186,7 +186,7 @@ def several(
     rng = np.random.default_rng(3)
     drawn = [LINE.sample(rng) for _ in range(40)]
     trials = tuple(
-        Measured(params, first, tuple(further), violation(params))
+        EarlierTrial(params, first, tuple(further), violation(params))
         for params, (first, *further) in ((each, objectives(each)) for each in drawn)
     )
     return EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
@@ -222,7 +222,7 @@ def test_each_objective_is_moved_to_where_the_best_one_is_now() -> None:
             if trial.number < 0:
                 heard[trial.number] = trial.values
 
-    trials = (Measured({"x": 0.1}, 1.0, (5.0,)), Measured({"x": 0.2}, 2.0, (7.0,)))
+    trials = (EarlierTrial({"x": 0.1}, 1.0, (5.0,)), EarlierTrial({"x": 0.2}, 2.0, (7.0,)))
     study = EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
     sampler = WarmStart(Both(LINE, 0), LINE, [study], direction=TWO[0], further=TWO[1:])
     sampler.tell(Trial(0, {"x": 0.1}, "", TrialState.COMPLETE, value=1.1, further=(50.0,)))

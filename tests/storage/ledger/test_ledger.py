@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from batches import append_batch, complete, reported, whole_batches
 
-from tuner.core.messages import StopRequested, Verdict
+from tuner.core.messages import FinishReason, StopRequested
 from tuner.core.resources import Placement
 from tuner.core.trial import (
     Attempt,
@@ -29,7 +29,7 @@ from tuner.storage.ledger import Ledger, LedgerReader, ReportRow
 
 
 def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory) -> None:
-    first, second = reported(1.0, loss=0.5), StopRequested(2.0, Verdict.INTERRUPTED, "Ctrl-C")
+    first, second = reported(1.0, loss=0.5), StopRequested(2.0, FinishReason.INTERRUPTED, "Ctrl-C")
     with Ledger.create(directory, {"settings": {"seed": 1}, "hptune_version": "0.1"}) as ledger:
         ledger.append([first])
         ledger.set_facts({"settings": {"seed": 1, "trials": 9}})

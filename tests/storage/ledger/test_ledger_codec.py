@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.core.goals import Aims
-from tuner.core.messages import Event, StopRequested, StudyOpened, Verdict
+from tuner.core.messages import Event, FinishReason, StopRequested, StudyOpened
 from tuner.core.resources import Resources
 from tuner.core.trial import Direction, Goal
 from tuner.errors import StudyError
@@ -78,7 +78,7 @@ def test_free_form_values_survive_exactly(value: object) -> None:
 
 
 def test_lone_surrogates_survive() -> None:
-    event = StopRequested(0.0, Verdict.INTERRUPTED, "\udcff in a file's name")
+    event = StopRequested(0.0, FinishReason.INTERRUPTED, "\udcff in a file's name")
     assert decode_event(*encode_event(event)) == event
 
 

@@ -262,8 +262,8 @@ import itertools, os, sys
 from tuner.core.messages import Reported
 from tuner.core.resources import Placement
 from tuner.core.trial import Attempt, AttemptId, Outcome, Report, Trial, TrialState
-from tuner.ledger import Ledger
-from tuner.study_directory import StudyDirectory
+from tuner.storage.ledger import Ledger
+from tuner.storage.directory import StudyDirectory
 
 directory, size = StudyDirectory(sys.argv[1]), int(sys.argv[2])
 with directory.acquire(), Ledger.open(directory) as ledger:

@@ -50,7 +50,7 @@ def test_a_spoilt_one_gives_way_to_the_one_before(tmp_path: Path, place: int, ha
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tuner.training.checkpoint import Checkpoints
+from tuner.training.resume.checkpoint import Checkpoints
 
 class State:
     "Half of it is written when the process dies."

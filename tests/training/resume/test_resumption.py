@@ -15,7 +15,7 @@ from interrupted_training import EPOCHS, FIT, MODEL, Put
 from tuner.config.model_file import check_path
 from tuner.core.trial import Cause, Halt
 from tuner.training.resume.checkpoint import Checkpoints
-from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.forkserver.client import ForkServer
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_on_other_backends_too(tmp_path: Path, backend: str) -> None:
     first = tmp_path / "first.py"
     first.write_text("def objective(hp, trial):\n    return 0\n")
     with mock.patch.dict(os.environ, KERAS_BACKEND=backend):
-        warm = WarmParent(check_path(first))
+        warm = ForkServer(check_path(first))
     try:
         put = Put(Attempts(warm, tmp_path), tmp_path, MODEL + FIT)
         kill_in_every_epoch(put)

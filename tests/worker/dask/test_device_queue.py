@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.resources import Placement
-from tuner.worker.dask.device_queue import Line, Turn
+from tuner.worker.dask.device_queue import DeviceQueue, Turn
 
 
 class Queue:
     """A line, and who was called up in which order."""
 
     def __init__(self) -> None:
-        self.line = Line()
+        self.line = DeviceQueue()
         self.called: list[str] = []
 
     def enter(

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.storage.directory import StudyDirectory
-from tuner.worker.dask.study_access import NoSightError, Sight, look, prepare
+from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, look, prepare
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def model(tmp_path: Path) -> ObjectiveSource:
     return ObjectiveSource(SourceKind.FILE, str(path))
 
 
-def prepared(path: Path, source: ObjectiveSource) -> Sight:
+def prepared(path: Path, source: ObjectiveSource) -> StudyAccess:
     """A study as its master leaves it to its workers' eyes."""
     directory = StudyDirectory(path / "study").create()
     with directory.acquire() as lock:
@@ -50,7 +50,7 @@ def test_a_copy_is_used_where_the_model_file_is_missing_or_another_one(
 def test_what_was_given_in_python_lies_in_the_study(tmp_path: Path) -> None:
     pickled = ObjectiveSource(SourceKind.PICKLE, str(tmp_path / "study" / "objective.pkl"))
     sight = prepared(tmp_path, pickled)
-    with pytest.raises(NoSightError, match=r"does not see .*objective\.pkl"):
+    with pytest.raises(StudyAccessError, match=r"does not see .*objective\.pkl"):
         look(sight, patience_seconds=0.0)
     Path(pickled.path).touch()
     assert look(sight) == pickled
@@ -62,10 +62,10 @@ def test_a_worker_that_does_not_see_the_study_is_told_why(
     sight = prepared(tmp_path, model)
     study = tmp_path / "study"
     (study / "lease").write_text("{}")
-    with pytest.raises(NoSightError, match="is another directory there"):
+    with pytest.raises(StudyAccessError, match="is another directory there"):
         look(sight, patience_seconds=0.0)
     study.rename(tmp_path / "elsewhere")
-    with pytest.raises(NoSightError, match=r"is no directory there.*share"):
+    with pytest.raises(StudyAccessError, match=r"is no directory there.*share"):
         look(sight, patience_seconds=0.0)
 
 
@@ -73,5 +73,5 @@ def test_a_copy_that_is_gone_as_well_is_told(tmp_path: Path, model: ObjectiveSou
     sight = prepared(tmp_path, model)
     for path in (sight.source.path, sight.copy):
         Path(path).unlink()
-    with pytest.raises(NoSightError, match="sees neither"):
+    with pytest.raises(StudyAccessError, match="sees neither"):
         look(sight, patience_seconds=0.0)

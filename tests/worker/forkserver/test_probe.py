@@ -11,7 +11,7 @@ import pytest
 from tuner.config.model_file import Found, check_path
 from tuner.core.space.space import SearchSpace
 from tuner.errors import ModelFileError
-from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.orders import ProbeOrder
 
 GOOD = """\
@@ -21,7 +21,7 @@ def objective(hp, trial):
 
 
 @pytest.fixture
-def probe(warm: WarmParent, tmp_path: Path) -> Any:
+def probe(warm: ForkServer, tmp_path: Path) -> Any:
     def read(text: str) -> Found:
         model = tmp_path / "model.py"
         model.write_text(textwrap.dedent(text))
@@ -163,7 +163,7 @@ def test_what_a_model_can_be_judged_by(probe: Any, change: tuple[str, str], metr
 
 
 def test_a_training_loop_of_the_users_own_is_not_waited_for(
-    warm: WarmParent, tmp_path: Path
+    warm: ForkServer, tmp_path: Path
 ) -> None:
     model = tmp_path / "model.py"
     model.write_text(

@@ -14,7 +14,7 @@ from real_runs import Ended, Hptune, trials
 from tuner.config.model_file import OF_EACH_TRIAL, check_path
 from tuner.core.trial import Params
 from tuner.errors import ModelFileError
-from tuner.worker.forkserver.client import WarmParent
+from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.orders import ProbeOrder, SizeOrder
 
 MODEL = """\
@@ -32,7 +32,7 @@ def objective(hp, trial):
 
 
 @pytest.fixture
-def ask(warm: WarmParent, tmp_path: Path) -> Any:
+def ask(warm: ForkServer, tmp_path: Path) -> Any:
     def sizes(resources: str, *configurations: Params) -> Any:
         model = tmp_path / "model.py"
         model.write_text(textwrap.dedent(f"RESOURCES = {resources}\n" + GOOD))

@@ -303,7 +303,7 @@ def test_one_whose_time_is_up_leaves_a_checkpoint(attempts: Attempts) -> None:
 
 def test_the_cost_of_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = usage.Meter(os.getpid())
-    watched = watchdog.Watch(meter, Placement("w", (0,)), None, GpuUsage())
+    watched = watchdog.Watchdog(meter, Placement("w", (0,)), None, GpuUsage())
     now, resident = [100.0], [100]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "thread_time", iter([0.0, 0.02, 1.0, 1.02]).__next__)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 
 from ..budget import Device, DeviceBudget, DeviceHours
-from ..messages import Finish, Verdict
+from ..messages import Finish, FinishReason
 from ..resources import Resources
-from ..scheduling.step_times import Pace
+from ..scheduling.step_times import StepTimes
 
 
-class Spending:
+class BudgetCheck:
     """Weighs what attempts hold, and what a step of another one would cost, against the budget.
 
     Args:
         pace: How long a step takes.
     """
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: StepTimes) -> None:
         self._pace = pace
         self._budget: DeviceBudget | None = None
         self.hours = DeviceHours()
@@ -49,7 +49,7 @@ class Spending:
     @property
     def finish(self) -> Finish:
         """How the study ends by it."""
-        return Finish(Verdict.BUDGET_SPENT, f"the budget of {self._budget} is spent")
+        return Finish(FinishReason.BUDGET_SPENT, f"the budget of {self._budget} is spent")
 
     @property
     def _left_seconds(self) -> float:

@@ -7,16 +7,16 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from ..budget import resized
 from ..messages import Command, Measured, Start, StudyOpened, WorkerJoined
-from ..packing.occupancy import Crowds
+from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..resources import Amount, Resources
-from ..scheduling.cluster import Places
-from ..scheduling.queue import Waiting
-from ..scheduling.stall_reason import notice
-from ..scheduling.step_times import Pace
+from ..scheduling.cluster import ClusterState
+from ..scheduling.queue import TrialQueue
+from ..scheduling.stall_reason import stall_reason
+from ..scheduling.step_times import StepTimes
 from ..trial import AttemptId, Cause, TrialState
-from .budget_check import Spending
-from .lifecycle import Course
+from .budget_check import BudgetCheck
+from .lifecycle import Lifecycle
 from .records import AttemptRecord
 
 KEPT_BACK = 0.05
@@ -38,17 +38,17 @@ class Dispatch:
         spending: What is left of the budget.
     """
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: Lifecycle) -> None:
         self._course = course
         self._records = course.records
-        self._pace = Pace()
-        self.spending = Spending(self._pace)
+        self._pace = StepTimes()
+        self.spending = BudgetCheck(self._pace)
         self._packing = Packing()
         self._uncounted = dict[AttemptId, None]()
         self._unshared = 0
-        self._crowds = Crowds(self._crowd)
-        self.places = Places()
-        self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
+        self._crowds = Occupancy(self._crowd)
+        self.places = ClusterState()
+        self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._sorted_by: Hashable = None
 
     # --- what happens -----------------------------------------------------------------------
@@ -61,13 +61,13 @@ class Dispatch:
         self._packing.allow(opened.resources, opened.measured, search_trials=search_trials)
         self._uncounted.clear()
         self._unshared = 0
-        self._crowds = Crowds(self._crowd)
-        self.places = Places(
+        self._crowds = Occupancy(self._crowd)
+        self.places = ClusterState(
             kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0,
             spread=opened.measured,
         )
         self._share_gpus()
-        self._waiting = Waiting(self._wanted, self._seconds, self.spending.pays_for)
+        self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._waiting.add(self._records.all_waiting())
 
     def worker_joined(self, event: WorkerJoined) -> None:
@@ -220,9 +220,9 @@ class Dispatch:
         """
         return self._packing.words if self._course.opened.measured else ""
 
-    def notice(self, *, at: float, refused: str) -> str:
+    def stall_reason(self, *, at: float, refused: str) -> str:
         """Why nothing happens, in words; empty if there is nothing to be said."""
-        return notice(
+        return stall_reason(
             self.places,
             self._waiting.sizes,
             self._usual,
@@ -287,6 +287,6 @@ class Dispatch:
         self.places.validate([run.attempt.placement for run in records.running.values()])
         waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
         is_placing = is_placing and self.is_affordable
-        self._waiting.validate(waiting, self.places if is_placing else Places(), at)
+        self._waiting.validate(waiting, self.places if is_placing else ClusterState(), at)
         if is_placing and self._may_go_on and self._course.promotion(is_last=False) is not None:
             raise AssertionError("a paused trial could go on, and there is room")

@@ -43,6 +43,7 @@ from ..messages import (
     Command,
     Event,
     Finish,
+    FinishReason,
     GrowSpace,
     Measured,
     ParametersUsed,
@@ -51,19 +52,18 @@ from ..messages import (
     StudyClosed,
     StudyOpened,
     Suggested,
-    Verdict,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
     WorkerRefused,
 )
 from ..pruner import PrunerMaker, never_prune
-from ..snapshot import RunningAttempt, StudyPicture
+from ..snapshot import RunningAttempt, StudySnapshot
 from ..trial import Attempt, AttemptId, Cause, Ending, Trial
 from .dispatch import Dispatch
-from .lifecycle import Course
-from .records import Records
-from .suggestion_requests import Asking
+from .lifecycle import Lifecycle
+from .records import TrialRecords
+from .suggestion_requests import SuggestionRequests
 
 
 class Engine:
@@ -73,9 +73,9 @@ class Engine:
     ledger. Late and repeated messages about attempts that are over (a worker thought dead that
     answers after all) are ignored.
 
-    What it decides by is known by others: `Course` (where every trial stands, and what becomes of
-    it), `Dispatch` (what is free on the workers, and who starts there) and `Asking` (what is still
-    to be suggested).
+    It decides by three parts: `Lifecycle` (the state of every trial), `Dispatch` (what is free on
+    the workers, and which trial starts there) and `SuggestionRequests` (how many suggestions are
+    still wanted).
 
     Args:
         make_pruner: Makes the pruner that a study's settings name.
@@ -83,9 +83,9 @@ class Engine:
 
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
         self._make_pruner = make_pruner
-        self._known_course: Course | None = None
+        self._known_course: Lifecycle | None = None
         self._known_dispatch: Dispatch | None = None
-        self._asking = Asking()
+        self._asking = SuggestionRequests()
         self._refused = ""
         self._ending: Finish | None = None
         self._finished = False
@@ -142,8 +142,8 @@ class Engine:
             case AttemptEnded(at=at, attempt=name, ending=ending):
                 if name in self._records.running:
                     self._end_attempt(at, name, ending, commands)
-            case StopRequested(verdict=verdict, reason=reason):
-                self._let_go(Finish(verdict, reason), commands)
+            case StopRequested(finish_reason=finish_reason, reason=reason):
+                self._let_go(Finish(finish_reason, reason), commands)
             case StudyClosed():
                 self._is_closed = True
             case _:
@@ -170,7 +170,7 @@ class Engine:
 
     def _open(self, event: StudyOpened, commands: list[Command]) -> None:
         if self._known_course is None:
-            self._known_course = Course(event, self._make_pruner)
+            self._known_course = Lifecycle(event, self._make_pruner)
             self._known_dispatch = Dispatch(self._known_course)
         lost_at = self._heard_at or event.at
         self._course.open(event, commands, lost_at=lost_at)
@@ -178,7 +178,9 @@ class Engine:
             self._course.add(suggestion, commands)
         self._dispatch.open(event)
         searched = self._asking.searched + len(event.added)
-        self._asking = Asking(event.trials, ask_ahead=event.ask_ahead, searched=searched)
+        self._asking = SuggestionRequests(
+            event.trials, ask_ahead=event.ask_ahead, searched=searched
+        )
         self._refused = ""
         self._ending = None
         self._finished = False
@@ -258,9 +260,9 @@ class Engine:
             if self._asking.is_exhausted:
                 tried = self._asking.searched
                 reason = f"all {tried} configurations of the search space were tried"
-                commands.append(Finish(Verdict.EXHAUSTED, reason))
+                commands.append(Finish(FinishReason.EXHAUSTED, reason))
             else:
-                commands.append(Finish(Verdict.DONE, f"{len(records)} trials are over"))
+                commands.append(Finish(FinishReason.DONE, f"{len(records)} trials are over"))
 
     def _stops_for_want_of_budget(self, commands: list[Command]) -> bool:
         self._finished = not self._records.running and not self._dispatch.is_affordable
@@ -271,7 +273,7 @@ class Engine:
     # --- the doors out ----------------------------------------------------------------------
 
     @property
-    def _course(self) -> Course:
+    def _course(self) -> Lifecycle:
         if self._known_course is None:
             raise InvalidTransition("the study was not opened")
         return self._known_course
@@ -283,7 +285,7 @@ class Engine:
         return self._known_dispatch
 
     @property
-    def _records(self) -> Records:
+    def _records(self) -> TrialRecords:
         return self._course.records
 
     @property
@@ -355,10 +357,10 @@ class Engine:
         return self._dispatch.spending.finish_after(max(0.0, at - self._latest_at))
 
     @property
-    def picture(self) -> StudyPicture:
+    def snapshot(self) -> StudySnapshot:
         """The study as it stands, for those who show it."""
         opened, records, places = self._course.opened, self._records, self._dispatch.places
-        return StudyPicture(
+        return StudySnapshot(
             aims=opened.aims,
             budget_trials=None if opened.trials is None else opened.trials + self._confirmations,
             counts=records.counts,
@@ -373,9 +375,9 @@ class Engine:
             cpus_held=places.cpus_held,
             gpus=places.gpus,
             gpus_held=places.gpus_held,
-            notice=""
+            stall_reason=""
             if self._finished
-            else self._dispatch.notice(at=self._latest_at, refused=self._refused),
+            else self._dispatch.stall_reason(at=self._latest_at, refused=self._refused),
             packing=self._dispatch.packing,
             stopping="" if self._ending is None else self._ending.reason,
             usual=opened.resources,

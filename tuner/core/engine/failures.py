@@ -9,7 +9,7 @@ from typing import assert_never
 
 from ..failure_policy import Action, Answer
 from ..goals import Aims, unknown_metric
-from ..messages import Finish, Verdict
+from ..messages import Finish, FinishReason
 from ..trial import Cause, Ending, Outcome
 
 MAX_LOSSES = {
@@ -122,7 +122,7 @@ class FailureTally:
     def count_failure(self, ending: Ending) -> Finish | None:
         """A trial failed with this ending; returns how the study is to finish, if it is to."""
         if ending.cause is Cause.UNKNOWN_METRIC and not self._any_success:
-            return Finish(Verdict.UNKNOWN_METRIC, ending.reason)
+            return Finish(FinishReason.UNKNOWN_METRIC, ending.reason)
         self._failed += 1
         if len(self._first) < self._limit:
             self._first.append(ending.fingerprint)
@@ -130,11 +130,11 @@ class FailureTally:
             if is_full and not self._any_success and len(set(self._first)) == 1:
                 count = "trial" if self._limit == 1 else f"{self._limit} trials"
                 reason = f"the first {count} all failed the same way: {ending.reason}"
-                return Finish(Verdict.SAME_FAILURE, reason, ending.detail)
+                return Finish(FinishReason.SAME_FAILURE, reason, ending.detail)
         if self._max is not None and self._failed > self._max:
             reason = (
                 f"{self._failed} trials failed, allowed are {self._max}; "
                 f"the last one: {ending.reason}"
             )
-            return Finish(Verdict.TOO_MANY_FAILURES, reason, ending.detail)
+            return Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
         return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..failure_policy import Action
 from ..goals import Aims
-from ..messages import Command, Finish, KeepBest, Start, Stop, StudyOpened, Tell, Verdict
+from ..messages import Command, Finish, FinishReason, KeepBest, Start, Stop, StudyOpened, Tell
 from ..pruner import Decision, PrunerMaker, never_prune
 from ..resources import Placement
 from ..seeds import training_seed
@@ -25,14 +25,14 @@ from ..trial import (
 )
 from .early_stopping import EarlyStopping
 from .failures import MAX_FRUITLESS, FailureTally, answer_to, judged, outcome_of
-from .records import AttemptRecord, Records, TrialRecord
-from .retention import Keeping
+from .records import AttemptRecord, TrialRecord, TrialRecords
+from .retention import Retention
 
 _WITH_THE_MASTER = (Cause.KILLED, Cause.WORKER_LOST)
 """So attempts end when all processes of a command are ended, and not its master alone."""
 
 
-class Course:
+class Lifecycle:
     """Moves trials on: from waiting, through rests and retries, to their ends.
 
     It knows nothing of workers. What is to be done for a trial is added to `commands`.
@@ -48,8 +48,8 @@ class Course:
     """
 
     def __init__(self, opened: StudyOpened, make_pruner: PrunerMaker = never_prune) -> None:
-        self.records = Records()
-        self.keeping = Keeping(opened.aims)
+        self.records = TrialRecords()
+        self.keeping = Retention(opened.aims)
         self._early_stopping = EarlyStopping(make_pruner)
         self.opened = opened
         self._failures = FailureTally(max_failures=None, same_failure_limit=0)
@@ -229,7 +229,7 @@ class Course:
                 finish = self._fail(record, ending, commands)
                 if answer is not None and answer.action is Action.STOP:
                     reason = f"{ending.reason or ending.cause} (--on-failure {answer})"
-                    return Finish(Verdict.TOO_MANY_FAILURES, reason, ending.detail)
+                    return Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
                 return finish
             case Outcome.PRUNED:
                 self._prune(record, commands)
@@ -246,7 +246,7 @@ class Course:
                     self.records.wait(record)
         if ending.cause is Cause.NO_ROOM:
             # The next one would find none either, and each loses the work since its checkpoint.
-            return Finish(Verdict.NO_ROOM, ending.reason)
+            return Finish(FinishReason.NO_ROOM, ending.reason)
         return None
 
     def _is_fruitless(self, record: TrialRecord, cause: Cause) -> bool:

@@ -117,7 +117,7 @@ class AttemptRecord:
     told: Halt | None = None
 
 
-class Records:
+class TrialRecords:
     """All trials of a study and the attempts that run."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from ..ranking import Ranking
 from ..trial import Score, Trial, TrialState
 
 
-class Keeping:
+class Retention:
     """Keeps the models of the best trials, and the last checkpoints of a few good ones.
 
     A complete trial may train on from its checkpoint, unless it ended by itself before it had all

@@ -12,7 +12,7 @@ MOST_PASSED_OVER = 4
 """While so many trials wait, too large for what is free, no others are asked for to fill it."""
 
 
-class Asking:
+class SuggestionRequests:
     """Asks the sampler one question at a time: no more than there is room for and than is left.
 
     Args:

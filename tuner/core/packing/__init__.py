@@ -2,7 +2,7 @@
 
 Decided from what finished and running trials were measured to use.
 
-Offers: `packing.Packing`, `occupancy.Crowds`.
+Offers: `packing.Packing`, `occupancy.Occupancy`.
 
 May import: `core`, `core.scheduling`.
 """

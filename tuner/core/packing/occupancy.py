@@ -11,7 +11,7 @@ _DEVICES = (Amount.CPUS, Amount.GPUS)
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class Interval:
     """How many trials share the devices of a worker.
 
     Attributes:
@@ -25,7 +25,7 @@ class Crowd:
     now: float
     share_seconds: float
 
-    def since(self, before: Crowd) -> float:
+    def since(self, before: Interval) -> float:
         """How many there were to a device since then, as far as that makes steps longer.
 
         >>> Crowd(30.0, 4.0, 15.0).since(Crowd(10.0, 1.0, 5.0))  # 20 s, 10 of them for each
@@ -35,7 +35,7 @@ class Crowd:
         return (self.at - before.at) / seconds if seconds > 0.0 else self.now
 
 
-class Crowds:
+class Occupancy:
     """Keeps count of that, for all workers.
 
     Args:
@@ -44,9 +44,9 @@ class Crowds:
 
     def __init__(self, crowd: Callable[[str, Amount], float]) -> None:
         self._crowd = crowd
-        self._latest: dict[str, dict[Amount, Crowd]] = {}
+        self._latest: dict[str, dict[Amount, Interval]] = {}
 
-    def look(self, worker: str, at: float) -> Mapping[Amount, Crowd]:
+    def look(self, worker: str, at: float) -> Mapping[Amount, Interval]:
         """How it stands with its cores and its GPUs.
 
         To be asked, too, right before a trial begins or ends there.
@@ -55,12 +55,12 @@ class Crowds:
             worker: Which one.
             at: Now, in seconds since the epoch.
         """
-        before = self._latest.get(worker) or dict.fromkeys(_DEVICES, Crowd(at, 1.0, 0.0))
+        before = self._latest.get(worker) or dict.fromkeys(_DEVICES, Interval(at, 1.0, 0.0))
         passed = max(0.0, at - before[Amount.CPUS].at)
-        latest = dict[Amount, Crowd]()
+        latest = dict[Amount, Interval]()
         for device, crowd in before.items():
             now = self._crowd(worker, device)
-            latest[device] = Crowd(crowd.at + passed, now, crowd.share_seconds + passed / now)
+            latest[device] = Interval(crowd.at + passed, now, crowd.share_seconds + passed / now)
         self._latest[worker] = latest
         return latest
 

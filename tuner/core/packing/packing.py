@@ -15,7 +15,7 @@ from ..resources import Amount, Resources
 from ..scheduling.worker import MOST_ON_A_GPU
 from ..trial import AttemptId, Params, Usage
 from .memory_needs import MemoryNeeds, rounded_up
-from .occupancy import Crowd
+from .occupancy import Interval
 from .sharing import MOST_ON_A_CORE, Sharing, that_fill_a_core
 
 ONE_IN = 10
@@ -45,8 +45,8 @@ class _Watched:
     level: int
     first: Usage | None = None
     latest: Usage | None = None
-    first_crowd: Crowd | None = None
-    latest_crowd: Crowd | None = None
+    first_crowd: Interval | None = None
+    latest_crowd: Interval | None = None
     is_judged: bool = False
 
 
@@ -220,7 +220,12 @@ class Packing:
         self._watched[name] = _Watched(params, sharing, sharing.most)
 
     def measured(
-        self, name: AttemptId, usage: Usage, crowds: Mapping[Amount, Crowd], *, has_reported: bool
+        self,
+        name: AttemptId,
+        usage: Usage,
+        crowds: Mapping[Amount, Interval],
+        *,
+        has_reported: bool,
     ) -> None:
         """Take note of what a running attempt has used.
 

@@ -3,7 +3,7 @@
 Workers with their free cores, GPUs and memory on one side, the queue of waiting trials on the
 other.
 
-Offers: `cluster.Places`, `queue.Waiting`, `step_times.Pace`, `stall_reason.notice`.
+Offers: `cluster.ClusterState`, `queue.TrialQueue`, `step_times.StepTimes`, `stall_reason.notice`.
 
 May import: `core`.
 """

@@ -6,14 +6,14 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 
 from ..resources import Amount, Capacity, Placement, Resources
-from .device_pool import Pool
+from .device_pool import DevicePool
 from .first_fit import Amounts, FirstFit
-from .worker import MOST_ON_A_GPU, WIDTH, WorkerPlaces, asked_for, rather
+from .worker import MOST_ON_A_GPU, WIDTH, WorkerState, asked_for, rather
 
 _FOR_EVER = math.inf
 
 
-class Places:
+class ClusterState:
     """The workers and what is free on them.
 
     Attempts go to the worker that joined first and has room (where parts are spread, to the first
@@ -53,8 +53,8 @@ class Places:
         self._kept_back = kept_back
         self._spread = frozenset(spread)
         self._most_on_a_gpu = MOST_ON_A_GPU
-        self._workers: dict[str, WorkerPlaces] = {}
-        self._rows: list[WorkerPlaces | None] = []
+        self._workers: dict[str, WorkerState] = {}
+        self._rows: list[WorkerState | None] = []
         self._free = FirstFit(WIDTH)
         self._totals = FirstFit(WIDTH)
         self._reserved: tuple[Resources, str] | None = None
@@ -88,13 +88,13 @@ class Places:
         total_bytes = capacity.memory_bytes
         if self._kept_back:
             total_bytes = int((1.0 - self._kept_back) * total_bytes)
-        record = WorkerPlaces(
+        record = WorkerState(
             name=worker,
             node=node,
             capacity=capacity,
             ends_at=_FOR_EVER if ends_at is None else ends_at,
-            cpus=Pool(capacity.cpus, capacity.near),
-            gpus=Pool(capacity.gpus),
+            cpus=DevicePool(capacity.cpus, capacity.near),
+            gpus=DevicePool(capacity.gpus),
             memory_bytes=total_bytes,
             total_bytes=total_bytes,
             most_on_a_gpu=self._most_on_a_gpu,
@@ -109,7 +109,7 @@ class Places:
         else:
             self._number(record)
 
-    def _number(self, record: WorkerPlaces) -> None:
+    def _number(self, record: WorkerState) -> None:
         self._totals.append(record.amounts)
         record.row = self._free.append(record.amounts)
         self._rows.append(record)
@@ -118,7 +118,7 @@ class Places:
         """Forget the rows of workers that left."""
         self._rows, self._free, self._totals = [], FirstFit(WIDTH), FirstFit(WIDTH)
         for record in self._workers.values():
-            empty = Pool(record.capacity.cpus), Pool(record.capacity.gpus)
+            empty = DevicePool(record.capacity.cpus), DevicePool(record.capacity.gpus)
             held, record.cpus, record.gpus = (record.cpus, record.gpus), *empty
             memory_bytes, record.memory_bytes = record.memory_bytes, record.total_bytes
             attempts, record.attempts = record.attempts, 0
@@ -181,16 +181,16 @@ class Places:
         """Whether some worker, were it empty, could hold an attempt."""
         return any(self._that_could_hold(wanted, until))
 
-    def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerPlaces]:
+    def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
         return self._having(asked_for(wanted, until), wanted)
 
-    def _having(self, least: Amounts, wanted: Resources) -> Iterator[WorkerPlaces]:
+    def _having(self, least: Amounts, wanted: Resources) -> Iterator[WorkerState]:
         for row in self._free.having(least):
             record = self._rows[row]
             if record is not None and record.rooms(wanted):
                 yield record
 
-    def _that_could_hold(self, wanted: Resources, until: float) -> Iterator[WorkerPlaces]:
+    def _that_could_hold(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
         for row in self._totals.having(asked_for(wanted, until)):
             record = self._rows[row]
             if record is not None and record.gpus_for(wanted) <= len(record.gpus):
@@ -224,7 +224,7 @@ class Places:
         self._update(record)
         return placement
 
-    def _emptiest(self, wanted: Resources, until: float) -> WorkerPlaces | None:
+    def _emptiest(self, wanted: Resources, until: float) -> WorkerState | None:
         """The first worker of those with the emptiest devices; None if none has room."""
         levels = rather(wanted, until, self._spread)
         return next((each for level in levels for each in self._having(level, wanted)), None)
@@ -280,7 +280,7 @@ class Places:
         self._count_held(placement, -1)
         self._update(record)
 
-    def _update(self, record: WorkerPlaces) -> None:
+    def _update(self, record: WorkerState) -> None:
         if record.is_retired or self.reserved == record.name:
             self._free.drop(record.row)
         else:

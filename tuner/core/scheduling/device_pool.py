@@ -20,7 +20,7 @@ def parts_of(amount: float) -> int:
     return max(1, int(amount * WHOLE))
 
 
-class Pool(Generic[Device]):
+class DevicePool(Generic[Device]):
     """What is free of some devices.
 
     An amount below 1 is a part of one device, never of two; a greater one is whole devices.

@@ -6,15 +6,15 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from ..resources import Placement, Resources
-from .cluster import Places
+from .cluster import ClusterState
 
 
-class Waiting:
+class TrialQueue:
     """Places trials in their order: those that have run before first, then by number.
 
     One that does not fit at present is passed over by smaller ones, but it has its turn: as long
-    as it waits, a worker that could hold it takes nobody else (see `Places.reserve`). This is the
-    backfilling of cluster schedulers, for attempts whose durations nobody knows.
+    as it waits, a worker that could hold it takes nobody else (see `ClusterState.reserve`). This is
+    the backfilling of cluster schedulers, for attempts whose durations nobody knows.
 
     Args:
         wanted: What a trial asks for.
@@ -64,7 +64,7 @@ class Waiting:
         for queue in queues.values():
             self.add(queue)
 
-    def place(self, places: Places, at: float) -> tuple[int, Placement] | None:
+    def place(self, places: ClusterState, at: float) -> tuple[int, Placement] | None:
         """The next trial that has a place now, and its place; None if none has."""
         self._blocked = None
         for wanted, queue in sorted(self._queues.items(), key=lambda each: each[1][0]):
@@ -90,7 +90,7 @@ class Waiting:
             places.release()
         return None
 
-    def validate(self, numbers: Iterable[int], places: Places, at: float) -> None:
+    def validate(self, numbers: Iterable[int], places: ClusterState, at: float) -> None:
         """Check that exactly these trials wait, and that none of them need.
 
         Raises:

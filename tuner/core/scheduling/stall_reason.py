@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..resources import Resources
-from .cluster import Places
+from .cluster import ClusterState
 
 
-def notice(
-    places: Places,
+def stall_reason(
+    places: ClusterState,
     wanted: Iterable[Resources],
     usual: Resources,
     *,

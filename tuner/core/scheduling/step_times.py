@@ -12,7 +12,7 @@ _MARGIN = 1.5
 """So much longer than measured the next step may take."""
 
 
-class Pace:
+class StepTimes:
     """Foretells how long a trial needs; of trials not measured yet by the others' median."""
 
     def __init__(self) -> None:

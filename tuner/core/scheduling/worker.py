@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ..resources import Amount, Capacity, Placement, Resources
-from .device_pool import WHOLE, Pool, parts_of
+from .device_pool import WHOLE, DevicePool, parts_of
 from .first_fit import Amounts
 
 MOST_ON_A_GPU = 8
@@ -18,7 +18,7 @@ WIDTH = 5
 
 
 @dataclass(slots=True)
-class WorkerPlaces:
+class WorkerState:
     """What a worker has, and what of it is free.
 
     Attributes:
@@ -42,8 +42,8 @@ class WorkerPlaces:
     node: str
     capacity: Capacity
     ends_at: float
-    cpus: Pool[int]
-    gpus: Pool[str]
+    cpus: DevicePool[int]
+    gpus: DevicePool[str]
     memory_bytes: int
     total_bytes: int
     most_on_a_gpu: int
@@ -74,10 +74,12 @@ class WorkerPlaces:
 
     def rooms_when_empty(self, wanted: Resources) -> int:
         """How many attempts of this size it holds, were nothing else there."""
-        pools = Pool(self.capacity.cpus), Pool(self.capacity.gpus)
+        pools = DevicePool(self.capacity.cpus), DevicePool(self.capacity.gpus)
         return self._rooms(wanted, *pools, self.total_bytes)
 
-    def _rooms(self, wanted: Resources, cpus: Pool[int], gpus: Pool[str], memory_bytes: int) -> int:
+    def _rooms(
+        self, wanted: Resources, cpus: DevicePool[int], gpus: DevicePool[str], memory_bytes: int
+    ) -> int:
         if self.capacity.memory_bytes and memory_bytes < wanted.memory_bytes:
             return 0  # nor for one that asks for none, where others hold more than there is
         rooms = cpus.rooms(wanted.cpus)

@@ -13,7 +13,7 @@ from .space import SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EarlierTrial:
     """A configuration and its result.
 
     Attributes:
@@ -48,13 +48,13 @@ class EarlierStudy:
     name: str
     direction: Direction
     is_same_metric: bool
-    trials: Sequence[Measured]
+    trials: Sequence[EarlierTrial]
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
         trials = tuple(
-            Measured(**{**each, "further": tuple(each.get("further", ()))})
+            EarlierTrial(**{**each, "further": tuple(each.get("further", ()))})
             for each in plain["trials"]
         )
         return cls(plain["name"], Direction(plain["direction"]), plain["is_same_metric"], trials)
@@ -64,7 +64,7 @@ class EarlierStudy:
         plain = asdict(self)
         return {**plain, "direction": str(self.direction), "trials": list(plain["trials"])}
 
-    def within(self, space: SearchSpace) -> list[Measured]:
+    def within(self, space: SearchSpace) -> list[EarlierTrial]:
         """Its trials as configurations of this space; those that have no place in it are left out.
 
         A parameter that it did not know counts as having had its `opening_value`; one that the

@@ -12,7 +12,7 @@ _HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class Costs:
     """The cost of some attempts.
 
     Attributes:
@@ -34,11 +34,11 @@ class Books:
         return asdict(self)
 
 
-NAMES = tuple(Books().to_json())
+NAMES = tuple(Costs().to_json())
 """What is in the books, in the order of the columns."""
 
 
-def books(attempts: Iterable[Attempt], *, now: float | None = None) -> Books:
+def books(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
     """What these attempts cost.
 
     Args:
@@ -48,7 +48,7 @@ def books(attempts: Iterable[Attempt], *, now: float | None = None) -> Books:
     """
     counted = [each for each in attempts if each.ended_at is not None or now is not None]
     until = 0.0 if now is None else now
-    return Books(
+    return Costs(
         core_hours=hours_of(counted, Device.CORE, now=until),
         gpu_hours=hours_of(counted, Device.GPU, now=until),
         wait_seconds=sum((_waited(each, until) for each in counted), start=0.0),

@@ -59,7 +59,7 @@ def table(view: StudyView) -> Table:
 
     The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
     trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`), what the trial
-    cost (see `books.Books`; attempts that still run do not count), then of its last attempt
+    cost (see `books.Costs`; attempts that still run do not count), then of its last attempt
     peak_memory_bytes, peak_gpu_memory_bytes, what it held (cpu_share and gpu_share of each of its
     cores and GPUs, memory_bytes) and why (if that was measured), worker, node and cause (how it
     ended), and reason.

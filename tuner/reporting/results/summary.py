@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...core.messages import Finish, Verdict
+from ...core.messages import Finish, FinishReason
 from ...core.trial import Attempt, Trial, TrialState
 from .. import text
 from .best import aims_json, best_words, finite, model_lines, trial_json
-from .costs import Books, books
+from .costs import Costs, books
 from .view import StudyView
 
 _FAILURES_TOLD = 5
@@ -128,7 +128,7 @@ def _packed(view: StudyView) -> str:
     return "" if latest is None else latest.why
 
 
-def _cost(view: StudyView, now: float) -> Books:
+def _cost(view: StudyView, now: float) -> Costs:
     # Without a master nobody knows until when the last attempts ran.
     return books(view.attempts, now=None if view.master is None else now)
 
@@ -176,7 +176,7 @@ def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
         finish: How the run ended.
         seconds: How long it took.
     """
-    lines = [f"{_verdict_words(view, finish)} in {text.duration(seconds)}"]
+    lines = [f"{_finish_words(view, finish)} in {text.duration(seconds)}"]
     lines.append(f"  {text.counts(view.counts, of=view.all_trials)}")
     if view.retried:
         lines.append(f"  retried: {_retried_words(view)}")
@@ -211,10 +211,10 @@ def _next_lines(view: StudyView, finish: Finish) -> list[str]:
         commands.append((f"hptune export {directory} --format csv", "all trials as a table"))
     if view.counts.get(TrialState.FAILED):
         commands.append((f"hptune status {directory}", "what failed"))
-    if finish.verdict is Verdict.DONE and view.budget_trials is not None:
+    if finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
         more = 2 * view.budget_trials
         commands.append((f"hptune resume {directory} --trials {more}", "search on"))
-    elif finish.verdict is not Verdict.EXHAUSTED:
+    elif finish.finish_reason is not FinishReason.EXHAUSTED:
         commands.append((_resume(view, finish), "go on from here"))
     width = max((len(command) for command, _ in commands), default=0)
     return ["next", *(f"  {command:<{width}}  {why}" for command, why in commands)]
@@ -226,10 +226,10 @@ def _resume(view: StudyView, finish: Finish | None) -> str:
     Limits hold for all runs together: with the same one, the next run would stop at once.
     """
     command = f"hptune resume {_directory(view)}"
-    verdict = None if finish is None else finish.verdict
-    if verdict is Verdict.BUDGET_SPENT and (budget := view.device_budget) is not None:
+    finish_reason = None if finish is None else finish.finish_reason
+    if finish_reason is FinishReason.BUDGET_SPENT and (budget := view.device_budget) is not None:
         return f"{command} --budget {2 * budget.hours:g}{budget.device}-h"
-    if verdict is Verdict.TIME_UP and view.timeout_seconds is not None:
+    if finish_reason is FinishReason.TIME_UP and view.timeout_seconds is not None:
         return f"{command} --timeout {text.duration(2 * view.timeout_seconds)}"
     return command
 
@@ -257,18 +257,18 @@ def _counted(by_kind: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in by_kind.most_common())
 
 
-def _verdict_words(view: StudyView, finish: Finish) -> str:
+def _finish_words(view: StudyView, finish: Finish) -> str:
     done = view.progress
     reason = text.clean(finish.reason)
     shown = f" ({reason})" if reason else ""
-    match finish.verdict:
-        case Verdict.DONE:
+    match finish.finish_reason:
+        case FinishReason.DONE:
             return f"Done: {done}"
-        case Verdict.EXHAUSTED:
+        case FinishReason.EXHAUSTED:
             return f"Done: every configuration of the space was tried, {done}"
-        case Verdict.INTERRUPTED:
+        case FinishReason.INTERRUPTED:
             return f"Stopped{shown}: {done}"
-        case Verdict.BUDGET_SPENT | Verdict.TIME_UP if reason:
+        case FinishReason.BUDGET_SPENT | FinishReason.TIME_UP if reason:
             # That is how it was to end.
             return f"{reason[0].upper()}{reason[1:]}: {done}"
         case _:

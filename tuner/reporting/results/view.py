@@ -15,7 +15,7 @@ from ...core.trial import Attempt, AttemptId, Cause, Goal, Outcome, Report, Tria
 from .. import text
 
 
-class Master(Protocol):
+class MasterStatus(Protocol):
     """The living process that runs a study."""
 
     @property
@@ -60,7 +60,7 @@ class StudyView:
     trials: Sequence[Trial]
     attempts: Sequence[Attempt] = ()
     latest: Mapping[AttemptId, Report] = field(default_factory=dict)
-    master: Master | None = None
+    master: MasterStatus | None = None
     epochs: int | None = None
     models: Mapping[int, str] = field(default_factory=dict)
     possible_trials: int | None = None

@@ -1,6 +1,6 @@
 """The progress of a run: a live display on a terminal, lines in a pipe or log.
 
-Offers: `display.make_progress`, `progress.Progress` (the contract), `notifications.News`.
+Offers: `display.make_progress`, `progress.Progress` (the contract), `notifications.Notifications`.
 
 May import: `core`, `reporting`.
 """

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 5.0
 """A reader who takes nothing for so long in the end does not get the rest."""
 
 
-class Scribe(Protocol):
+class BackgroundWriter(Protocol):
     """Carries out what writes, in order. What is given to it handles its own errors."""
 
     def write(self, action: Callable[[], None]) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from ...core.snapshot import RunningAttempt, StudyPicture
+from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Trial, TrialState
 from .. import text
-from .progress import GUTTER, EndedTrial, Pace, latest_value, step_of, waits
+from .progress import GUTTER, EndedTrial, TrialRate, latest_value, step_of, waits
 
 _BAR_CELLS = 36
 _RUNNING_ROWS = 12
@@ -26,25 +26,25 @@ _BAR = "cyan"
 
 
 def frame(
-    picture: StudyPicture,
+    snapshot: StudySnapshot,
     recent: Sequence[EndedTrial],
-    pace: Pace,
+    pace: TrialRate,
     *,
     epochs: int | None,
     width: int,
     height: int,
 ) -> list[Text]:
     """The lines of one redraw, none wider than `width` and no more than `height` of them."""
-    head = [*_progress_lines(picture, pace, width, over=False)]
-    best = _best_lines(picture, epochs, width)
-    foot = _foot_lines(picture)
+    head = [*_progress_lines(snapshot, pace, width, over=False)]
+    best = _best_lines(snapshot, epochs, width)
+    foot = _foot_lines(snapshot)
     airy = height >= 20
     fixed = len(head) + len(best) + len(foot) + 1 + (4 if airy else 0)
     room = max(1, height - 1 - fixed)
-    ended_rows = min(len(recent), max(0, room - 2)) if picture.running else len(recent)
+    ended_rows = min(len(recent), max(0, room - 2)) if snapshot.running else len(recent)
     running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
     table = _trial_lines(
-        picture, recent[len(recent) - ended_rows :], pace, epochs, rows=running_rows, airy=airy
+        snapshot, recent[len(recent) - ended_rows :], pace, epochs, rows=running_rows, airy=airy
     )
     lines: list[Text] = []
     for block in (head, best, table, foot):
@@ -54,40 +54,42 @@ def frame(
     return [_fit(line, width) for line in lines[: max(1, height - 1)]]
 
 
-def summary(picture: StudyPicture, pace: Pace, *, width: int) -> list[Text]:
+def summary(snapshot: StudySnapshot, pace: TrialRate, *, width: int) -> list[Text]:
     """What stays on the screen after the end; what was found is told by whoever ran the study."""
-    return [_fit(line, width) for line in _progress_lines(picture, pace, width, over=True)[:1]]
+    return [_fit(line, width) for line in _progress_lines(snapshot, pace, width, over=True)[:1]]
 
 
-def _progress_lines(picture: StudyPicture, pace: Pace, width: int, *, over: bool) -> list[Text]:
-    told = text.progress(picture.ended, picture.budget_trials)
+def _progress_lines(
+    snapshot: StudySnapshot, pace: TrialRate, width: int, *, over: bool
+) -> list[Text]:
+    told = text.progress(snapshot.ended, snapshot.budget_trials)
     times = f"{'took ' if over else ''}{text.duration(pace.elapsed_seconds)}"
     if not over:
-        left = pace.seconds_left(picture)
+        left = pace.seconds_left(snapshot)
         times += "" if left is None else f"   ETA {text.duration(left)}"
     line = _gutter("trials")
-    if picture.budget_trials:
+    if snapshot.budget_trials:
         cells = max(6, min(_BAR_CELLS, width - GUTTER - len(told) - len(times) - 7))
-        filled = min(cells, cells * picture.ended // picture.budget_trials)
+        filled = min(cells, cells * snapshot.ended // snapshot.budget_trials)
         line.append("━" * filled, _BAR).append("─" * (cells - filled), _LABEL).append("  ")
     line.append(told, "bold").append(f"   {times}")
     counts = _gutter("")
-    shown = text.counts(picture.counts, of=picture.budget_trials)
-    for i, part in enumerate(shown.split(", ") if any(picture.counts.values()) else ()):
+    shown = text.counts(snapshot.counts, of=snapshot.budget_trials)
+    for i, part in enumerate(shown.split(", ") if any(snapshot.counts.values()) else ()):
         counts.append(", " if i else "", _LABEL)
         counts.append(part, _BAD if part.endswith("failed") else "")
     return [line, counts] if counts.cell_len > GUTTER else [line]
 
 
-def _best_lines(picture: StudyPicture, epochs: int | None, width: int) -> list[Text]:
-    if picture.best is None:
-        return [_gutter("best").append(f"{text.NOTHING}  {picture.aims}")]
-    best = picture.best
+def _best_lines(snapshot: StudySnapshot, epochs: int | None, width: int) -> list[Text]:
+    if snapshot.best is None:
+        return [_gutter("best").append(f"{text.NOTHING}  {snapshot.aims}")]
+    best = snapshot.best
     values = ", ".join(text.measured(value) for value in best.values)
     line = _gutter("best").append(values, _WARN if best.violation else _GOOD)
     at = text.at_step(best.step, epochs)
-    others = f" and {len(picture.front) - 1} more" if len(picture.front) > 1 else ""
-    words = [f"  {picture.aims}", f"trial {best.number}{others}", at or ""]
+    others = f" and {len(snapshot.front) - 1} more" if len(snapshot.front) > 1 else ""
+    words = [f"  {snapshot.aims}", f"trial {best.number}{others}", at or ""]
     words.append("infeasible" if best.violation else "")
     line.append(", ".join(word for word in words if word))
     return [line, *_configuration_lines(best, width)]
@@ -115,19 +117,19 @@ def _configuration_lines(trial: Trial, width: int) -> list[Text]:
 
 
 def _trial_lines(
-    picture: StudyPicture,
+    snapshot: StudySnapshot,
     recent: Sequence[EndedTrial],
-    pace: Pace,
+    pace: TrialRate,
     epochs: int | None,
     *,
     rows: int,
     airy: bool,
 ) -> list[Text]:
-    metric = text.shorten(picture.goal.metric, _METRIC_CELLS)
+    metric = text.shorten(snapshot.goal.metric, _METRIC_CELLS)
     head = ("trial", text.step_word(epochs), metric, "time")
-    running = sorted(picture.running, key=lambda run: run.trial.number)
+    running = sorted(snapshot.running, key=lambda run: run.trial.number)
     shown = running if len(running) <= rows else running[: max(0, rows - 1)]
-    running_cells = [_running_cells(run, picture, pace, epochs) for run in shown]
+    running_cells = [_running_cells(run, snapshot, pace, epochs) for run in shown]
     ended_cells = [_ended_cells(ended) for ended in recent]
     columns = _Columns([head, *running_cells, *ended_cells])
     lines = [columns.row("", head, _LABEL)] if running_cells or ended_cells else []
@@ -138,7 +140,7 @@ def _trial_lines(
         lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))
     if airy and running and ended_cells:
         lines.append(Text())
-    best = {trial.number for trial in picture.front}
+    best = {trial.number for trial in snapshot.front}
     for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
         is_best = ended.trial.number in best
         lines.append(_ended_line(ended, cells, columns, "" if i else "ended", is_best=is_best))
@@ -165,12 +167,12 @@ class _Columns:
 
 
 def _running_cells(
-    run: RunningAttempt, picture: StudyPicture, pace: Pace, epochs: int | None
+    run: RunningAttempt, snapshot: StudySnapshot, pace: TrialRate, epochs: int | None
 ) -> _Cells:
     return (
         str(run.trial.number),
         step_of(run, epochs),
-        text.measured(latest_value(run, picture.goal)),
+        text.measured(latest_value(run, snapshot.goal)),
         text.duration(pace.seconds_run(run.trial.number)),
     )
 
@@ -208,18 +210,18 @@ def _ended_line(
     return line
 
 
-def _foot_lines(picture: StudyPicture) -> list[Text]:
-    line = _gutter("workers").append(str(picture.workers))
-    if picture.workers:
-        line.append(f"  {picture.cpus_held:.3g}/{picture.cpus} cores")
-        if picture.gpus:
-            line.append(f", {picture.gpus_held:.3g}/{picture.gpus} GPUs")
+def _foot_lines(snapshot: StudySnapshot) -> list[Text]:
+    line = _gutter("workers").append(str(snapshot.workers))
+    if snapshot.workers:
+        line.append(f"  {snapshot.cpus_held:.3g}/{snapshot.cpus} cores")
+        if snapshot.gpus:
+            line.append(f", {snapshot.gpus_held:.3g}/{snapshot.gpus} GPUs")
         line.append(" held")
     lines = [line]
-    if picture.stopping:
-        lines.append(_gutter("stopping").append(text.clean(picture.stopping), _WARN))
-    elif picture.notice:
-        lines.append(_gutter("waiting").append(text.clean(picture.notice), _WARN))
+    if snapshot.stopping:
+        lines.append(_gutter("stopping").append(text.clean(snapshot.stopping), _WARN))
+    elif snapshot.stall_reason:
+        lines.append(_gutter("waiting").append(text.clean(snapshot.stall_reason), _WARN))
     return lines
 
 

@@ -18,13 +18,13 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from ...core.snapshot import StudyPicture
+from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
 from .. import text
-from .background_writer import AtOnce, InBackground, Scribe, Unshared, can_block
+from .background_writer import AtOnce, BackgroundWriter, InBackground, Unshared, can_block
 from .frame import frame, paragraph, summary
 from .plain import lost_words
-from .progress import EndedTrial, Pace, RunHeader
+from .progress import EndedTrial, RunHeader, TrialRate
 
 REFRESH_SECONDS = 0.25
 """The shortest time between two redraws."""
@@ -83,7 +83,7 @@ class LiveProgress:
     """
 
     def __init__(self, stream: TextIO, *, console: Console | None = None) -> None:
-        self._scribe: Scribe = AtOnce()
+        self._scribe: BackgroundWriter = AtOnce()
         if console is None:
             if can_block(stream):
                 stream = cast("TextIO", Unshared(stream))
@@ -94,10 +94,10 @@ class LiveProgress:
         self._live: Live | None = None
         self._is_begun = False
         self._is_broken = False
-        self._pace = Pace()
+        self._pace = TrialRate()
         self._epochs: int | None = None
         self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
-        self._picture: StudyPicture | None = None
+        self._picture: StudySnapshot | None = None
         self._drawn_at: float | None = None
         self._drawn: list[Text] = []
         self._drawn_width = 0
@@ -113,15 +113,15 @@ class LiveProgress:
         self._scribe.write(self._begin)
         self._put_aside()
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Take note, and redraw unless it was done just before."""
-        self._recent.extend(self._pace.update(picture, ended, now))
-        self._picture = picture
+        self._recent.extend(self._pace.update(snapshot, ended, now))
+        self._picture = snapshot
         if self._drawn_at is None or not 0 <= now - self._drawn_at < REFRESH_SECONDS:
             self._drawn_at = now
             width, height = self._console.size
             lines = frame(
-                picture,
+                snapshot,
                 tuple(self._recent),
                 self._pace,
                 epochs=self._epochs,

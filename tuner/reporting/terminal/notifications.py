@@ -32,7 +32,7 @@ _ROOM = 1.25
 """Memory to ask for, by the most that was seen: what one trial used, another may exceed."""
 
 
-class News:
+class Notifications:
     """Takes note of what is written down, and tells of it in lines.
 
     Args:

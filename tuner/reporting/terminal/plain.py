@@ -6,11 +6,18 @@ import io
 from collections.abc import Sequence
 from typing import TextIO
 
-from ...core.snapshot import StudyPicture
+from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
 from .. import text
-from .background_writer import PATIENCE_SECONDS, AtOnce, InBackground, Scribe, Unshared, can_block
-from .progress import EndedTrial, Pace, RunHeader, step_of, waits
+from .background_writer import (
+    PATIENCE_SECONDS,
+    AtOnce,
+    BackgroundWriter,
+    InBackground,
+    Unshared,
+    can_block,
+)
+from .progress import EndedTrial, RunHeader, TrialRate, step_of, waits
 
 HEARTBEAT_SECONDS = 30.0
 """The shortest time between two heartbeat lines in a log."""
@@ -29,7 +36,7 @@ class Lines:
 
     def __init__(self, stream: TextIO, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._stream: io.TextIOBase | TextIO | None = stream
-        self._scribe: Scribe = AtOnce()
+        self._scribe: BackgroundWriter = AtOnce()
         if can_block(stream):
             self._stream = Unshared(stream)
             self._scribe = InBackground(
@@ -69,7 +76,7 @@ class NotesOnly:
     def start(self, header: RunHeader) -> None:
         """Show nothing."""
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Show nothing."""
 
     def note(self, line: str) -> None:
@@ -86,7 +93,7 @@ class PlainProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._lines = Lines(stream)
-        self._pace = Pace()
+        self._pace = TrialRate()
         self._epochs: int | None = None
         self._heartbeat_at: float | None = None
         self._notice = ""
@@ -97,20 +104,20 @@ class PlainProgress:
         for line in header.lines():
             self._lines.write(line)
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Write the trials that ended, and a heartbeat if the last line is long ago."""
-        for over in self._pace.update(picture, ended, now):
-            self._tell(self._ended_line(over, picture))
-        notice = picture.stopping or picture.notice
-        if notice != self._notice:
-            self._notice = notice
-            if notice:
-                self._tell(text.clean(notice))
+        for over in self._pace.update(snapshot, ended, now):
+            self._tell(self._ended_line(over, snapshot))
+        stall_reason = snapshot.stopping or snapshot.stall_reason
+        if stall_reason != self._notice:
+            self._notice = stall_reason
+            if stall_reason:
+                self._tell(text.clean(stall_reason))
         if self._heartbeat_at is None:
             self._heartbeat_at = now
         elif now - self._heartbeat_at >= HEARTBEAT_SECONDS:
             self._heartbeat_at = now
-            self._tell(self._heartbeat_line(picture))
+            self._tell(self._heartbeat_line(snapshot))
 
     def note(self, line: str) -> None:
         """Write one line."""
@@ -123,7 +130,7 @@ class PlainProgress:
     def _tell(self, line: str) -> None:
         self._lines.write(f"{text.duration(self._pace.elapsed_seconds):>6}  {line}")
 
-    def _ended_line(self, over: EndedTrial, picture: StudyPicture) -> str:
+    def _ended_line(self, over: EndedTrial, snapshot: StudySnapshot) -> str:
         trial = over.trial
         said = f"trial {trial.number} {trial.state.lower()}"
         after = "" if over.seconds is None else f" after {text.duration(over.seconds)}"
@@ -132,12 +139,12 @@ class PlainProgress:
         values = trial.values or (None,)
         value = ", ".join(
             f"{goal.metric} {text.measured(value)}"
-            for goal, value in zip(picture.aims.goals, values, strict=False)
+            for goal, value in zip(snapshot.aims.goals, values, strict=False)
         )
         step = text.at_step(trial.step, self._epochs)
-        best = any(each.number == trial.number for each in picture.front)
+        best = any(each.number == trial.number for each in snapshot.front)
         parts = [f"{said}{after}: {value}" + (f" at {step}" if step else "")]
-        parts += [f"infeasible: {each}" for each in picture.aims.broken(trial.metrics)]
+        parts += [f"infeasible: {each}" for each in snapshot.aims.broken(trial.metrics)]
         if best:
             parts.append("best so far")
         if trial.params:
@@ -145,26 +152,26 @@ class PlainProgress:
             parts.append(text.shorten(configuration, _CONFIGURATION_CHARACTERS))
         return "; ".join(parts)
 
-    def _heartbeat_line(self, picture: StudyPicture) -> str:
-        parts = [text.progress(picture.ended, picture.budget_trials)]
-        left = self._pace.seconds_left(picture)
+    def _heartbeat_line(self, snapshot: StudySnapshot) -> str:
+        parts = [text.progress(snapshot.ended, snapshot.budget_trials)]
+        left = self._pace.seconds_left(snapshot)
         if left is not None:
             parts.append(f"{text.duration(left)} to go")
-        if picture.counts.get(TrialState.FAILED):
-            parts.append(f"{picture.counts[TrialState.FAILED]} failed")
-        if picture.best is not None:
-            best = picture.best
+        if snapshot.counts.get(TrialState.FAILED):
+            parts.append(f"{snapshot.counts[TrialState.FAILED]} failed")
+        if snapshot.best is not None:
+            best = snapshot.best
             parts.append(f"best {text.measured(best.value)} (trial {best.number})")
-        parts.append(self._running_words(picture))
+        parts.append(self._running_words(snapshot))
         return "; ".join(parts)
 
-    def _running_words(self, picture: StudyPicture) -> str:
-        if not picture.running:
-            return f"nothing runs on {text.plural(picture.workers, 'worker')}"
+    def _running_words(self, snapshot: StudySnapshot) -> str:
+        if not snapshot.running:
+            return f"nothing runs on {text.plural(snapshot.workers, 'worker')}"
         told = []
-        for run in picture.running[:_RUNNING_TRIALS_NAMED]:
+        for run in snapshot.running[:_RUNNING_TRIALS_NAMED]:
             known = run.latest is not None or waits(run)
             step = f" ({step_of(run, self._epochs)})" if known else ""
             told.append(f"{run.trial.number}{step}")
-        more = len(picture.running) - len(told)
+        more = len(snapshot.running) - len(told)
         return f"running {', '.join(told)}" + (f" and {more} more" if more else "")

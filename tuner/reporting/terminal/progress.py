@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...core.snapshot import RunningAttempt, StudyPicture
+from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Goal, Trial
 from .. import text
 
@@ -98,11 +98,11 @@ class Progress(Protocol):
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> None:
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Take note of the present standing.
 
         Args:
-            picture: The study now.
+            snapshot: The study now.
             ended: The trials that ended since the last call, each told once.
             now: The time in seconds since the epoch.
         """
@@ -126,7 +126,7 @@ _LEAST_ENDED = 3
 """So many trials must have ended, and as many as run at once, before the rest is reckoned."""
 
 
-class Pace:
+class TrialRate:
     """How long trials take, and so when the study will end.
 
     The cost of a trial is the time that attempts held a place, be it that they waited there,
@@ -148,7 +148,9 @@ class Pace:
         """How long this run goes on."""
         return 0.0 if self._first is None else self._latest - self._first
 
-    def update(self, picture: StudyPicture, ended: Sequence[Trial], now: float) -> list[EndedTrial]:
+    def update(
+        self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float
+    ) -> list[EndedTrial]:
         """Take note of the present standing, as `Progress.update` is told it.
 
         Returns:
@@ -162,10 +164,10 @@ class Pace:
         self._latest = now
         self._ended += len(ended)
         timed = [EndedTrial(trial, self.seconds_run(trial.number)) for trial in ended]
-        self._running = {run.trial.number: run for run in picture.running}
-        self._is_waiting = bool(picture.notice) or not picture.workers
-        if picture.running or not picture.workers:
-            self._places = len(picture.running)
+        self._running = {run.trial.number: run for run in snapshot.running}
+        self._is_waiting = bool(snapshot.stall_reason) or not snapshot.workers
+        if snapshot.running or not snapshot.workers:
+            self._places = len(snapshot.running)
         return timed
 
     def seconds_run(self, trial: int) -> float | None:
@@ -177,18 +179,18 @@ class Pace:
             return run.earlier_seconds or None
         return run.earlier_seconds + seconds
 
-    def seconds_left(self, picture: StudyPicture) -> float | None:
+    def seconds_left(self, snapshot: StudySnapshot) -> float | None:
         """When all trials will be over.
 
         None while that would be a guess: before a few trials have ended, while the study waits
         for workers, or if there is no end.
         """
-        if picture.budget_trials is None:
+        if snapshot.budget_trials is None:
             return None
-        left = picture.budget_trials - picture.ended
+        left = snapshot.budget_trials - snapshot.ended
         if left <= 0:
             return 0.0
-        enough = min(max(_LEAST_ENDED, self._places), max(1, picture.budget_trials // 2))
+        enough = min(max(_LEAST_ENDED, self._places), max(1, snapshot.budget_trials // 2))
         if self._ended < enough or not self._places or self._is_waiting:
             return None
         placed = [run.attempt.placed_at for run in self._running.values()]

@@ -18,7 +18,7 @@ _QUANTILES = (0.16, 0.5, 0.84)
 """Those of the normal distribution at its mean, and a standard deviation to both sides of it."""
 
 
-class QuantileBoosting(RegressorMixin, BaseEstimator):
+class QuantileGBRT(RegressorMixin, BaseEstimator):
     """Gradient boosting of three quantiles: the median, and two that tell the spread.
 
     Args:

@@ -21,8 +21,8 @@ from ...core.space.enumeration import is_open
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, ParamValue, Suggestion, Trial, TrialState
 from ...errors import UsageError
-from ..common.encoding import Axes, Axis
-from ..common.untried import Keyed, Unseen
+from ..common.encoding import Axis, Encoding
+from ..common.untried import Keyed, Untried
 
 _TRIES = 4
 _FORGETFUL = ("TPESampler", "GPSampler", "RandomSampler")
@@ -80,9 +80,9 @@ class OptunaSampler(Sampler):
         self._directions = [
             "minimize" if each is Direction.MIN else "maximize" for each in (direction, *further)
         ]
-        self._axes = Axes(space)
+        self._axes = Encoding(space)
         self._distributions = [self._distribution(axis) for axis in self._axes.columns]
-        self._unseen = Unseen(space)
+        self._unseen = Untried(space)
         self._trials: dict[int, Trial] = {}
         self._led: list[Trial] = []
         self._led_study: Any = None

@@ -12,10 +12,10 @@ from threadpoolctl import ThreadpoolController
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial
-from ..common.encoding import Axes, Axis, Floats
-from ..common.initial_design import Start
+from ..common.encoding import Axis, Encoding, Floats
+from ..common.initial_design import InitialDesign
 from ..common.observations import History, Observations, Tier
-from ..common.untried import Keyed, Unseen
+from ..common.untried import Keyed, Untried
 from ..gp.surrogate import comparable
 
 _MODELS = {"gp": "GP", "forest": "RF", "extra-trees": "ET"}
@@ -67,14 +67,14 @@ class SkoptSampler(Sampler):
     ) -> None:
         self._seed = seed
         self._surrogate = surrogate
-        self._axes = Axes(space)
+        self._axes = Encoding(space)
         self._candidates = candidates
         self._searched = [i for i, axis in enumerate(self._axes.columns) if axis.count != 1]
         self._defaults = np.array(
             [axis.encode(axis.parameter.default) for axis in self._axes.columns]
         )
-        self._unseen = Unseen(space)
-        self._start = Start(self._axes, seed, self._unseen)
+        self._unseen = Untried(space)
+        self._start = InitialDesign(self._axes, seed, self._unseen)
         self._history = History(self._axes, directions=(direction, *further))
         self._libraries = ThreadpoolController()
 
@@ -133,12 +133,12 @@ class SkoptSampler(Sampler):
     def _optimizer(self, rng: np.random.Generator) -> Any:
         import skopt
 
-        from .gbrt import QuantileBoosting
+        from .gbrt import QuantileGBRT
 
         seed = int(rng.integers(2**31))
         return skopt.Optimizer(
             [_dimension(self._axes.columns[i]) for i in self._searched],
-            _MODELS.get(self._surrogate) or QuantileBoosting(seed),
+            _MODELS.get(self._surrogate) or QuantileGBRT(seed),
             n_initial_points=0,
             acq_func="EI",
             acq_optimizer="auto" if self._surrogate in _MODELS else "sampling",

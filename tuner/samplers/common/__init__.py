@@ -1,6 +1,7 @@
 """What several samplers share: encoding, observed results, initial designs, duplicates.
 
-Offers: `encoding.Axes`, `observations.History`, `initial_design.Start`, `untried.Unseen`.
+Offers: `encoding.Encoding`, `observations.History`, `initial_design.InitialDesign`,
+`untried.Untried`.
 
 May import: `core`.
 """

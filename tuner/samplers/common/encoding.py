@@ -105,7 +105,7 @@ def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
     return shares
 
 
-class Axes:
+class Encoding:
     """All the columns of a space.
 
     Args:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Hashable
 import numpy as np
 
 from ...core.seeds import Purpose, generator
-from .encoding import Axes
+from .encoding import Encoding
 from .halton import Halton
-from .untried import Keyed, Unseen
+from .untried import Keyed, Untried
 
 
-class Start:
+class InitialDesign:
     """The first configurations of a search that learns: a scrambled Halton sequence.
 
     Args:
@@ -21,7 +21,7 @@ class Start:
         unseen: What is new.
     """
 
-    def __init__(self, axes: Axes, seed: int, unseen: Unseen) -> None:
+    def __init__(self, axes: Encoding, seed: int, unseen: Untried) -> None:
         self._axes = axes
         self._unseen = unseen
         self._points = Halton(len(axes), generator(seed, Purpose.SUGGESTION, 0, 1))

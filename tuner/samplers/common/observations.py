@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.trial import Direction, Trial, TrialState
-from .encoding import Axes, Floats, Integers
+from .encoding import Encoding, Floats, Integers
 from .fidelities import Fidelities
 from .pareto import pareto_losses
 
@@ -46,7 +46,7 @@ class Observations:
     """All configurations that were told, ordered by the number of their first trial.
 
     Attributes:
-        rows: Their rows (n x columns), as `Axes.encode` gives them.
+        rows: Their rows (n x columns), as `Encoding.encode` gives them.
         tiers: Their `Tier`s (n).
         losses: Their scores (n): lower is better, to be compared within a tier; infinite in the
             tiers FAILED and UNFINISHED.
@@ -80,7 +80,7 @@ class History:
         directions: Which values are better, for each objective.
     """
 
-    def __init__(self, axes: Axes, *, directions: Sequence[Direction]) -> None:
+    def __init__(self, axes: Encoding, *, directions: Sequence[Direction]) -> None:
         self._axes = axes
         self._signs = np.array([1.0 if each is Direction.MIN else -1.0 for each in directions])
         self._slots: dict[int, int] = {}

@@ -21,7 +21,7 @@ Proposer = Callable[[int, np.random.Generator, Mapping[Hashable, Params]], Keyed
 """Proposes for a trial's number; the mapping holds what was just answered for those before it."""
 
 
-class Unseen:
+class Untried:
     """The configurations of a space that are not tried yet.
 
     What it costs to ask does not grow with what was tried. A finite space is listed only once at

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common.encoding import Axes, Floats
+from ..common.encoding import Encoding, Floats
 from . import acquisition
 from .gaussian_process import GaussianProcess
-from .kernel_features import Embedding
+from .kernel_features import KernelFeatures
 from .local_search import ascend
 
 _ROUNDS = 3
@@ -15,7 +15,7 @@ _STEPS = 20
 _MOST_NEIGHBOURS = 12
 
 
-class Landscape:
+class AcquisitionOptimizer:
     """The expected improvement over the space, as a model sees it.
 
     Args:
@@ -26,7 +26,7 @@ class Landscape:
     """
 
     def __init__(
-        self, axes: Axes, embedding: Embedding, process: GaussianProcess, least: float
+        self, axes: Encoding, embedding: KernelFeatures, process: GaussianProcess, least: float
     ) -> None:
         self._axes = axes
         self._embedding = embedding
@@ -115,7 +115,7 @@ class Landscape:
         return drawn
 
 
-def anywhere(axes: Axes, rng: np.random.Generator, count: int) -> Floats:
+def anywhere(axes: Encoding, rng: np.random.Generator, count: int) -> Floats:
     """Full rows, even over all columns."""
     rows: Floats = rng.random((count, len(axes)))
     for column, axis in enumerate(axes.columns):
@@ -124,7 +124,7 @@ def anywhere(axes: Axes, rng: np.random.Generator, count: int) -> Floats:
     return rows
 
 
-def nearby(axes: Axes, rows: Floats, rng: np.random.Generator) -> Floats:
+def nearby(axes: Encoding, rows: Floats, rng: np.random.Generator) -> Floats:
     """Full rows that differ from these a little, or in a few columns.
 
     Args:

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common.encoding import Axes, Axis, Booleans, Floats, Integers
+from ..common.encoding import Axis, Booleans, Encoding, Floats, Integers
 
 _MOST_DIRECTIONS = 64
 _APART = np.sqrt(0.5)
 
 
-class Embedding:
+class KernelFeatures:
     """The features of a space's rows.
 
     Args:
         axes: The columns of the rows. Those with a single value have no features.
     """
 
-    def __init__(self, axes: Axes) -> None:
+    def __init__(self, axes: Encoding) -> None:
         self._tables: list[tuple[int, Floats | None]] = []
         groups: list[int] = []
         places: list[int] = []

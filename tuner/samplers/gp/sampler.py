@@ -11,12 +11,12 @@ from threadpoolctl import ThreadpoolController
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial
-from ..common.encoding import Axes, Floats
-from ..common.initial_design import Start
+from ..common.encoding import Encoding, Floats
+from ..common.initial_design import InitialDesign
 from ..common.observations import History
-from ..common.untried import Keyed, Unseen
-from .acquisition_optimizer import Landscape, anywhere, nearby
-from .kernel_features import Embedding
+from ..common.untried import Keyed, Untried
+from .acquisition_optimizer import AcquisitionOptimizer, anywhere, nearby
+from .kernel_features import KernelFeatures
 from .surrogate import Learner, Surrogate, SurrogateSettings
 
 _PICKS = 64
@@ -83,11 +83,11 @@ class BayesianSampler(Sampler):
     ) -> None:
         self._seed = seed
         self._settings = BayesianSettings() if settings is None else settings
-        self._axes = Axes(space)
-        self._embedding = Embedding(self._axes)
+        self._axes = Encoding(space)
+        self._embedding = KernelFeatures(self._axes)
         self._learner = Learner(self._embedding, self._settings.model)
-        self._unseen = Unseen(space)
-        self._start = Start(self._axes, seed, self._unseen)
+        self._unseen = Untried(space)
+        self._start = InitialDesign(self._axes, seed, self._unseen)
         self._history = History(self._axes, directions=(direction, *further))
         self._libraries = ThreadpoolController()
 
@@ -130,7 +130,9 @@ class BayesianSampler(Sampler):
         self, model: Surrogate, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         settings, axes = self._settings, self._axes
-        landscape = Landscape(axes, self._embedding, model.process, model.least - settings.worth)
+        landscape = AcquisitionOptimizer(
+            axes, self._embedding, model.process, model.least - settings.worth
+        )
         best = model.best[: settings.around]
         wide = anywhere(axes, rng, settings.candidates)
         near = nearby(axes, best[rng.integers(len(best), size=settings.candidates // 2)], rng)
@@ -170,7 +172,7 @@ class BayesianSampler(Sampler):
 class _Believers:
     """The model, and what it becomes with each configuration that was just answered."""
 
-    def __init__(self, model: Surrogate, axes: Axes, embedding: Embedding) -> None:
+    def __init__(self, model: Surrogate, axes: Encoding, embedding: KernelFeatures) -> None:
         self._model = model
         self._axes = axes
         self._embedding = embedding

@@ -10,7 +10,7 @@ import numpy as np
 from ..common.encoding import Floats, Integers
 from ..common.observations import Observations, Tier
 from .gaussian_process import Belief, Beliefs, GaussianProcess, Kernel, Posterior
-from .kernel_features import Embedding
+from .kernel_features import KernelFeatures
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
 _STEPS = 40
@@ -66,7 +66,7 @@ class Learner:
         settings: What can be chosen.
     """
 
-    def __init__(self, embedding: Embedding, settings: SurrogateSettings) -> None:
+    def __init__(self, embedding: KernelFeatures, settings: SurrogateSettings) -> None:
         self._embedding = embedding
         self._settings = settings
         self._kernels: dict[bytes, Kernel] = {}

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..common.encoding import Axes, Axis, Booleans, Floats, Integers
+from ..common.encoding import Axis, Booleans, Encoding, Floats, Integers
 
 _EVEN_VARIANCE = 1.0 / 12.0
 
@@ -60,7 +60,7 @@ class Smoothing:
     prior: float = 1.0
 
 
-class Density:
+class ParzenEstimator:
     """A mixture of kernels around rows.
 
     Args:
@@ -70,7 +70,7 @@ class Density:
         smoothing: How far the kernels reach.
     """
 
-    def __init__(self, axes: Axes, rows: Floats, weights: Floats, smoothing: Smoothing) -> None:
+    def __init__(self, axes: Encoding, rows: Floats, weights: Floats, smoothing: Smoothing) -> None:
         self._axes = axes
         # A row of NaN is the even distribution.
         self._rows = np.vstack([rows, np.full((1, len(axes)), np.nan)])

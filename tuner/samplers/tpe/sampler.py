@@ -11,11 +11,11 @@ import numpy as np
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial
-from ..common.encoding import Axes, Booleans, Floats, Integers
-from ..common.initial_design import Start
+from ..common.encoding import Booleans, Encoding, Floats, Integers
+from ..common.initial_design import InitialDesign
 from ..common.observations import History, Observations
-from ..common.untried import Keyed, Unseen
-from .parzen_estimator import Density, Smoothing
+from ..common.untried import Keyed, Untried
+from .parzen_estimator import ParzenEstimator, Smoothing
 
 _PICKS = 16
 _LEAST_WEIGHT = 1e-3
@@ -82,9 +82,9 @@ class TpeSampler(Sampler):
         self._space = space
         self._seed = seed
         self._settings = TpeSettings() if settings is None else settings
-        self._axes = Axes(space)
-        self._unseen = Unseen(space)
-        self._start = Start(self._axes, seed, self._unseen)
+        self._axes = Encoding(space)
+        self._unseen = Untried(space)
+        self._start = InitialDesign(self._axes, seed, self._unseen)
         self._history = History(self._axes, directions=(direction, *further))
 
     def tell(self, trial: Trial) -> None:
@@ -117,7 +117,7 @@ class TpeSampler(Sampler):
         best, rest = ranked[:count], ranked[count:]
         weights = _improvements(past, best, rest[0])
         return _Model(
-            good=Density(self._axes, past.rows[best], weights, settings.good),
+            good=ParzenEstimator(self._axes, past.rows[best], weights, settings.good),
             others=past.rows[np.sort(rest)],
         )
 
@@ -125,7 +125,7 @@ class TpeSampler(Sampler):
         self, model: _Model, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         others = np.vstack([model.others, self._axes.rows(pending.values())])
-        bad = Density(self._axes, others, np.ones(len(others)), self._settings.bad)
+        bad = ParzenEstimator(self._axes, others, np.ones(len(others)), self._settings.bad)
 
         def ranked(rows: Floats, active: Booleans) -> list[int]:
             gains = model.good.log(rows, active) - bad.log(rows, active)
@@ -151,7 +151,7 @@ class TpeSampler(Sampler):
 class _Model:
     """What one question to the sampler rests on: the good density, and the rows of the others."""
 
-    good: Density
+    good: ParzenEstimator
     others: Floats
 
 

@@ -13,7 +13,7 @@ _TRUSTED = 5.0
 """After so many complete trials, what they say is believed as much as the guidance."""
 
 
-class Fading(Sampler):
+class GuidanceDecay(Sampler):
     """Asks a sampler that is guided (by a prior, by earlier studies) or its twin that is not.
 
     Both are told every trial. The guided one answers first; with n complete trials, one question

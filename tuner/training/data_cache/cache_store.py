@@ -63,7 +63,7 @@ class Kept:
     arrays: tuple[Any, ...]
 
 
-class SharedStore:
+class CacheStore:
     """One user's view of the store of this node.
 
     Every method may raise OSError (no room, no permission, a lock that nobody lets go of): then

@@ -1,7 +1,7 @@
 """`load_data()` called once per node: its arrays are kept for all trials there.
 
 The first trial that needs the data calls the user's `load_data`, and keeps what it returned in the
-node's `SharedStore`; those that come meanwhile wait for it, the others map it. What each gets are
+node's `CacheStore`; those that come meanwhile wait for it, the others map it. What each gets are
 plain NumPy arrays, which it may write to without another one seeing it.
 
 Two calls are taken for the same if the same code makes them in the same directory, and if all
@@ -31,7 +31,7 @@ from typing import Any
 
 from ...config.model_file import ObjectiveSource, SourceKind, StoredData, UserCode, is_installed
 from ...storage.filesystem import mount_of
-from .cache_store import Kept, SharedStore, Unfit, end_life, hold_life, usual_folder
+from .cache_store import CacheStore, Kept, Unfit, end_life, hold_life, usual_folder
 from .dependencies import Dependencies, Observed, observe
 
 LEAST_BYTES = 1_000_000
@@ -77,7 +77,7 @@ def leave() -> None:
 
 def _sweep(life: Path) -> None:
     try:
-        SharedStore(usual_folder(), life).sweep()
+        CacheStore(usual_folder(), life).sweep()
     except OSError as error:
         logger.warning("What was staged by earlier runs cannot be removed: %s", error)
 
@@ -111,7 +111,7 @@ def staged(
         return code
     if isinstance(load, StoredData) and not mount_of(load.path).is_network:
         return code  # mapped where it lies
-    store = SharedStore(usual_folder(), _life[0], limit_bytes)
+    store = CacheStore(usual_folder(), _life[0], limit_bytes)
     patience = min(WAIT_SECONDS, (hang_timeout_seconds or math.inf) / 2)
     return replace(code, load_data=_StagedLoad(load, source, store, patience, while_waiting))
 
@@ -142,7 +142,7 @@ class _StagedLoad:
 
     load: Callable[..., Any]
     source: ObjectiveSource
-    store: SharedStore
+    store: CacheStore
     patience_seconds: float
     while_waiting: Callable[[], object]
 

@@ -1,6 +1,6 @@
 """Workers that are Dask workers, on this machine or others.
 
-Offers: `plugin.Agent`, `worker.join` (`hptune worker`), `study_access.Sight`, `versions`.
+Offers: `plugin.Agent`, `worker.join` (`hptune worker`), `study_access.StudyAccess`, `versions`.
 
 May import: `errors`, `core`, `config`, `worker`, `worker.monitoring`.
 """

@@ -29,7 +29,7 @@ class Turn:
     has_come: bool = False
 
 
-class Line:
+class DeviceQueue:
     """Attempts in the order in which they came; each holds its devices from its turn on.
 
     Each study's engine gives its attempts the cores and GPUs of a worker as if it had the worker
@@ -115,5 +115,5 @@ def _held(placement: Placement) -> dict[int | str, int]:
     return {**dict.fromkeys(placement.cpus, cpu), **dict.fromkeys(placement.gpus, gpu)}
 
 
-LINE = Line()
+LINE = DeviceQueue()
 """The line of this process: of all agents in it, one for each study."""

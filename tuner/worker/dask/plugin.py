@@ -28,12 +28,12 @@ from ...core.resources import Capacity, Placement
 from ...core.trial import AttemptId, Ending, Halt
 from .. import device_locks, devices
 from ..attempt import EarlyStops
-from ..monitoring.master_liveness import Master, MasterWatch
+from ..monitoring.master_liveness import Master, MasterLiveness
 from ..orders import AttemptOrder, StopOrder
 from ..runner import GRACE_SECONDS, AttemptRunner
 from . import versions
 from .device_queue import LINE, WAITS, Turn
-from .study_access import NoSightError, Sight, look
+from .study_access import StudyAccess, StudyAccessError, look
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Agent(WorkerPlugin):
         source: ObjectiveSource,
         warm_address: str | None,
         cores: Mapping[object, tuple[int, ...]],
-        sight: Sight | None = None,
+        sight: StudyAccess | None = None,
     ) -> None:
         self.name = name
         self._source = source
@@ -131,11 +131,11 @@ class Agent(WorkerPlugin):
             self._say("takes trials from it")
             self._runner = AttemptRunner(self._source, self._tell, warm_address=self._warm_address)
             if self._sight is not None:
-                watch = MasterWatch(Path(self._sight.directory), self._sight.token)
+                watch = MasterLiveness(Path(self._sight.directory), self._sight.token)
                 self._watching = asyncio.ensure_future(self._outlast(watch))
         self._send(self.announcement)
 
-    async def _outlast(self, watch: MasterWatch) -> None:
+    async def _outlast(self, watch: MasterLiveness) -> None:
         """Go when the master is gone that should have taken us away, and nothing runs."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -158,7 +158,7 @@ class Agent(WorkerPlugin):
         if self._sight is not None:
             try:
                 self._source = look(self._sight)
-            except NoSightError as error:
+            except StudyAccessError as error:
                 return Announcement(WorkerRefused(0.0, worker.address, node, str(error)), here)
         joined = WorkerJoined(
             0.0,

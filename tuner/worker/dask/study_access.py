@@ -19,12 +19,12 @@ PATIENCE_SECONDS = 5.0
 """A network file system may show a new file to other machines a little later."""
 
 
-class NoSightError(Exception):
+class StudyAccessError(Exception):
     """Why a worker cannot take a study's attempts: something is not visible there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class StudyAccess:
     """Where the study and the user's code are, and how to tell that they are the master's.
 
     Attributes:
@@ -42,24 +42,24 @@ class Sight:
     copy: str = ""
 
 
-def prepare(directory: Path, token: str, source: ObjectiveSource) -> Sight:
+def prepare(directory: Path, token: str, source: ObjectiveSource) -> StudyAccess:
     """Make a study visible to workers elsewhere: put a copy of the model file into it.
 
     Raises:
         OSError: It cannot be written.
     """
     if source.kind is not SourceKind.FILE:
-        return Sight(str(directory), token, source)
+        return StudyAccess(str(directory), token, source)
     path = Path(source.path)
     copy = directory / CODE / path.name
     copy.parent.mkdir(exist_ok=True)
     fresh = copy.with_name(f"{copy.name}.new")
     shutil.copyfile(path, fresh)
     fresh.replace(copy)
-    return Sight(str(directory), token, source, digest=_digest(copy), copy=str(copy))
+    return StudyAccess(str(directory), token, source, digest=_digest(copy), copy=str(copy))
 
 
-def look(sight: Sight, *, patience_seconds: float = PATIENCE_SECONDS) -> ObjectiveSource:
+def look(sight: StudyAccess, *, patience_seconds: float = PATIENCE_SECONDS) -> ObjectiveSource:
     """Find the study and the user's code from here.
 
     Returns:
@@ -74,7 +74,7 @@ def look(sight: Sight, *, patience_seconds: float = PATIENCE_SECONDS) -> Objecti
         try:
             _check_directory(Path(sight.directory), sight.token)
             return _find_code(sight)
-        except NoSightError:
+        except StudyAccessError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.25)
@@ -87,18 +87,18 @@ def _check_directory(directory: Path, token: str) -> None:
         found = None
     if found != token:
         what = "is no directory there" if not directory.is_dir() else "is another directory there"
-        raise NoSightError(
+        raise StudyAccessError(
             f"it does not see the study: {directory} {what}. The study directory must be "
             "on a file system that master and workers share, under the same path"
         )
     if not os.access(directory / "trials", os.W_OK | os.X_OK):
-        raise NoSightError(f"it may not write to the study directory {directory}")
+        raise StudyAccessError(f"it may not write to the study directory {directory}")
 
 
-def _find_code(sight: Sight) -> ObjectiveSource:
+def _find_code(sight: StudyAccess) -> ObjectiveSource:
     if not sight.digest:
         if not Path(sight.source.path).exists():
-            raise NoSightError(f"it does not see {sight.source.path}")
+            raise StudyAccessError(f"it does not see {sight.source.path}")
         return sight.source
     for path in (sight.source.path, sight.copy):
         try:
@@ -106,7 +106,7 @@ def _find_code(sight: Sight) -> ObjectiveSource:
                 return ObjectiveSource(SourceKind.FILE, path)
         except OSError:
             continue
-    raise NoSightError(f"it sees neither {sight.source.path} nor its copy {sight.copy}")
+    raise StudyAccessError(f"it sees neither {sight.source.path} nor its copy {sight.copy}")
 
 
 def _digest(path: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Worker
 
-from ...config.validation import check_meeting
+from ...config.validation import check_scheduler_address
 from ...core.resources import Capacity
 from ...errors import StudyError, UsageError
 from .. import device_locks, devices
@@ -77,7 +77,7 @@ def offered(
     Raises:
         UsageError: More is offered than there is, or there can be no scheduler there.
     """
-    check_meeting("the scheduler", meeting)
+    check_scheduler_address("the scheduler", meeting)
     machine = devices.capacity()
     has = _within(machine, *granted)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):

@@ -1,6 +1,6 @@
 """A process that has imported the framework and the user's file, and forks attempts.
 
-Offers: `client.WarmParent`. `server` and `child` run in processes of their own.
+Offers: `client.ForkServer`. `server` and `child` run in processes of their own.
 
 May import: `errors`, `core`, `config`, `training`, `worker`, `worker.monitoring`.
 """

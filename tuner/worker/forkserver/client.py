@@ -42,7 +42,7 @@ _ONE_THREAD = {
 }
 
 
-class WarmParent:
+class ForkServer:
     """A process that has imported the framework, and forks a child for each attempt.
 
     Starting returns at once; `wait_ready` waits for the imports (some seconds). It ends, and all

@@ -1,7 +1,7 @@
 """What attempts use, whether they hang, and whether their master is alive.
 
-Offers: `usage.Meter`, `gpu.GpuUsage`, `memory.free_bytes`, `cgroups`, `watchdog.Watch`,
-`master_liveness.MasterWatch`.
+Offers: `usage.Meter`, `gpu.GpuUsage`, `memory.free_bytes`, `cgroups`, `watchdog.Watchdog`,
+`master_liveness.MasterLiveness`.
 
 May import: `core`, `storage`.
 """

@@ -26,7 +26,7 @@ class Master(enum.Enum):
     """Another one has taken over: nobody waits for these attempts any more."""
 
 
-class MasterWatch:
+class MasterLiveness:
     """Looks at a study's lease now and then.
 
     A file system that does not answer tells nothing of the master.

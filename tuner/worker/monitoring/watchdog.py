@@ -25,7 +25,7 @@ _GROWTH = 1.1
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryWatch:
+class MemoryWatchdog:
     """The memory of this worker: what is free of it, and whether the kernel has struck.
 
     Everything is remembered for two looks, since a process that was killed takes a while to end.
@@ -70,7 +70,7 @@ class MemoryWatch:
         return ""
 
 
-class Watch:
+class Watchdog:
     """Watches one attempt. All but `reported` is called by one thread.
 
     Args:
@@ -125,11 +125,11 @@ class Watch:
         self._look_from = time.monotonic() + beside * cost / SHARE_OF_TIME
         return True
 
-    def judgement(self, worker: MemoryWatch) -> Ending | None:
+    def judgement(self, worker: MemoryWatchdog) -> Ending | None:
         """How the attempt is to be ended; None while it may go on."""
         return self._too_large(worker) or self._hung()
 
-    def _too_large(self, worker: MemoryWatch) -> Ending | None:
+    def _too_large(self, worker: MemoryWatchdog) -> Ending | None:
         granted, held = self._placement.memory_bytes, self.meter.memory_bytes
         # As long as there is enough for all, nobody is the worse for it.
         if not granted or held <= granted or not worker.is_short:
