@@ -30,6 +30,8 @@ ENTRY_POINTS = (
 )
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
+_HPTUNE = str(Path(__file__).parents[1])
+
 CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES")
 
 
@@ -325,8 +327,7 @@ def without_colours(text: str) -> str:
 
 
 def _trim(shown: traceback.TracebackException) -> None:
-    ours = str(Path(__file__).parent)
-    others = [f for f in shown.stack if not f.filename.startswith((ours, "<frozen"))]
+    others = [f for f in shown.stack if not f.filename.startswith((_HPTUNE, "<frozen"))]
     own = [f for f in others if not is_installed(f.filename)]
     shown.stack = traceback.StackSummary.from_list(own or others[-1:])
     for other in (shown.__cause__, shown.__context__):
@@ -343,4 +344,4 @@ def is_installed(file: str) -> bool:
 def _installed_roots() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return (str(Path(__file__).parent), *(paths[name] for name in names))
+    return (_HPTUNE, *(paths[name] for name in names))
