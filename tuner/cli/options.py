@@ -10,7 +10,7 @@ import click
 from ..config.settings import PACKING
 from ..core.failure_policy import CAUSES
 from ..errors import UsageError
-from .values import Duration, Size, Stage
+from .values import CacheSize, Duration, Size
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
 study_directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
@@ -213,11 +213,11 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
             help="So many of the best trials can be given more epochs later.  [default: 3]",
         ),
         click.option(
-            "--stage",
-            type=Stage(),
-            metavar="auto|off|SIZE",
-            help="Keep the arrays of load_data once per node for all trials there; SIZE bounds "
-            "them.  [default: auto, half of the room there is]",
+            "--cache-data",
+            type=CacheSize(),
+            metavar="on|off|SIZE",
+            help="Call load_data once per node and share its arrays between the trials there. SIZE "
+            "limits the space on each node.  [default: on, up to half of the free space]",
         ),
         click.option(
             "--stop-at",

@@ -20,7 +20,7 @@ _SECTIONS = {
     "Where trials run, and with what": (
         *("--workers", "--cpus-per-trial", "--gpus-per-trial", "--memory-per-trial", "--pack"),
         *("--connect", "--slurm", "--max-jobs", "--min-workers", "--detach"),
-        *("--executor", "--stage"),
+        *("--executor", "--cache-data"),
     ),
     "Checkpoints": ("--checkpoint-every", "--keep-checkpoints", "--stop-at", "--master-grace"),
     "What fails": ("--on-failure", "--max-failures", "--same-failures", "--hang-timeout"),

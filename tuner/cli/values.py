@@ -51,11 +51,13 @@ class Size(click.ParamType[int]):
         return found_bytes
 
 
-class Stage(Size):
-    """What a node may keep of the data: "auto", "off", or an amount."""
+class CacheSize(Size):
+    """Whether to use a cache: on, off, or an amount of memory that limits it."""
 
-    name = "stage"
+    name = "cache"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The words as they are, an amount in bytes."""
-        return value if value in ("auto", "off") else super().convert(value, param, ctx)
+        """Return a bool for on and off, and bytes for an amount."""
+        if isinstance(value, str) and value.lower() in ("on", "off"):
+            return value.lower() == "on"
+        return super().convert(value, param, ctx)

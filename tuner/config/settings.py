@@ -115,9 +115,9 @@ class StudySettings:
             when it is lost; 0 for not at all.
         keep_checkpoints: Of how many of the best complete trials the last checkpoint is kept, so
             that more epochs can be given to them.
-        stage: Whether the arrays that `load_data` returns are kept once per node for all trials
-            there: "auto" where they are worth it, taking at most half of the room there is; a
-            number of bytes, to allow that much; "off", and each trial loads its own.
+        cache_data: Whether the trials on a node share the arrays of one call of `load_data`. True
+            lets them take up to half of the free space on the node, a number limits them to that
+            many bytes. With False, each trial calls `load_data`.
         stop_at: When a Keras trial that is told to stop does so: "batch" or "epoch".
     """
 
@@ -162,7 +162,7 @@ class StudySettings:
     stop_at: StopAt = StopAt.BATCH
     hang_timeout_seconds: float = 600.0
     on_failure: Sequence[str] = ()
-    stage: str | int = "auto"
+    cache_data: bool | int = True
     master_grace_seconds: float = 600.0
 
     @property
@@ -193,7 +193,7 @@ class StudySettings:
             checks.one_of("pruner_mode", self.pruner_mode, tuple(HalvingMode))
         checks.devices("cpus_per_trial", self.cpus_per_trial, device="core", fewest=1)
         checks.devices("gpus_per_trial", self.gpus_per_trial, device="GPU", fewest=0)
-        checks.room("stage", self.stage)
+        checks.switch_or_bytes("cache_data", self.cache_data)
         check(self.objectives, self.constraints, self.direction)
         if self.confirm_repeats is not None and not self.confirm:
             raise UsageError(
@@ -296,11 +296,11 @@ class StudySettings:
         return DEFAULT_REPEATS if self.confirm_repeats is None else self.confirm_repeats
 
     @property
-    def stage_bytes(self) -> int | None:
-        """How much of its data a node may keep; None for half of the room there is, 0 for none."""
-        if isinstance(self.stage, int):
-            return self.stage
-        return 0 if self.stage == "off" else None
+    def cache_bytes(self) -> int | None:
+        """Limit of the data cache on each node; None for half of the free space, 0 for no cache."""
+        if self.cache_data is True:
+            return None
+        return int(self.cache_data)
 
     @property
     def budget_trials(self) -> int | None:

@@ -95,12 +95,12 @@ def devices(setting: str, amount: object, *, device: str, fewest: int) -> None:
     )
 
 
-def room(setting: str, value: object) -> None:
-    """See that it is said how much room there is for something: "auto", "off" or bytes."""
-    if value in ("auto", "off") or (isinstance(value, int) and value >= 0):
+def switch_or_bytes(setting: str, value: object) -> None:
+    """Check that a value is True, False or a number of bytes."""
+    if isinstance(value, int) and value >= 0:
         return
     raise UsageError(
-        f"{option(setting)} is {value!r}; allowed are 'auto', 'off' and a number of bytes"
+        f"{option(setting)} is {value!r}; allowed are True, False and a number of bytes"
     )
 
 

@@ -371,7 +371,7 @@ def _brief(plan: RunPlan, home: _Home, workers: Workforce) -> StudyBrief:
         stop_at=settings.stop_at,
         packs_gpus=Amount.GPUS in plan.shape.measured,
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
-        stage_bytes=settings.stage_bytes,
+        cache_bytes=settings.cache_bytes,
         master=home.lock.owner.token,
         master_grace_seconds=settings.master_grace_seconds if workers.outlives_master else 0.0,
     )

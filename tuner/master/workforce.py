@@ -144,7 +144,7 @@ class Workforce:
         """
         settings = self._settings
         order = ProbeOrder(
-            settings.source, settings.working_directory, stage_bytes=settings.stage_bytes
+            settings.source, settings.working_directory, cache_bytes=settings.cache_bytes
         )
         found = self._warm.probe(order)
         if found.constants.get("RESOURCES") != OF_EACH_TRIAL:

@@ -30,8 +30,8 @@ class StudyBrief:
             as costs little, 0 for never.
         hang_timeout_seconds: An attempt that reports nothing and computes nothing for longer is
             ended, once it has written down where it stood; None for no limit.
-        stage_bytes: How much of the data that `load_data` returns a node may keep for all its
-            trials; None for half of the room there is, 0 for nothing.
+        cache_bytes: Limit of the data cache on each node; None for half of the free space, 0 for
+            no cache.
         master: Names the master, in the study's lease.
         master_grace_seconds: How long attempts go on when the master is lost; 0 where they end
             with it.
@@ -49,7 +49,7 @@ class StudyBrief:
     deterministic: bool
     checkpoint_every: int | None = None
     hang_timeout_seconds: float | None = None
-    stage_bytes: int | None = None
+    cache_bytes: int | None = None
     master: str = ""
     master_grace_seconds: float = 0.0
     stop_at: StopAt = StopAt.BATCH
@@ -106,8 +106,8 @@ class ProbeOrder:
     working_directory: str
     quiet_seconds: float = 20.0
     """Code that may be training, and has declared nothing new for so long, is not waited for."""
-    stage_bytes: int | None = None
-    """As in the study's brief: what it loads is there for the first trials."""
+    cache_bytes: int | None = None
+    """As in the study's brief: the first trials find in the cache what the probe has loaded."""
 
 
 @dataclass(frozen=True, slots=True)

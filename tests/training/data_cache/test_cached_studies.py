@@ -32,17 +32,17 @@ def fit(hp, model, data, callbacks, epochs):
 def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune) -> None:
     model = hptune.file("model.py", MODEL)
     results = {}
-    for stage, expected in (("off", 4), ("auto", 1)):
+    for cache, expected in (("off", 4), ("on", 1)):
         (hptune.directory / "calls").unlink(missing_ok=True)
         ended = hptune(
             *("run", model, "--trials", 3, "--epochs", 1, "--seed", 1, "--executor", "joblib"),
-            *("--search", "random", "--stage", stage, "--study", hptune.study(stage)),
+            *("--search", "random", "--cache-data", cache, "--study", hptune.study(cache)),
         )
         assert ended.code == 0, ended.err
-        results[stage] = [trial["value"] for trial in trials(hptune.study(stage))]
+        results[cache] = [trial["value"] for trial in trials(hptune.study(cache))]
         # Once more than there are trials: the first one reads the search space.
         assert len((hptune.directory / "calls").read_text()) == expected
-    assert results["off"] == results["auto"]
+    assert results["off"] == results["on"]
     hptune.assert_nothing_left()
 
 

@@ -199,7 +199,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
     code = staged(
         code,
         brief.source,
-        limit_bytes=brief.stage_bytes,
+        limit_bytes=brief.cache_bytes,
         hang_timeout_seconds=brief.hang_timeout_seconds,
         while_waiting=trial.stop_if_told,
     )
@@ -300,7 +300,7 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
         from ...training.data_cache.data_cache import staged
         from ...training.probe import find_space
 
-        code = staged(load(order.source), order.source, limit_bytes=order.stage_bytes)
+        code = staged(load(order.source), order.source, limit_bytes=order.cache_bytes)
         nothing = Found(code.objective is None, space=(), constants=_plain_constants(code))
         # Sent at once: the code may crash, or train for hours, after its declarations.
         find_space(code, nothing, tell=channel.send)

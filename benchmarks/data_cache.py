@@ -1,6 +1,6 @@
-"""What sharing the data saves: trials of 1 GB each, with `--stage auto` and `--stage off`.
+"""What sharing the data saves: trials of 1 GB each, with `--cache-data on` and `--cache-data off`.
 
-    .venv/bin/python benchmarks/data_staging.py [--backend jax] [--gigabytes 1] [--trials 4]
+    .venv/bin/python benchmarks/data_cache.py [--backend jax] [--gigabytes 1] [--trials 4]
 
 `load_data` makes one gigabyte of float32 numbers, which takes seconds. Four trials (two at a
 time) train a tiny model on it for one epoch. Shown are the seconds of the whole run, how often
@@ -71,7 +71,7 @@ def held_bytes(mark: str) -> int:
     return total
 
 
-def run(stage: str, options: argparse.Namespace) -> tuple[float, int, int]:
+def run(cache: str, options: argparse.Namespace) -> tuple[float, int, int]:
     """Seconds, calls of load_data, and the most bytes held."""
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         model = Path(folder, "model.py")
@@ -80,7 +80,8 @@ def run(stage: str, options: argparse.Namespace) -> tuple[float, int, int]:
         mark = uuid.uuid4().hex
         environment = {**os.environ, MARK: mark, "KERAS_BACKEND": options.backend}
         command = [str(HPTUNE), "run", "model.py", "--trials", str(options.trials), "--epochs", "1"]
-        command += ["--search", "random", "--seed", "1", "--stage", stage, "--study", "study", "-q"]
+        command += ["--search", "random", "--seed", "1", "--study", "study", "-q"]
+        command += ["--cache-data", cache]
         began, most = time.monotonic(), 0
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
         while process.poll() is None:
@@ -101,10 +102,10 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{options.backend}, {options.gigabytes:g} GB, {options.trials} trials; load average "
           f"{os.getloadavg()[0]:.1f}")  # fmt: skip
-    print(f"{'--stage':8} {'seconds':>8} {'calls':>6} {'GB held':>8}")
-    for stage in ("off", "auto"):
-        seconds, calls, most = run(stage, options)
-        print(f"{stage:8} {seconds:8.1f} {calls:6} {most / 1e9:8.2f}")
+    print(f"{'--cache-data':12} {'seconds':>8} {'calls':>6} {'GB held':>8}")
+    for cache in ("off", "on"):
+        seconds, calls, most = run(cache, options)
+        print(f"{cache:12} {seconds:8.1f} {calls:6} {most / 1e9:8.2f}")
 
 
 if __name__ == "__main__":
