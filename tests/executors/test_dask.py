@@ -33,12 +33,12 @@ from tuner.storage.directory import StudyDirectory
 from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
 from tuner.worker.dask.plugin import Announcement
-from tuner.worker.dask.study_access import StudyAccess, prepare
+from tuner.worker.dask.study_access import StudyAccess, prepare_access
 
 
 @contextmanager
 def on_dask(
-    stage: Stage, *, cores: int = 2, client: Any = None, sight: StudyAccess | None = None
+    stage: Stage, *, cores: int = 2, client: Any = None, access: StudyAccess | None = None
 ) -> Iterator[DaskExecutor]:
     executor = DaskExecutor(
         name=f"hptune-{uuid.uuid4().hex[:12]}",
@@ -47,7 +47,7 @@ def on_dask(
         cores=[tuple(range(cores))],
         client=client,
         warm_address=stage.warm_address,
-        sight=sight,
+        access=access,
     )
     executor.open()
     try:
@@ -74,8 +74,8 @@ def cluster_of(workers: int) -> Iterator[tuple[Any, Any]]:
         yield cluster, client
 
 
-def agents(client: Any) -> list[str]:
-    """The agents in all workers."""
+def plugins(client: Any) -> list[str]:
+    """The plugins in all workers."""
     plugins = client.run(lambda dask_worker: [*dask_worker.plugins])
     return [name for names in plugins.values() for name in names if "hptune" in name]
 
@@ -145,14 +145,14 @@ class TestDaskExecutor(ExecutorSuite):
     def test_an_agent_goes_whose_master_is_gone_without_a_word(self, stage: Stage) -> None:
         directory = StudyDirectory(stage.folder / "seen").create()
         with cluster_of(1) as (_, client), directory.acquire() as lock:
-            sight = prepare(directory.path, lock.owner.token, stage.source)
-            with on_dask(stage, client=client, sight=sight) as executor:
+            access = prepare_access(directory.path, lock.owner.token, stage.source)
+            with on_dask(stage, client=client, access=access) as executor:
                 driver = Driver(executor, stage.brief, self.limit_seconds)
                 driver.any_worker()
                 assert driver.ending(driver.start("return")).cause is Cause.RETURNED
                 lock.release()
                 with directory.acquire():
-                    wait_until(lambda: not agents(client), 60.0, lambda: str(agents(client)))
+                    wait_until(lambda: not plugins(client), 60.0, lambda: str(plugins(client)))
 
     def test_a_worker_without_hptune_is_refused_and_the_others_are_used(self, stage: Stage) -> None:
         with cluster_of(2) as (_, client):
@@ -226,8 +226,8 @@ class TestDaskExecutor(ExecutorSuite):
             (worker,) = client.nthreads()
             with on_dask(stage, client=client) as executor:
                 wait_until(lambda: executor.workers == {worker: ""}, 30, lambda: "no worker")
-            sight = StudyAccess("/nowhere", "token", stage.source)
-            with on_dask(stage, client=client, sight=sight) as executor:
+            access = StudyAccess("/nowhere", "token", stage.source)
+            with on_dask(stage, client=client, access=access) as executor:
                 wait_until(
                     lambda: "/nowhere" in executor.workers.get(worker, ""),
                     60,
@@ -240,5 +240,5 @@ class TestDaskExecutor(ExecutorSuite):
                 driver = Driver(executor, stage.brief, self.limit_seconds)
                 pid = driver.pid(driver.running("wait"))
             self.check_gone(pid)
-            assert agents(client) == []
+            assert plugins(client) == []
             assert client.submit(abs, -3).result() == 3

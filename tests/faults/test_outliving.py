@@ -9,7 +9,7 @@ import pytest
 from real_runs import Hptune, Started, rows, trials, wait_for
 
 from tuner.core.messages import AttemptEnded
-from tuner.storage.attempt_journal import read_spool
+from tuner.storage.attempt_journal import read_journal
 
 MODEL = """
 import os, time
@@ -53,7 +53,7 @@ def begin(hptune: Hptune) -> tuple[Started, Started, Started, Path]:
 
 
 def have_ended(study: Path) -> bool:
-    spools = [read_spool(path) for path in (study / "trials").glob("*/spool/*.events")]
+    spools = [read_journal(path) for path in (study / "trials").glob("*/journal/*.events")]
     return sum(isinstance(each, AttemptEnded) for events in spools for each in events) == 2
 
 
@@ -65,7 +65,7 @@ def assert_counted_once(study: Path) -> None:
         assert ends[0]["peak_memory_bytes"] > 0
         steps = rows(study, f"SELECT step FROM reports WHERE trial = {trial['number']}")
         assert sorted(row["step"] for row in steps) == [1, 2, 3, 4, 5, 6]
-    assert not list((study / "trials").glob("*/spool"))
+    assert not list((study / "trials").glob("*/journal"))
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, R
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.master.recovery import collect, forget
-from tuner.storage.attempt_journal import AttemptJournal, read_spool, spool_path
+from tuner.storage.attempt_journal import AttemptJournal, journal_path, read_journal
 from tuner.storage.directory import StudyDirectory
 from tuner.worker import runner
 from tuner.worker.forkserver.client import ForkServer
@@ -45,7 +45,7 @@ def spooled(directory: StudyDirectory, *events: Event) -> Path:
     spool = AttemptJournal(home, NAME)
     for event in events:
         spool.add(event)
-    return spool_path(home, NAME)
+    return journal_path(home, NAME)
 
 
 def told(events: list[Event]) -> list[object]:
@@ -64,8 +64,8 @@ def told(events: list[Event]) -> list[object]:
 
 def test_what_is_written_is_read(directory: StudyDirectory) -> None:
     path = spooled(directory, report(1), report(2), MEASURED, ENDED)
-    assert told(read_spool(path)) == [1, 2, MEASURED.usage, ENDED.ending]
-    assert read_spool(path.with_name("7.events")) == []
+    assert told(read_journal(path)) == [1, 2, MEASURED.usage, ENDED.ending]
+    assert read_journal(path.with_name("7.events")) == []
 
 
 @pytest.mark.parametrize("kept_bytes", range(0, 400, 7))
@@ -74,7 +74,7 @@ def test_a_line_that_was_cut_short_is_none(directory: StudyDirectory, kept_bytes
     whole = path.read_bytes()
     path.write_bytes(whole[:kept_bytes])
     lines = whole[:kept_bytes].count(b"\n")
-    assert told(read_spool(path)) == [1, 2, ENDED.ending][:lines]
+    assert told(read_journal(path)) == [1, 2, ENDED.ending][:lines]
 
 
 def test_nothing_after_a_spoilt_line_is_believed(directory: StudyDirectory) -> None:
@@ -82,7 +82,7 @@ def test_nothing_after_a_spoilt_line_is_believed(directory: StudyDirectory) -> N
     whole = path.read_bytes()
     place = whole.index(b"\n") + 40
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    assert told(read_spool(path)) == [1]
+    assert told(read_journal(path)) == [1]
 
 
 def test_an_attempt_throws_away_what_earlier_ones_spooled(directory: StudyDirectory) -> None:
@@ -96,7 +96,7 @@ def test_a_disk_that_takes_nothing_ends_nobody(tmp_path: Path) -> None:
     spool = AttemptJournal(tmp_path / "3", NAME)
     spool.add(report(1))
     spool.touch()
-    assert read_spool(spool_path(tmp_path / "3", NAME)) == []
+    assert read_journal(journal_path(tmp_path / "3", NAME)) == []
 
 
 def test_whoever_is_superseded_notices_and_leaves_no_file_again(
@@ -109,13 +109,13 @@ def test_whoever_is_superseded_notices_and_leaves_no_file_again(
     AttemptJournal(home, AttemptId(NAME.trial, 3))
     quiet.touch()
     assert quiet.is_superseded
-    assert [each.name for each in (home / "spool").iterdir()] == ["3.events"]
+    assert [each.name for each in (home / "journal").iterdir()] == ["3.events"]
 
 
 def test_what_cannot_be_written_down_ends_nobody(directory: StudyDirectory) -> None:
     strange = ParametersUsed(0.0, NAME, (), {"n": object()})  # type: ignore[dict-item]  # the point
     path = spooled(directory, report(1), strange, report(2))
-    assert told(read_spool(path)) == [1, 2]
+    assert told(read_journal(path)) == [1, 2]
 
 
 # --- collecting -------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class Running:
 
     @property
     def spooled(self) -> list[Event]:
-        return read_spool(spool_path(self.directory.trial(NAME.trial), NAME))
+        return read_journal(journal_path(self.directory.trial(NAME.trial), NAME))
 
 
 def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
@@ -415,5 +415,5 @@ def test_where_there_is_no_grace_nothing_is_spooled(
         finally:
             running.runner.close()
         assert running.spooled == []
-        assert not spool_path(directory.trial(NAME.trial), NAME).parent.exists()
+        assert not journal_path(directory.trial(NAME.trial), NAME).parent.exists()
         assert json.loads((directory.path / "lease").read_text())["token"] == lock.owner.token

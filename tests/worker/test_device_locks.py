@@ -17,7 +17,7 @@ from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.resources import Capacity
 from tuner.errors import UsageError
 from tuner.worker import device_locks, devices
-from tuner.worker.dask.plugin import Agent
+from tuner.worker.dask.plugin import StudyPlugin
 from tuner.worker.dask.worker import offered
 from tuner.worker.monitoring import gpu as gpu_usage
 
@@ -38,9 +38,9 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def of_another_process(most: int) -> subprocess.Popen[str]:
     code = f"""
-from tuner.worker import claims, devices
-from tuner.worker.dask.plugin import Agent
-print(",".join(claims.gpus({GPUS!r}, {most})), flush=True)
+from tuner.worker import device_locks, devices
+from tuner.worker.dask.plugin import StudyPlugin
+print(",".join(device_locks.lock_gpus({GPUS!r}, {most})), flush=True)
 input()
 """
     return subprocess.Popen(
@@ -52,15 +52,15 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
     with of_another_process(2) as other:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "GPU-a,GPU-b"
-        assert device_locks.gpus(GPUS, 3) == ("GPU-c",)
+        assert device_locks.lock_gpus(GPUS, 3) == ("GPU-c",)
         assert offered("tcp://x:1", cpus=None, gpus=None, memory_bytes=None).capacity.gpus == (
             "GPU-c",
         )
         with pytest.raises(UsageError, match="all but 1 of its 3"):
             offered("tcp://x:1", cpus=None, gpus=2, memory_bytes=None)
         other.kill()
-    assert device_locks.gpus(GPUS, 2) == ("GPU-a", "GPU-c")
-    assert device_locks.gpus(GPUS, 3) == GPUS
+    assert device_locks.lock_gpus(GPUS, 2) == ("GPU-a", "GPU-c")
+    assert device_locks.lock_gpus(GPUS, 3) == GPUS
 
 
 def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
@@ -85,7 +85,8 @@ def test_the_second_worker_that_offers_a_whole_machine_says_so(
     def note(cpus: int | None = None) -> str:
         return offered("tcp://x:1", cpus=cpus, gpus=None, memory_bytes=None).note
 
-    other = f"from tuner.worker import claims; claims.cores({cores}); print(flush=True); input()"
+    lock = f"device_locks.lock_core_set({cores})"
+    other = f"from tuner.worker import device_locks; {lock}; print(flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -109,18 +110,20 @@ def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
     with of_another_process(2) as other:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "GPU-a,GPU-b"
-        assert device_locks.gpus(("0", "1", "2"), 3) == ("2",)
-        assert device_locks.gpus(("2",), 1) == ("2",)
+        assert device_locks.lock_gpus(("0", "1", "2"), 3) == ("2",)
+        assert device_locks.lock_gpus(("2",), 1) == ("2",)
         other.kill()
-    assert device_locks.gpus(("0", "1", "7"), 3) == ("0", "1", "7"), "nobody knows of the last one"
-    device_locks.give_back(("0", "1"), ())
-    assert device_locks.gpus(GPUS, 3) == ("GPU-a", "GPU-b")
+    assert device_locks.lock_gpus(("0", "1", "7"), 3) == ("0", "1", "7"), (
+        "nobody knows of the last one"
+    )
+    device_locks.release(("0", "1"), ())
+    assert device_locks.lock_gpus(GPUS, 3) == ("GPU-a", "GPU-b")
 
 
 def test_the_agents_of_one_worker_offer_the_same() -> None:
-    assert device_locks.gpus(GPUS, 2) == device_locks.gpus(GPUS, 2) == ("GPU-a", "GPU-b")
-    assert device_locks.gpus(GPUS, 1) == ("GPU-a",)
-    assert device_locks.gpus((), 3) == ()
+    assert device_locks.lock_gpus(GPUS, 2) == device_locks.lock_gpus(GPUS, 2) == ("GPU-a", "GPU-b")
+    assert device_locks.lock_gpus(GPUS, 1) == ("GPU-a",)
+    assert device_locks.lock_gpus((), 3) == ()
 
 
 def test_devices_of_another_job_that_have_the_same_names_are_others(
@@ -131,7 +134,7 @@ def test_devices_of_another_job_that_have_the_same_names_are_others(
         assert other.stdout is not None
         assert other.stdout.readline().strip() == ",".join(GPUS)
         monkeypatch.setenv("SLURM_JOB_ID", "8")
-        assert device_locks.gpus(GPUS, 3) == GPUS
+        assert device_locks.lock_gpus(GPUS, 3) == GPUS
         other.kill()
 
 
@@ -141,14 +144,14 @@ def test_a_plain_dask_worker_offers_what_its_threads_are_of_the_cores(
     machine = Capacity((0, 1, 2, 3), GPUS, 100)
     monkeypatch.setattr(devices, "capacity", lambda: machine)
     source = ObjectiveSource(SourceKind.FILE, "model.py")
-    agent = Agent(name="study", source=source, warm_address=None, cores={})
+    plugin = StudyPlugin(name="study", source=source, warm_address=None, cores={})
     for threads, expected in (
         (1, Capacity((0,), ("GPU-a",), 25)),
         (2, Capacity((0, 1), ("GPU-a", "GPU-b"), 50)),
         (8, machine),
     ):
-        agent._worker = SimpleNamespace(name="w", state=SimpleNamespace(nthreads=threads))
-        assert agent._capacity() == expected
+        plugin._worker = SimpleNamespace(name="w", state=SimpleNamespace(nthreads=threads))
+        assert plugin._capacity() == expected
 
 
 HOLDS = """

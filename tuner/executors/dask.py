@@ -30,8 +30,8 @@ from ..errors import StudyError
 from ..worker.addresses import refusal
 from ..worker.dask import versions
 from ..worker.dask.plugin import (
-    Agent,
     Announcement,
+    StudyPlugin,
     announcement,
     refuse,
     run_attempt,
@@ -48,7 +48,7 @@ _WORKERS_COME_AND_GO = "all"
 
 _CONNECT_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 15.0
-"""A worker that Dask knows and whose agent has not been heard of by then is asked what is wrong."""
+"""Time for a new Dask worker's plugin to announce itself; after that, the worker is asked."""
 
 _STEP_SECONDS = 30.0
 """So long the study waits for what all workers must answer; one may hang."""
@@ -123,7 +123,7 @@ class DaskExecutor(Executor):
         workers_end: Whether the client's workers are let go before `close`: then nothing is taken
             back from them, and nobody waits for those that have gone in the meantime.
         warm_address: A warm parent on this machine, for the workers that we start ourselves.
-        sight: What workers of a client must see of the study; None where they surely do.
+        access: What workers of a client must see of the study; None where they surely do.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class DaskExecutor(Executor):
         client: Any = None,
         workers_end: bool = False,
         warm_address: str | None = None,
-        sight: StudyAccess | None = None,
+        access: StudyAccess | None = None,
     ) -> None:
         self._name = name
         self._workers_end = workers_end
@@ -146,7 +146,7 @@ class DaskExecutor(Executor):
         self._gpus = gpus
         self._client = client
         self._is_ours = client is None
-        self._sight = sight
+        self._access = access
         self._cluster: Any = None
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
@@ -162,28 +162,30 @@ class DaskExecutor(Executor):
         shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
         # Workers of others may run elsewhere, or as somebody else.
         warm = warm_address if self._is_ours else None
-        self._agent = Agent(name=name, source=source, warm_address=warm, cores=shares, sight=sight)
+        self._plugin = StudyPlugin(
+            name=name, source=source, warm_address=warm, cores=shares, access=access
+        )
 
     def open(self) -> None:
-        """Start the cluster, if it is ours, and install the agent in every worker."""
+        """Start the cluster, if it is ours, and install the plugin in every worker."""
         with interrupts_held_back() if self._is_ours else contextlib.nullcontext():
             if self._is_ours:
                 self._cluster = start_cluster(self._cores, self._gpus)
                 self._client = Client(self._cluster, set_as_default=False)
             self._opened = True
             self._connection = self._client.scheduler_comm
-            self._client.subscribe_topic(self._name, self._on_agent_event)
+            self._client.subscribe_topic(self._name, self._on_plugin_event)
             self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
-            self._install_agent()
+            self._install_plugin()
             # The subscription travels on another way than the plug-in, so the announcements of
             # the workers that are here already may have come before it.
             for worker in self._client.nthreads():
                 self._client.loop.add_callback(self._ask_who, worker)
 
-    def _install_agent(self) -> None:
+    def _install_plugin(self) -> None:
         for left in reversed(range(_TRIES)):
             try:
-                _limited(lambda: self._client.register_plugin(self._agent, name=self._name))
+                _limited(lambda: self._client.register_plugin(self._plugin, name=self._name))
                 return
             except TimeoutError:
                 log.warning("Not every Dask worker answers; the study goes on with those that do.")
@@ -219,7 +221,7 @@ class DaskExecutor(Executor):
         future.add_done_callback(lambda done: self._on_done(order.attempt, done))
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
-        """Send the order to the attempt's agent."""
+        """Send the order to the attempt's plugin."""
         worker, future = self._futures.get(attempt, ("", None))
         if future is None or future.done():
             return
@@ -239,7 +241,7 @@ class DaskExecutor(Executor):
         # Even if it is connecting again, or has done so: what was told meanwhile is lost.
         is_same = self._client.scheduler_comm is self._connection
         if self._client.status != "running" or not is_same:
-            study = "DIR" if self._sight is None else shlex.quote(self._sight.directory)
+            study = "DIR" if self._access is None else shlex.quote(self._access.directory)
             raise StudyError(
                 "the connection to the Dask scheduler is lost. What the trials reported is "
                 "stored; see that a scheduler runs, then go on with "
@@ -261,7 +263,7 @@ class DaskExecutor(Executor):
         self._queue.wake()
 
     def close(self) -> None:
-        """Remove the agents and, if it is ours, end the cluster."""
+        """Remove the plugins and, if it is ours, end the cluster."""
         if not self._opened:
             return
         self._opened = False
@@ -279,7 +281,7 @@ class DaskExecutor(Executor):
         if self._is_ours:
             steps += [client.close, lambda: cluster.close(timeout=20)]
         for step in steps:
-            # A scheduler that is gone refuses some of it, and an agent may have gone by itself:
+            # A scheduler that is gone refuses some of it, and a plugin may have gone by itself:
             # no reason to leave the rest.
             with contextlib.suppress(Exception):
                 _limited(step)
@@ -297,7 +299,7 @@ class DaskExecutor(Executor):
 
     # --- called from Dask's thread ----------------------------------------------------------
 
-    def _on_agent_event(self, stamped: Any) -> None:
+    def _on_plugin_event(self, stamped: Any) -> None:
         message: Event | Announcement = pickle.loads(stamped[1])  # noqa: S301 - our own workers'
         if isinstance(message, Announcement):
             self._on_announced(message)
@@ -356,7 +358,7 @@ class DaskExecutor(Executor):
             is_known = self._is_known(worker)
         if is_known or not self._opened:
             return
-        asked = self._client.run(announcement, self._agent, workers=[worker], on_error="return")
+        asked = self._client.run(announcement, self._plugin, workers=[worker], on_error="return")
         with contextlib.suppress(OSError, TimeoutError):
             for answer in (await asyncio.wait_for(asked, _ANNOUNCE_SECONDS)).values():
                 self._on_answer(worker, answer)
@@ -379,7 +381,7 @@ class DaskExecutor(Executor):
         self._client.loop.add_callback(send)
 
     def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:
-        """The task itself failed, so no agent will tell of the attempt's end."""
+        """The task itself failed, so no plugin will tell of the attempt's end."""
         if future.status == "error":
             reason = f"the worker could not run it: {future.exception()!r}"
             self._queue.put(AttemptEnded(0.0, attempt, Ending(Cause.WORKER_LOST, reason=reason)))

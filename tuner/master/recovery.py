@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
 from ..core.trial import AttemptId
-from ..storage.attempt_journal import FOLDER, HEARTBEAT_SECONDS, read_spool, spool_path
+from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal_path, read_journal
 from ..storage.directory import StudyDirectory
 
 logger = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ def collect(
     Returns:
         Events with the times at which they were written down, each attempt's in order.
     """
-    paths = {name: spool_path(directory.trial(name.trial), name) for name in running}
+    paths = {name: journal_path(directory.trial(name.trial), name) for name in running}
     _wait_for_those_that_run(directory, [*paths.values()], patience_seconds)
     events: list[Event] = []
     for name, path in paths.items():
         reports = 0
-        for event in read_spool(path):
+        for event in read_journal(path):
             if getattr(event, "attempt", None) != name:
                 continue
             if isinstance(event, Reported):
@@ -73,7 +73,7 @@ def collect(
 
 def forget(directory: StudyDirectory) -> None:
     """Throw away what was spooled; the ledger has it, and an attempt that still runs is lost."""
-    for path in directory.trials.glob(f"*/{FOLDER}"):
+    for path in directory.trials.glob(f"*/{JOURNAL_FOLDER}"):
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -91,7 +91,7 @@ def _wait_for_those_that_run(
 
 
 def _has_ended(path: Path) -> bool:
-    return any(isinstance(event, AttemptEnded) for event in read_spool(path))
+    return any(isinstance(event, AttemptEnded) for event in read_journal(path))
 
 
 def _is_touched(path: Path, directory: StudyDirectory) -> bool:

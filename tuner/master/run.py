@@ -28,7 +28,7 @@ from ..storage.directory import StudyDirectory, storage_errors
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..worker import devices
-from ..worker.dask.study_access import StudyAccess, prepare
+from ..worker.dask.study_access import StudyAccess, prepare_access
 from ..worker.orders import StudyBrief
 from .exit_errors import raise_finish
 from .loop import StudyLoop
@@ -236,7 +236,7 @@ def _run(
     settings, clock, directory = plan.settings, workers.clock, home.directory
     budget = settings.budget_trials
     over = sum(trial.state.is_final for trial in engine.trials)
-    executor = workers.executor(plan.shape, _sight(settings, home, workers))
+    executor = workers.executor(plan.shape, _study_access(settings, home, workers))
     files = StudyFiles(directory, plan.aims, keep_checkpoints=settings.keep_checkpoints > 0)
     files.sweep(_over(engine), engine.able_to_go_on)
     requests = Requests(
@@ -349,11 +349,11 @@ def _workforce(settings: StudySettings, directory: StudyDirectory, client: Any) 
     return Workforce(settings, notes=(note,) if note else ())
 
 
-def _sight(settings: StudySettings, home: _Home, workers: Workforce) -> StudyAccess | None:
+def _study_access(settings: StudySettings, home: _Home, workers: Workforce) -> StudyAccess | None:
     if workers.is_local:
         return None
     with storage_errors(home.directory.path):
-        return prepare(home.directory.path, home.lock.owner.token, settings.source)
+        return prepare_access(home.directory.path, home.lock.owner.token, settings.source)
 
 
 def _brief(plan: RunPlan, home: _Home, workers: Workforce) -> StudyBrief:

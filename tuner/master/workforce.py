@@ -95,13 +95,13 @@ class Workforce:
             StudyError: There is none left, or too few for a trial.
         """
         has = self._machine
-        stack.callback(device_locks.give_back, has.gpus, has.cpus)
-        if not device_locks.cores(has.cpus):
+        stack.callback(device_locks.release, has.gpus, has.cpus)
+        if not device_locks.lock_core_set(has.cpus):
             beside = "another study or worker of yours uses the same cores of this machine"
             self.notes += (f"{beside}, so both are slower (taskset divides them)",)
         if not has.gpus or self._settings.gpus_per_trial == 0:
             return
-        free = device_locks.gpus(has.gpus, len(has.gpus))
+        free = device_locks.lock_gpus(has.gpus, len(has.gpus))
         if free == has.gpus:
             return
         there = f"{len(has.gpus)} GPUs" if len(has.gpus) > 1 else "only GPU"
@@ -229,15 +229,15 @@ class Workforce:
         cores: Mapping[str, int] = self._client.nthreads()
         return sum(int(count // shape.resources.cpus) for count in cores.values())
 
-    def executor(self, shape: LocalShape, sight: StudyAccess | None) -> Executor:
+    def executor(self, shape: LocalShape, access: StudyAccess | None) -> Executor:
         """The open executor.
 
         Args:
             shape: How this machine's cores are shared out.
-            sight: What workers elsewhere must see of the study; None if there are none.
+            access: What workers elsewhere must see of the study; None if there are none.
         """
         if self._executor is None:
-            make = self._make_joblib(shape) if self.is_local else self._make_dask(sight)
+            make = self._make_joblib(shape) if self.is_local else self._make_dask(access)
             self._executor = self._opened(make, self._stack)
         return self._executor
 
@@ -302,7 +302,7 @@ class Workforce:
         stack.callback(client.close)
         return client
 
-    def _make_dask(self, sight: StudyAccess | None = None) -> Executor:
+    def _make_dask(self, access: StudyAccess | None = None) -> Executor:
         from ..executors.dask import DaskExecutor
 
         return DaskExecutor(
@@ -314,7 +314,7 @@ class Workforce:
             client=self._client,
             workers_end=self._cluster is not None and self._cluster.ends_workers,
             warm_address=self._warm.address,
-            sight=sight,
+            access=access,
         )
 
     def _make_joblib(self, shape: LocalShape) -> Executor:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..core.goals import Aims
 from ..core.trial import Trial
-from .attempt_journal import FOLDER
+from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory, atomic_write, storage_errors
 
 MODEL_FILES = ("model.keras", "model.weights.h5")
@@ -135,7 +135,7 @@ class StudyFiles:
         with contextlib.suppress(OSError):
             for name in MODEL_FILES:
                 (home / name).unlink(missing_ok=True)
-        for name in ("checkpoint", FOLDER):
+        for name in ("checkpoint", JOURNAL_FOLDER):
             shutil.rmtree(home / name, ignore_errors=True)
         if not keep_checkpoint:
             shutil.rmtree(home / RESUME, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 ::
 
-    trials/<number>/spool/<attempt>.events      one line for each event: a checksum, and the event
+    trials/<number>/journal/<attempt>.events      one line for each event: a checksum, and the event
 
 Where workers may outlive their master, whatever an attempt tells is written here before it is
 sent. Usually nobody ever reads it. But if the master dies, what is sent is lost, and the next one
@@ -24,14 +24,14 @@ from ..core.trial import AttemptId
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "spool"
+JOURNAL_FOLDER = "journal"
 HEARTBEAT_SECONDS = 5.0
 """How often a runner shows, by the file's time, that the attempt still runs."""
 
 
-def spool_path(trial_directory: Path, attempt: AttemptId) -> Path:
+def journal_path(trial_directory: Path, attempt: AttemptId) -> Path:
     """Where an attempt's events are."""
-    return trial_directory / FOLDER / f"{attempt.number}.events"
+    return trial_directory / JOURNAL_FOLDER / f"{attempt.number}.events"
 
 
 class AttemptJournal:
@@ -48,7 +48,7 @@ class AttemptJournal:
     """
 
     def __init__(self, trial_directory: Path, attempt: AttemptId) -> None:
-        self._path = spool_path(trial_directory, attempt)
+        self._path = journal_path(trial_directory, attempt)
         self._is_there = False
         self.is_superseded = False
         try:
@@ -89,7 +89,7 @@ class AttemptJournal:
             logger.debug("%s cannot be touched.", self._path, exc_info=True)
 
 
-def read_spool(path: Path) -> list[Event]:
+def read_journal(path: Path) -> list[Event]:
     """The events that an attempt has spooled, in order; those after a spoilt line are left out."""
     from ..errors import StudyError
     from .ledger.codec import decode_event

@@ -20,7 +20,7 @@ _held: dict[str, socket.socket] = {}
 _lock = threading.Lock()
 
 
-def gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
+def lock_gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
     """Some of these GPUs, which no other worker or study of this user on this machine has.
 
     They are this process's until it ends or gives them back; asked again, it gets the same ones.
@@ -42,7 +42,7 @@ def gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
         return tuple(name for name in names if name in _held)[:most]
 
 
-def cores(numbers: Iterable[int]) -> bool:
+def lock_core_set(numbers: Iterable[int]) -> bool:
     """Whether no other study of this user on this machine shares out these cores.
 
     They may all the same use them, until this process ends or gives them back.
@@ -53,7 +53,7 @@ def cores(numbers: Iterable[int]) -> bool:
         return name in _held
 
 
-def give_back(names: Iterable[str], numbers: Iterable[int]) -> None:
+def release(names: Iterable[str], numbers: Iterable[int]) -> None:
     """Others may have these GPUs, and share out these cores."""
     with _lock:
         for name in (*names, _cores(numbers)):

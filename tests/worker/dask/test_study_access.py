@@ -8,7 +8,12 @@ import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.storage.directory import StudyDirectory
-from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, look, prepare
+from tuner.worker.dask.study_access import (
+    StudyAccess,
+    StudyAccessError,
+    check_access,
+    prepare_access,
+)
 
 
 @pytest.fixture
@@ -22,56 +27,56 @@ def prepared(path: Path, source: ObjectiveSource) -> StudyAccess:
     """A study as its master leaves it to its workers' eyes."""
     directory = StudyDirectory(path / "study").create()
     with directory.acquire() as lock:
-        sight = prepare(directory.path, lock.owner.token, source)
+        access = prepare_access(directory.path, lock.owner.token, source)
         lease = (directory.path / "lease").read_text()
     (directory.path / "lease").write_text(lease)  # as long as the master lives
-    return sight
+    return access
 
 
 def test_the_model_file_itself_is_used_where_it_is_there(
     tmp_path: Path, model: ObjectiveSource
 ) -> None:
-    assert look(prepared(tmp_path, model)) == model
+    assert check_access(prepared(tmp_path, model)) == model
 
 
 def test_a_copy_is_used_where_the_model_file_is_missing_or_another_one(
     tmp_path: Path, model: ObjectiveSource
 ) -> None:
-    sight = prepared(tmp_path, model)
+    access = prepared(tmp_path, model)
     text = Path(model.path).read_text()
     Path(model.path).write_text("an older one of the same name")
-    found = look(sight)
+    found = check_access(access)
     assert found.path == str(tmp_path / "study" / "code" / "model.py")
     assert Path(found.path).read_text() == text
     Path(model.path).unlink()
-    assert look(sight) == found
+    assert check_access(access) == found
 
 
 def test_what_was_given_in_python_lies_in_the_study(tmp_path: Path) -> None:
     pickled = ObjectiveSource(SourceKind.PICKLE, str(tmp_path / "study" / "objective.pkl"))
-    sight = prepared(tmp_path, pickled)
+    access = prepared(tmp_path, pickled)
     with pytest.raises(StudyAccessError, match=r"does not see .*objective\.pkl"):
-        look(sight, patience_seconds=0.0)
+        check_access(access, patience_seconds=0.0)
     Path(pickled.path).touch()
-    assert look(sight) == pickled
+    assert check_access(access) == pickled
 
 
 def test_a_worker_that_does_not_see_the_study_is_told_why(
     tmp_path: Path, model: ObjectiveSource
 ) -> None:
-    sight = prepared(tmp_path, model)
+    access = prepared(tmp_path, model)
     study = tmp_path / "study"
     (study / "lease").write_text("{}")
     with pytest.raises(StudyAccessError, match="is another directory there"):
-        look(sight, patience_seconds=0.0)
+        check_access(access, patience_seconds=0.0)
     study.rename(tmp_path / "elsewhere")
     with pytest.raises(StudyAccessError, match=r"is no directory there.*share"):
-        look(sight, patience_seconds=0.0)
+        check_access(access, patience_seconds=0.0)
 
 
 def test_a_copy_that_is_gone_as_well_is_told(tmp_path: Path, model: ObjectiveSource) -> None:
-    sight = prepared(tmp_path, model)
-    for path in (sight.source.path, sight.copy):
+    access = prepared(tmp_path, model)
+    for path in (access.source.path, access.copy):
         Path(path).unlink()
     with pytest.raises(StudyAccessError, match="sees neither"):
-        look(sight, patience_seconds=0.0)
+        check_access(access, patience_seconds=0.0)

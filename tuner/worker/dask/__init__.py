@@ -1,6 +1,7 @@
 """Workers that are Dask workers, on this machine or others.
 
-Offers: `plugin.Agent`, `worker.join` (`hptune worker`), `study_access.StudyAccess`, `versions`.
+Offers: `plugin.StudyPlugin`, `worker.join` (`hptune worker`), `study_access.StudyAccess`,
+`versions`.
 
 May import: `errors`, `core`, `config`, `worker`, `worker.monitoring`.
 """

@@ -33,7 +33,7 @@ from ..orders import AttemptOrder, StopOrder
 from ..runner import GRACE_SECONDS, AttemptRunner
 from . import versions
 from .device_queue import LINE, WAITS, Turn
-from .study_access import StudyAccess, StudyAccessError, look
+from .study_access import StudyAccess, StudyAccessError, check_access
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _LEAVE_SECONDS = GRACE_SECONDS + 5.0
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What an agent says of its worker: that it joined, with what is installed there, or why not.
+    """What a plugin says of its worker: that it joined, with what is installed there, or why not.
 
     `is_of_versions` marks a refusal that will be the same for every study of this master's kind.
     """
@@ -74,7 +74,7 @@ class _Task:
     turn: Turn | None = None
 
 
-class Agent(WorkerPlugin):
+class StudyPlugin(WorkerPlugin):
     """Dask installs one in each worker, those that join later included.
 
     Args:
@@ -83,7 +83,7 @@ class Agent(WorkerPlugin):
         warm_address: A warm parent on this node that may be used.
         cores: Core ids by the worker's name in Dask, where the master has shared out this
             machine's cores; other workers use what their `--nthreads` grants.
-        sight: What the worker must see; None where it is a process of the master's own.
+        access: What the worker must see; None where it is a process of the master's own.
     """
 
     def __init__(
@@ -93,22 +93,22 @@ class Agent(WorkerPlugin):
         source: ObjectiveSource,
         warm_address: str | None,
         cores: Mapping[object, tuple[int, ...]],
-        sight: StudyAccess | None = None,
+        access: StudyAccess | None = None,
     ) -> None:
         self.name = name
         self._source = source
         self._warm_address = warm_address
         self._cores = cores
-        self._sight = sight
+        self._access = access
         self._versions = versions.installed()
         self._must_agree: tuple[str, ...] = versions.OF_MASTER_AND_WORKER
-        if sight is not None and not sight.digest:
+        if access is not None and not access.digest:
             self._must_agree += versions.OF_PICKLED_CODE
 
     @property
     def study(self) -> str:
         """The study's directory, where the master told it; else its name."""
-        return self.name if self._sight is None else self._sight.directory
+        return self.name if self._access is None else self._access.directory
 
     # --- coming and going -------------------------------------------------------------------
 
@@ -123,15 +123,15 @@ class Agent(WorkerPlugin):
         self._watching: asyncio.Future[None] | None = None
         self.announcement: Announcement | None = None
         # A worker of our own command has us release our attempts before it leaves.
-        getattr(worker, "agents", []).append(self)
+        getattr(worker, "study_plugins", []).append(self)
         self.announcement = await asyncio.to_thread(self._announced)
         if isinstance(self.announcement.event, WorkerRefused):
             self._say_refused(self.announcement)
         else:
             self._say("takes trials from it")
             self._runner = AttemptRunner(self._source, self._tell, warm_address=self._warm_address)
-            if self._sight is not None:
-                watch = MasterLiveness(Path(self._sight.directory), self._sight.token)
+            if self._access is not None:
+                watch = MasterLiveness(Path(self._access.directory), self._access.token)
                 self._watching = asyncio.ensure_future(self._outlast(watch))
         self._send(self.announcement)
 
@@ -155,9 +155,9 @@ class Agent(WorkerPlugin):
             reason = versions.told(different, here="the master", there="this worker")
             refused = WorkerRefused(0.0, worker.address, node, reason)
             return Announcement(refused, here, is_of_versions=True)
-        if self._sight is not None:
+        if self._access is not None:
             try:
-                self._source = look(self._sight)
+                self._source = check_access(self._access)
             except StudyAccessError as error:
                 return Announcement(WorkerRefused(0.0, worker.address, node, str(error)), here)
         joined = WorkerJoined(
@@ -217,8 +217,8 @@ class Agent(WorkerPlugin):
             self._tasks.clear()
         for task in tasks:
             self._give_back(task)
-        if self in getattr(worker, "agents", ()):
-            worker.agents.remove(self)
+        if self in getattr(worker, "study_plugins", ()):
+            worker.study_plugins.remove(self)
 
     def _stop_waiting(self) -> None:
         with self._lock:
@@ -346,7 +346,7 @@ def granted_by(worker: Any) -> Capacity:
     # Others may run beside it; Dask's own rule is that its threads tell its share.
     has, threads = devices.capacity(), worker.state.nthreads
     share = min(1.0, threads / len(has.cpus))
-    gpus = device_locks.gpus(has.gpus, math.ceil(share * len(has.gpus)))
+    gpus = device_locks.lock_gpus(has.gpus, math.ceil(share * len(has.gpus)))
     return replace(
         has,
         cpus=has.cpus[:threads],
@@ -378,39 +378,39 @@ def task_key(name: str, attempt: AttemptId) -> str:
     return f"{name}-trial-{attempt}"
 
 
-async def announcement(agent: Agent, dask_worker: Any = None) -> Announcement | None:
+async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announcement | None:
     """What this worker has announced; None if it is not ready.
 
     Args:
-        agent: For a worker that was not told, as when telling another one went wrong.
+        plugin: For a worker that was not told, as when telling another one went wrong.
         dask_worker: Dask's worker.
     """
-    name = agent.name
+    name = plugin.name
     if name not in dask_worker.plugins:
-        await dask_worker.plugin_add(plugin=agent, name=name)
-    agent = dask_worker.plugins.get(name)
-    announced: Announcement | None = getattr(agent, "announcement", None)
+        await dask_worker.plugin_add(plugin=plugin, name=name)
+    plugin = dask_worker.plugins.get(name)
+    announced: Announcement | None = getattr(plugin, "announcement", None)
     return announced
 
 
 def refuse(name: str, announcement: Announcement, dask_worker: Any = None) -> None:
     """Tell this worker that it is refused after all."""
-    agent = dask_worker.plugins.get(name)
-    if agent is not None:
-        agent.refuse(announcement)
+    plugin = dask_worker.plugins.get(name)
+    if plugin is not None:
+        plugin.refuse(announcement)
 
 
 def run_attempt(name: str, order: AttemptOrder) -> None:
     """The Dask task of one attempt."""
-    agent: Any = get_worker().plugins[name]
+    plugin: Any = get_worker().plugins[name]
     # Our own placement says how many attempts a worker carries, not its number of threads.
     secede()
-    agent.run(order)
+    plugin.run(order)
 
 
 async def stop_attempt(name: str, order: StopOrder, dask_worker: Any = None) -> None:
     """Tell an attempt on this worker to stop."""
-    agent = dask_worker.plugins.get(name)
-    if agent is not None:
+    plugin = dask_worker.plugins.get(name)
+    if plugin is not None:
         # It may have to wait while another attempt is started; Dask's own work may not.
-        await asyncio.to_thread(agent.stop, order)
+        await asyncio.to_thread(plugin.stop, order)

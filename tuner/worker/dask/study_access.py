@@ -42,7 +42,7 @@ class StudyAccess:
     copy: str = ""
 
 
-def prepare(directory: Path, token: str, source: ObjectiveSource) -> StudyAccess:
+def prepare_access(directory: Path, token: str, source: ObjectiveSource) -> StudyAccess:
     """Make a study visible to workers elsewhere: put a copy of the model file into it.
 
     Raises:
@@ -59,7 +59,9 @@ def prepare(directory: Path, token: str, source: ObjectiveSource) -> StudyAccess
     return StudyAccess(str(directory), token, source, digest=_digest(copy), copy=str(copy))
 
 
-def look(sight: StudyAccess, *, patience_seconds: float = PATIENCE_SECONDS) -> ObjectiveSource:
+def check_access(
+    access: StudyAccess, *, patience_seconds: float = PATIENCE_SECONDS
+) -> ObjectiveSource:
     """Find the study and the user's code from here.
 
     Returns:
@@ -67,13 +69,13 @@ def look(sight: StudyAccess, *, patience_seconds: float = PATIENCE_SECONDS) -> O
         another one, at the same place.
 
     Raises:
-        NoSightError: The study is not visible here, or cannot be written to.
+        StudyAccessError: The study is not visible here, or cannot be written to.
     """
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            _check_directory(Path(sight.directory), sight.token)
-            return _find_code(sight)
+            _check_directory(Path(access.directory), access.token)
+            return _find_code(access)
         except StudyAccessError:
             if time.monotonic() > deadline:
                 raise
@@ -95,18 +97,18 @@ def _check_directory(directory: Path, token: str) -> None:
         raise StudyAccessError(f"it may not write to the study directory {directory}")
 
 
-def _find_code(sight: StudyAccess) -> ObjectiveSource:
-    if not sight.digest:
-        if not Path(sight.source.path).exists():
-            raise StudyAccessError(f"it does not see {sight.source.path}")
-        return sight.source
-    for path in (sight.source.path, sight.copy):
+def _find_code(access: StudyAccess) -> ObjectiveSource:
+    if not access.digest:
+        if not Path(access.source.path).exists():
+            raise StudyAccessError(f"it does not see {access.source.path}")
+        return access.source
+    for path in (access.source.path, access.copy):
         try:
-            if _digest(Path(path)) == sight.digest:
+            if _digest(Path(path)) == access.digest:
                 return ObjectiveSource(SourceKind.FILE, path)
         except OSError:
             continue
-    raise StudyAccessError(f"it sees neither {sight.source.path} nor its copy {sight.copy}")
+    raise StudyAccessError(f"it sees neither {access.source.path} nor its copy {access.copy}")
 
 
 def _digest(path: Path) -> str:

@@ -18,7 +18,7 @@ from ...core.resources import Capacity
 from ...errors import StudyError, UsageError
 from .. import device_locks, devices
 from ..addresses import address_of, refusal
-from .plugin import Agent
+from .plugin import StudyPlugin
 
 _POLL_SECONDS = 0.5
 _REACH_SECONDS = 5.0
@@ -96,7 +96,7 @@ def offered(
     if cpus == 0:
         raise UsageError("0 cores are offered; offer at least 1")
     most = len(has.gpus) if gpus is None else gpus
-    free = device_locks.gpus(has.gpus, most)
+    free = device_locks.lock_gpus(has.gpus, most)
     if gpus is not None and len(free) < gpus:
         raise UsageError(
             f"{gpus} GPUs are offered, but other workers on this machine offer all but "
@@ -110,7 +110,7 @@ def offered(
 def _note_on(given: Capacity, machine: Capacity) -> str:
     """That others give all of this machine, too, where this is all of it; else nothing."""
     gives_all = (given.cpus, given.memory_bytes) == (machine.cpus, machine.memory_bytes)
-    if not gives_all or device_locks.cores(machine.cpus):
+    if not gives_all or device_locks.lock_core_set(machine.cpus):
         return ""
     return (
         "another worker or study of yours has all cores and all memory of this machine, too, "
@@ -146,11 +146,11 @@ def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) ->
 
 
 class _Worker(Worker):
-    """Dask's worker, which tells its agents what it grants, and hears from them.
+    """Dask's worker, which tells its study_plugins what it grants, and hears from them.
 
     Attributes:
         granted: What studies may use.
-        agents: Those of the studies that came to it.
+        study_plugins: Those of the studies that came to it.
         say: Is told what happens, in lines; may be called from any thread.
         is_closing: Set when it closes, whoever wanted that.
         is_of_no_use: Set when no study can use it.
@@ -162,7 +162,7 @@ class _Worker(Worker):
         super().__init__(*arguments, **options)
         self.granted = granted
         self.say = say
-        self.agents: list[Agent] = []
+        self.study_plugins: list[StudyPlugin] = []
         self.is_closing = asyncio.Event()
         self.is_of_no_use = asyncio.Event()
 
@@ -177,7 +177,7 @@ class _Worker(Worker):
             self.loop.call_later(1.0, self._look_for_studies)
 
     def _look_for_studies(self) -> None:
-        if not any(agent.is_accepted for agent in self.agents):
+        if not any(plugin.is_accepted for plugin in self.study_plugins):
             self.is_of_no_use.set()
 
 
@@ -212,7 +212,10 @@ class _Joining:
         if self._leave.is_set():
             self._say(f"{self._signal}: what runs here is released, to go on elsewhere")
             await asyncio.gather(
-                *(asyncio.to_thread(agent.release, self._signal) for agent in worker.agents)
+                *(
+                    asyncio.to_thread(plugin.release, self._signal)
+                    for plugin in worker.study_plugins
+                )
             )
         await worker.close()
 
