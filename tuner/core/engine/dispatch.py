@@ -172,23 +172,25 @@ class Dispatch:
 
     # --- what follows -----------------------------------------------------------------------
 
-    def place(self, at: float, commands: list[Command]) -> None:
+    def place(self, at: float) -> list[Command]:
         """Start all that wait and for which there is room, the promoted ones first."""
+        commands: list[Command] = []
         if not self.is_affordable:
-            return
+            return commands
         while self._records.waiting or self._records.count(TrialState.PAUSED):
             if self._may_go_on:
-                self._course.promote(commands, is_last=False)
+                commands += self._course.promote(is_last=False)
             self.take_in()
             found = self._waiting.place(self.places, at)
             if found is None:
-                return
+                break
             number, placement = found
             self._crowds.look(placement.worker, at)
             node, why = self.places.node(placement.worker), self.packing
             start = self._course.start(number, placement, node=node, at=at, why=why)
             self._watch(start)
             commands.append(start)
+        return commands
 
     def _watch(self, start: Start) -> None:
         placement = start.placement

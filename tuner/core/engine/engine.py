@@ -104,11 +104,21 @@ class Engine:
         """
         if self._known_course is None and not isinstance(event, StudyOpened):
             raise InvalidTransition(f"{type(event).__name__} before the study was opened")
-        commands: list[Command] = []
         self._pass_time(event)
+        commands = self._react(event)
+        if isinstance(event, StudyOpened):
+            self._is_closed = False
+        if not self._is_closed:
+            if self._dispatch.spending.is_over:
+                commands += self._let_go(self._dispatch.spending.finish)
+            commands += self._advance(event.at)
+        self._dispatch.take_in()
+        return commands
+
+    def _react(self, event: Event) -> list[Command]:
         match event:
             case StudyOpened():
-                self._open(event, commands)
+                return self._open(event)
             case WorkerJoined(worker=worker):
                 if worker in self._dispatch.places:
                     raise InvalidTransition(f"worker {worker} joined twice")
@@ -118,9 +128,9 @@ class Engine:
             case WorkerLeaving(worker=worker):
                 self._dispatch.places.retire(worker)
             case WorkerLeft():
-                self._worker_left(event, commands)
+                return self._worker_left(event)
             case Suggested():
-                self._suggested(event, commands)
+                return self._suggested(event)
             case AttemptWaits(attempt=name, reason=reason):
                 record = self._records.running.get(name)
                 if record is not None and record.attempt.started_at is None:
@@ -132,30 +142,23 @@ class Engine:
                     self._dispatch.started(record)
             case Reported(attempt=name, report=report):
                 if name in self._records.running:
-                    self._course.report(name, report, commands)
+                    return self._course.report(name, report)
             case Measured(attempt=name, usage=usage):
                 if record := self._records.running.get(name):
                     self._records.put_attempt(record, replace(record.attempt, usage=usage))
                     self._dispatch.measured(event)
             case ParametersUsed():
-                self._parameters_used(event, commands)
+                return self._parameters_used(event)
             case AttemptEnded(at=at, attempt=name, ending=ending):
                 if name in self._records.running:
-                    self._end_attempt(at, name, ending, commands)
+                    return self._end_attempt(at, name, ending)
             case StopRequested(finish_reason=finish_reason, reason=reason):
-                self._let_go(Finish(finish_reason, reason), commands)
+                return self._let_go(Finish(finish_reason, reason))
             case StudyClosed():
                 self._is_closed = True
             case _:
                 assert_never(event)
-        if isinstance(event, StudyOpened):
-            self._is_closed = False
-        if not self._is_closed:
-            if self._dispatch.spending.is_over:
-                self._let_go(self._dispatch.spending.finish, commands)
-            self._advance(event.at, commands)
-        self._dispatch.take_in()
-        return commands
+        return []
 
     def _pass_time(self, event: Event) -> None:
         if isinstance(event, StudyOpened | StudyClosed):
@@ -168,14 +171,13 @@ class Engine:
 
     # --- events -----------------------------------------------------------------------------
 
-    def _open(self, event: StudyOpened, commands: list[Command]) -> None:
+    def _open(self, event: StudyOpened) -> list[Command]:
         if self._known_course is None:
             self._known_course = Lifecycle(event, self._make_pruner)
             self._known_dispatch = Dispatch(self._known_course)
         lost_at = self._heard_at or event.at
-        self._course.open(event, commands, lost_at=lost_at)
-        for suggestion in event.added:
-            self._course.add(suggestion, commands)
+        commands = self._course.open(event, lost_at=lost_at)
+        commands += self._course.add(event.added)
         self._dispatch.open(event)
         searched = self._asking.searched + len(event.added)
         self._asking = SuggestionRequests(
@@ -184,53 +186,56 @@ class Engine:
         self._refused = ""
         self._ending = None
         self._finished = False
+        return commands
 
-    def _worker_left(self, event: WorkerLeft, commands: list[Command]) -> None:
+    def _worker_left(self, event: WorkerLeft) -> list[Command]:
+        commands: list[Command] = []
         if event.worker not in self._dispatch.places:
-            return
+            return commands
         for name in self._records.running_on(event.worker):
             ending = Ending(Cause.WORKER_LOST, reason=event.reason)
-            self._end_attempt(event.at, name, ending, commands)
+            commands += self._end_attempt(event.at, name, ending)
         self._dispatch.worker_left(event.worker)
+        return commands
 
-    def _suggested(self, event: Suggested, commands: list[Command]) -> None:
+    def _suggested(self, event: Suggested) -> list[Command]:
         if event.first_number != len(self._records):
             raise InvalidTransition(
                 f"suggestions from trial {event.first_number} on, expected {len(self._records)}"
             )
         self._asking.answered(event)
-        for suggestion in event.suggestions:
-            self._course.add(suggestion, commands)
+        return self._course.add(event.suggestions)
 
-    def _parameters_used(self, event: ParametersUsed, commands: list[Command]) -> None:
+    def _parameters_used(self, event: ParametersUsed) -> list[Command]:
+        commands: list[Command] = []
         if event.attempt in self._records.running:
             if event.declared:
                 self._asking.space_grew()
                 commands.append(GrowSpace(event.declared))
-            self._course.drew(event.attempt, event.values, commands)
+            commands += self._course.drew(event.attempt, event.values)
+        return commands
 
-    def _end_attempt(
-        self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
-    ) -> None:
+    def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
         self._dispatch.ended(name, ending.cause, at=at)
-        finish = self._course.end(at, name, ending, commands)
-        if finish is not None:
-            self._let_go(finish, commands)
+        commands, finish = self._course.end(at, name, ending)
+        return commands if finish is None else [*commands, *self._let_go(finish)]
 
-    def _let_go(self, finish: Finish, commands: list[Command]) -> None:
-        if self._ending is None:
-            self._ending = finish
-            self._course.let_go(commands)
+    def _let_go(self, finish: Finish) -> list[Command]:
+        if self._ending is not None:
+            return []
+        self._ending = finish
+        return self._course.let_go()
 
     # --- what follows -----------------------------------------------------------------------
 
-    def _advance(self, at: float, commands: list[Command]) -> None:
+    def _advance(self, at: float) -> list[Command]:
         records, dispatch = self._records, self._dispatch
         dispatch.take_in()
+        commands: list[Command] = []
         if self._finished:
-            return  # what is heard of now waits for the next master
+            return commands  # what is heard of now waits for the next master
         if self._ending is None:
-            dispatch.place(at, commands)
+            commands += dispatch.place(at)
             question = self._asking.next(
                 len(records),
                 waiting=records.waiting,
@@ -240,35 +245,33 @@ class Engine:
             if question is not None:
                 commands.append(question)
         if records.running:
-            return
-        if self._ending is not None:
-            self._finished = True
-            commands.append(self._ending)
-        elif self._stops_for_want_of_budget(commands):
-            return
-        elif not records.waiting and self._asking.is_over:
-            if self._course.promote(commands, is_last=True):
-                dispatch.place(at, commands)
-                self._stops_for_want_of_budget(commands)
-                return
-            self._course.give_up_paused(commands)
-            if self._course.confirm(commands):
-                dispatch.place(at, commands)
-                self._stops_for_want_of_budget(commands)
-                return
-            self._finished = True
-            if self._asking.is_exhausted:
-                tried = self._asking.searched
-                reason = f"all {tried} configurations of the search space were tried"
-                commands.append(Finish(FinishReason.EXHAUSTED, reason))
-            else:
-                commands.append(Finish(FinishReason.DONE, f"{len(records)} trials are over"))
+            return commands
+        if self._ending is None and dispatch.is_affordable:
+            if records.waiting or not self._asking.is_over:
+                return commands
+            more = self._course.promote(is_last=True)
+            if not more:
+                commands += self._course.give_up_paused()
+                more = self._course.confirm()
+            if more:
+                commands += [*more, *dispatch.place(at)]
+                if records.running or dispatch.is_affordable:
+                    return commands
+        self._finished = True
+        return [*commands, self._finish]
 
-    def _stops_for_want_of_budget(self, commands: list[Command]) -> bool:
-        self._finished = not self._records.running and not self._dispatch.is_affordable
-        if self._finished:
-            commands.append(self._dispatch.spending.finish)
-        return self._finished
+    @property
+    def _finish(self) -> Finish:
+        """How the study ends, now that nothing runs and nothing else can start."""
+        if self._ending is not None:
+            return self._ending
+        if not self._dispatch.is_affordable:
+            return self._dispatch.spending.finish
+        if self._asking.is_exhausted:
+            tried = self._asking.searched
+            reason = f"all {tried} configurations of the search space were tried"
+            return Finish(FinishReason.EXHAUSTED, reason)
+        return Finish(FinishReason.DONE, f"{len(self._records)} trials are over")
 
     # --- the doors out ----------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..failure_policy import Action
@@ -35,7 +36,7 @@ _WITH_THE_MASTER = (Cause.KILLED, Cause.WORKER_LOST)
 class Lifecycle:
     """Moves trials on: from waiting, through rests and retries, to their ends.
 
-    It knows nothing of workers. What is to be done for a trial is added to `commands`.
+    It knows nothing of workers. Methods return what is to be done, in order.
 
     Args:
         opened: How the study was taken up first.
@@ -58,11 +59,12 @@ class Lifecycle:
     def _aims(self) -> Aims:
         return self.opened.aims
 
-    def open(self, opened: StudyOpened, commands: list[Command], *, lost_at: float) -> None:
+    def open(self, opened: StudyOpened, *, lost_at: float) -> list[Command]:
         """A master takes the study up; what ran for the one before was lost at that time."""
+        commands: list[Command] = []
         for name in list(self.records.running):
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
-            self.end(lost_at, name, ending, commands)
+            commands += self.end(lost_at, name, ending)[0]
         self.opened = opened
         front = self.keeping.front
         self._failures = FailureTally(
@@ -75,37 +77,36 @@ class Lifecycle:
         for record, decision in self._early_stopping.renew(
             opened.pruner, opened.goal, self.records
         ):
-            if decision is Decision.STOP:
-                self._prune(record, commands)
-            else:
-                self._go_on(record, commands)
+            commands += self._prune(record) if decision is Decision.STOP else self._go_on(record)
         for number in opened.go_on:
             # Whatever comes of it, the trial is no worse for that.
             self.records.reopen(self.records[number])
-            self._go_on(self.records[number], commands)
-        commands.extend(self.keeping.set_limit(opened.keep_checkpoints, opened.go_on))
+            commands += self._go_on(self.records[number])
+        return [*commands, *self.keeping.set_limit(opened.keep_checkpoints, opened.go_on)]
 
     # --- a trial begins ---------------------------------------------------------------------
 
-    def add(self, suggestion: Suggestion, commands: list[Command]) -> None:
-        """There is a new trial."""
-        trial = self.records.add(suggestion)
-        self.keeping.expect(trial)
-        commands.append(Tell(trial))
+    def add(self, suggestions: Iterable[Suggestion]) -> list[Command]:
+        """Create a trial for each of these suggestions."""
+        trials = [self.records.add(suggestion) for suggestion in suggestions]
+        for trial in trials:
+            self.keeping.expect(trial)
+        return [Tell(trial) for trial in trials]
 
-    def confirm(self, commands: list[Command]) -> bool:
+    def confirm(self) -> list[Command]:
         """The search is over: train the best configurations again, as often as is missing."""
-        wanting = self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
-        for trial in wanting:
-            origin, resources = f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
-            self.add(Suggestion(trial.params, origin, resources), commands)
-        return bool(wanting)
+        return self.add(
+            Suggestion(
+                trial.params, f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
+            )
+            for trial in self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
+        )
 
-    def drew(self, name: AttemptId, params: Params, commands: list[Command]) -> None:
+    def drew(self, name: AttemptId, params: Params) -> list[Command]:
         """A trial drew other hyperparameters than were suggested."""
         record = self.records[name.trial]
         self.records.put(record, replace(record.trial, params=dict(params)))
-        commands.append(Tell(record.trial))
+        return [Tell(record.trial)]
 
     def start(self, number: int, placement: Placement, *, node: str, at: float, why: str) -> Start:
         """A trial that waited has a place: how its next attempt begins.
@@ -133,13 +134,14 @@ class Lifecycle:
 
     # --- a trial runs -----------------------------------------------------------------------
 
-    def report(self, name: AttemptId, report: Report, commands: list[Command]) -> None:
+    def report(self, name: AttemptId, report: Report) -> list[Command]:
         """A running attempt measured something."""
         run, record = self.records.running[name], self.records[name.trial]
         run.latest = report
         since = record.last_step
         if not record.take_note(report, self._aims) or record.trial.confirms is not None:
-            return
+            return []
+        commands: list[Command] = []
         if new := self._early_stopping.report(record, since=since):
             self.records.put(record, replace(record.trial, rungs={**record.trial.rungs, **new}))
             commands.append(Tell(record.trial))
@@ -148,29 +150,26 @@ class Lifecycle:
                 case Decision.CONTINUE:
                     pass
                 case Decision.PAUSE:
-                    self._stop(run, Halt.PAUSE, commands)
+                    commands.append(self._stop(run, Halt.PAUSE))
                 case Decision.STOP:
-                    self._stop(run, Halt.PRUNE, commands)
+                    commands.append(self._stop(run, Halt.PRUNE))
+        return commands
 
-    def let_go(self, commands: list[Command]) -> None:
+    def let_go(self) -> list[Command]:
         """Let everything stop that runs."""
-        for run in self.records.running.values():
-            self._stop(run, Halt.LET_GO, commands)
+        running = self.records.running.values()
+        return [self._stop(run, Halt.LET_GO) for run in running if run.told is None]
 
-    def _stop(self, run: AttemptRecord, halt: Halt, commands: list[Command]) -> None:
-        if run.told is None:
-            run.told = halt
-            commands.append(Stop(run.attempt.id, halt))
+    def _stop(self, run: AttemptRecord, halt: Halt) -> Stop:
+        run.told = halt
+        return Stop(run.attempt.id, halt)
 
     # --- a trial rests ----------------------------------------------------------------------
 
-    def promote(self, commands: list[Command], *, is_last: bool) -> bool:
-        """Let the paused trial wait that deserves a place most; False if there is none."""
+    def promote(self, *, is_last: bool) -> list[Command]:
+        """Let the paused trial wait that deserves a place most; empty if there is none."""
         number = self.promotion(is_last=is_last)
-        if number is None:
-            return False
-        self._go_on(self.records[number], commands)
-        return True
+        return [] if number is None else self._go_on(self.records[number])
 
     def promotion(self, *, is_last: bool) -> int | None:
         """The paused trial that deserves a place most, if one does."""
@@ -178,17 +177,17 @@ class Lifecycle:
             return None
         return self._early_stopping.promotion(is_last=is_last)
 
-    def give_up_paused(self, commands: list[Command]) -> None:
+    def give_up_paused(self) -> list[Command]:
         """Nothing that is to come will let them go on."""
-        if self.records.count(TrialState.PAUSED):
-            for record in self.records:
-                if record.trial.state is TrialState.PAUSED:
-                    self._prune(record, commands)
+        if not self.records.count(TrialState.PAUSED):
+            return []
+        paused = (each for each in self.records if each.trial.state is TrialState.PAUSED)
+        return [command for record in paused for command in self._prune(record)]
 
-    def _go_on(self, record: TrialRecord, commands: list[Command]) -> None:
+    def _go_on(self, record: TrialRecord) -> list[Command]:
         self.records.wait(record)
         self._early_stopping.moved(record.trial)
-        commands.append(Tell(record.trial))
+        return [Tell(record.trial)]
 
     def _measure(self, record: TrialRecord) -> None:
         """A trial stops short of its end; its last report says how far it came."""
@@ -201,9 +200,11 @@ class Lifecycle:
     # --- a trial ends -----------------------------------------------------------------------
 
     def end(
-        self, at: float, name: AttemptId, ending: Ending, commands: list[Command]
-    ) -> Finish | None:
-        """An attempt is over; returns how the study is to finish, if it is to."""
+        self, at: float, name: AttemptId, ending: Ending
+    ) -> tuple[list[Command], Finish | None]:
+        """An attempt is over; returns how the study is to finish as well, if it is to."""
+        commands: list[Command] = []
+        finish: Finish | None = None
         record = self.records[name.trial]
         ending = judged(ending, self._aims)
         answer = answer_to(ending.cause, self.opened.answers)
@@ -224,30 +225,30 @@ class Lifecycle:
         record.ran_out(run.attempt, ending.cause)
         match outcome:
             case Outcome.FINISHED:
-                self._complete(record, run, ending, commands)
+                commands = self._complete(record, run, ending)
             case Outcome.ERRORED:
-                finish = self._fail(record, ending, commands)
+                commands, finish = self._fail(record, ending)
                 if answer is not None and answer.action is Action.STOP:
                     reason = f"{ending.reason or ending.cause} (--on-failure {answer})"
-                    return Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
-                return finish
+                    finish = Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
+                return commands, finish
             case Outcome.PRUNED:
-                self._prune(record, commands)
+                commands = self._prune(record)
             case Outcome.RELEASED | Outcome.LOST:
                 # What was decided stays decided, however the attempt ended.
                 if run.told is Halt.PRUNE:
-                    self._prune(record, commands)
+                    commands = self._prune(record)
                 elif run.told is Halt.PAUSE:
                     if record.before is None:  # else it stands by the result that it has
                         self._measure(record)
                     self._move(record, TrialState.PAUSED)
-                    commands.append(Tell(record.trial))
+                    commands = [Tell(record.trial)]
                 else:
                     self.records.wait(record)
         if ending.cause is Cause.NO_ROOM:
             # The next one would find none either, and each loses the work since its checkpoint.
-            return Finish(FinishReason.NO_ROOM, ending.reason)
-        return None
+            finish = Finish(FinishReason.NO_ROOM, ending.reason)
+        return commands, finish
 
     def _is_fruitless(self, record: TrialRecord, cause: Cause) -> bool:
         """Whether a trial has come no further so often that it never will."""
@@ -260,9 +261,7 @@ class Lifecycle:
             record.fruitless += 1
         return record.fruitless >= MAX_FRUITLESS
 
-    def _complete(
-        self, record: TrialRecord, run: AttemptRecord, ending: Ending, commands: list[Command]
-    ) -> None:
+    def _complete(self, record: TrialRecord, run: AttemptRecord, ending: Ending) -> list[Command]:
         self._failures.count_success()
         metrics = dict(ending.metrics)
         value = metrics[self._aims.goal.metric]
@@ -272,51 +271,41 @@ class Lifecycle:
             before, after = record.before.score, measured.score
             if self._aims.covers(before, after) or not self._aims.covers(after, before):
                 self.records.put_attempt(run, replace(run.attempt, reason=NO_BETTER))
-                self._close_again(record, commands)
-                return
+                return self._close_again(record)
             record.before = None
         self.records.put(record, measured)
-        self._is_over(record, TrialState.COMPLETE, commands, ended_early=ending.ended_early)
+        return self._is_over(record, TrialState.COMPLETE, ended_early=ending.ended_early)
 
-    def _fail(self, record: TrialRecord, ending: Ending, commands: list[Command]) -> Finish | None:
+    def _fail(self, record: TrialRecord, ending: Ending) -> tuple[list[Command], Finish | None]:
         if record.before is not None:
-            self._close_again(record, commands)
-            return None
+            return self._close_again(record), None
         reason = ending.reason or str(ending.cause)
         self.records.put(record, replace(record.trial, reason=reason, detail=ending.detail))
-        self._is_over(record, TrialState.FAILED, commands)
-        return self._failures.count_failure(replace(ending, reason=reason))
+        commands = self._is_over(record, TrialState.FAILED)
+        return commands, self._failures.count_failure(replace(ending, reason=reason))
 
-    def _prune(self, record: TrialRecord, commands: list[Command]) -> None:
+    def _prune(self, record: TrialRecord) -> list[Command]:
         self._failures.count_success()
         if record.before is not None:
-            self._close_again(record, commands)
-            return
+            return self._close_again(record)
         self._measure(record)
-        self._is_over(record, TrialState.PRUNED, commands)
+        return self._is_over(record, TrialState.PRUNED)
 
-    def _close_again(self, record: TrialRecord, commands: list[Command]) -> None:
+    def _close_again(self, record: TrialRecord) -> list[Command]:
         """A trial that trained on is what it was before."""
         self.records.restore(record)
         self._early_stopping.moved(record.trial)
-        commands.append(Tell(record.trial))
-        commands.extend(self.keeping.no_better(record.trial))
+        return [Tell(record.trial), *self.keeping.no_better(record.trial)]
 
     def _is_over(
-        self,
-        record: TrialRecord,
-        state: TrialState,
-        commands: list[Command],
-        *,
-        ended_early: bool | None = None,
-    ) -> None:
+        self, record: TrialRecord, state: TrialState, *, ended_early: bool | None = None
+    ) -> list[Command]:
         self._move(record, state)
-        commands.append(Tell(record.trial))
         if ended_early is None:
             # Nobody said so: neither a simulation does, nor did trials of long ago.
             epochs = self.opened.pruner.epochs
             ended_early = epochs is not None and record.last_step < epochs
-        commands.extend(self.keeping.over(record.trial, ended_early=ended_early))
+        return [Tell(record.trial), *self.keeping.over(record.trial, ended_early=ended_early)]
 
     def _move(self, record: TrialRecord, state: TrialState) -> None:
         self.records.move(record, state)
