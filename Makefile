@@ -21,11 +21,11 @@ demo: $(VENV)/.installed
 	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow'
+	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' --durations=20
 
 # What the others show, in more cases.
 test-slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow
+	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
