@@ -21,14 +21,18 @@ quiet_option = click.option(
 @contextlib.contextmanager
 def _saying() -> Iterator[Callable[[str], None]]:
     """Says what happens and when; waits for no reader, but for a moment in the end."""
-    from ..reporting.terminal.plain import Lines
+    from ..reporting.terminal.background_writer import BackgroundWriter
     from ..reporting.text import moment
 
-    lines = Lines(sys.stdout)
+    writer = BackgroundWriter(sys.stdout)
+
+    def say(line: str) -> None:
+        writer.write(f"{moment(time.time())}  {line}\n")
+
     try:
-        yield lambda line: lines.write(f"{moment(time.time())}  {line}")
+        yield say
     finally:
-        lines.finish()
+        writer.finish()
 
 
 @click.command(short_help="A meeting point for workers and studies.")

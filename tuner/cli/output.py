@@ -49,10 +49,10 @@ def show_error(error: HptuneError) -> None:
 
 def last_words(content: str, stream: TextIO) -> None:
     """Print what a command says before it ends; it ends also where nobody reads it."""
-    from ..reporting.terminal.plain import Lines
+    from ..reporting.terminal.background_writer import BackgroundWriter
 
     with contextlib.suppress(OSError, ValueError):
         stream.flush()
-    lines = Lines(stream, patience_seconds=_PATIENCE_SECONDS)
-    lines.write(content)
-    lines.finish()
+    writer = BackgroundWriter(stream, patience_seconds=_PATIENCE_SECONDS)
+    writer.write(f"{content}\n")
+    writer.finish()

@@ -1,7 +1,4 @@
-"""Words and numbers for people: how everything that is shown writes a value, a time, a list.
-
-Exports do not use this module: they keep every digit.
-"""
+"""Values, times and lists as text for people. Exports keep every digit and do not use it."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from ..core.resources import Placement
 from ..core.trial import Params, ParamValue, Trial, TrialState
 
 NOTHING = "\N{EN DASH}"
-"""Stands where a value is not known (yet)."""
+"""Shown for a value that is not known (yet)."""
 
 FAILURE_CHARACTERS = 160
-"""So much is told of why a trial failed."""
+"""Limit of the reason of a failure: two lines of a terminal."""
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"(?<![A-Za-z\d])[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -25,7 +22,7 @@ _TEMPORARY = re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b")
 
 
 def clean(text: str) -> str:
-    r"""The text in one line, free of control codes, so that no value can upset a terminal.
+    r"""Return the text in one line without control codes, so that no value upsets a terminal.
 
     >>> clean("out\n  of\x1b memory")
     'out of memory'
@@ -34,7 +31,7 @@ def clean(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """`clean(text)`, cut to at most `limit` characters.
+    """Return `clean(text)`, cut to at most `limit` characters.
 
     >>> shorten("a long reason", 7)
     'a long…'
@@ -44,9 +41,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def alike(text: str) -> str:
-    """The text without what makes two tellings of one failure differ: the same for both.
+    """Return the text of a failure with its numbers replaced, to find failures of one kind.
 
-    Numbers, addresses and the names of Python's temporary directories are replaced; digits within
+    Addresses and the names of Python's temporary directories are replaced as well; digits within
     a word, such as those of float32, are not.
 
     >>> alike("bad value 0.123") == alike("bad value -4e-06")
@@ -61,7 +58,7 @@ def alike(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number with 4 significant digits and no zeros at its end; integers are kept whole.
+    """Return a number with 4 significant digits and no trailing zeros; integers are kept whole.
 
     >>> number(0.00123456), number(0.5), number(123456.7), number(100_000)
     ('0.001235', '0.5', '123457', '100000')
@@ -74,7 +71,7 @@ def number(value: float) -> str:
 
 
 def measured(value: float | None) -> str:
-    """A metric's value with exactly 4 significant digits, so that columns line up.
+    """Return a metric's value with exactly 4 significant digits, so that columns line up.
 
     >>> measured(0.9), measured(12345.6), measured(float("nan")), measured(None) == NOTHING
     ('0.9000', '12346', 'nan', True)
@@ -87,7 +84,7 @@ def measured(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in its two largest units.
+    """Return a length of time in its two largest units.
 
     >>> [duration(s) for s in (0, 0.4, 42, 190, 7500, 90_000)]
     ['0s', '<1s', '42s', '3m10s', '2h05m', '1d01h']
@@ -107,12 +104,12 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at: float) -> str:
-    """A point in time on this machine's wall clock."""
+    """Return a point in time as this machine's local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def param(value: ParamValue) -> str:
-    """A hyperparameter's value.
+    """Return a hyperparameter's value.
 
     >>> param(True), param(0.00012345), param(None), param("relu")
     ('True', '0.0001234', 'None', 'relu')
@@ -123,12 +120,12 @@ def param(value: ParamValue) -> str:
 
 
 def assignments(params: Params) -> list[str]:
-    """Each hyperparameter as `name=value`, in the order of the configuration."""
+    """Return each hyperparameter as `name=value`, in the order of the configuration."""
     return [f"{clean(name)}={param(value)}" for name, value in params.items()]
 
 
 def size(size_bytes: float) -> str:
-    """An amount of memory.
+    """Return an amount of memory.
 
     >>> size(5.2e9), size(66_600_000), size(4e12)
     ('5.2 GB', '66.6 MB', '4 TB')
@@ -139,7 +136,7 @@ def size(size_bytes: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun.
+    """Return a count with its noun.
 
     >>> plural(1, "trial"), plural(3, "trial")
     ('1 trial', '3 trials')
@@ -147,34 +144,35 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_STATES_TOLD = (
-    TrialState.COMPLETE,
-    TrialState.PRUNED,
-    TrialState.FAILED,
-    TrialState.RUNNING,
-    TrialState.PAUSED,
-    TrialState.WAITING,
-)
-
-
-def counts(by_state: Mapping[TrialState, int], *, of: int | None = None) -> str:
-    """How many trials are in which state, in a fixed order; states without any are left out.
+def counts(
+    by_state: Mapping[TrialState, int], *, of: int | None = None, interrupted_trials: int = 0
+) -> str:
+    """Return how many trials are in which state; states without any are left out.
 
     >>> counts({TrialState.RUNNING: 2, TrialState.COMPLETE: 11}, of=50)
     '11 complete, 2 running, 37 to come'
+    >>> counts({TrialState.WAITING: 3, TrialState.PRUNED: 1}, interrupted_trials=2)
+    '1 pruned, 2 interrupted, 1 waiting'
 
     Args:
-        by_state: How many trials there are so far.
-        of: How many there are to be, if that is known.
+        by_state: The numbers of trials so far.
+        of: The number of trials in the end; None if unknown.
+        interrupted_trials: How many of the waiting trials have begun already.
     """
-    told = [f"{by_state[s]} {s.lower()}" for s in _STATES_TOLD if by_state.get(s)]
-    if told and of is not None and (to_come := of - sum(by_state.values())) > 0:
-        told.append(f"{to_come} to come")
-    return ", ".join(told) or "no trials yet"
+    states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+    numbers = {state.lower(): by_state.get(state, 0) for state in states}
+    numbers["running"] = by_state.get(TrialState.RUNNING, 0)
+    numbers["paused"] = by_state.get(TrialState.PAUSED, 0)
+    numbers["interrupted"] = interrupted_trials
+    numbers["waiting"] = by_state.get(TrialState.WAITING, 0) - interrupted_trials
+    if (total := sum(by_state.values())) and of is not None:
+        numbers["to come"] = of - total
+    shown = [f"{number} {word}" for word, number in numbers.items() if number > 0]
+    return ", ".join(shown) or "no trials yet"
 
 
 def progress(ended: int, budget_trials: int | None) -> str:
-    """How many trials ended, of how many.
+    """Return how many trials ended, of how many.
 
     >>> progress(3, 50), progress(3, None)
     ('3/50 trials', '3 trials')
@@ -183,17 +181,17 @@ def progress(ended: int, budget_trials: int | None) -> str:
 
 
 def step_word(epochs: int | None) -> str:
-    """What a step is called: an epoch where trials count epochs."""
+    """Return what a step is called: an epoch if trials count epochs."""
     return "step" if epochs is None else "epoch"
 
 
 def at_step(step: int | None, epochs: int | None) -> str:
-    """Where a value was reached: "epoch 7", "step 7", or nothing."""
+    """Return where a value was reached: "epoch 7", "step 7", or nothing."""
     return "" if step is None else f"{step_word(epochs)} {step}"
 
 
 def where(node: str, placement: Placement) -> str:
-    """What an attempt holds, short: the machine, then its GPUs, or its cores if it has none.
+    """Return what an attempt holds: the machine, then its GPUs, or its cores if it has none.
 
     >>> where("gpu01.cluster.org", Placement("w", cpus=(0, 1), gpus=("0", "1")))
     'gpu01 GPU 0,1'
@@ -219,5 +217,5 @@ def where(node: str, placement: Placement) -> str:
 
 
 def failure(trial: Trial) -> str:
-    """Why a trial failed, in one line of at most `FAILURE_CHARACTERS`."""
+    """Return why a trial failed, in one line of at most `FAILURE_CHARACTERS`."""
     return shorten(trial.reason, FAILURE_CHARACTERS) or "no reason was given"

@@ -1,90 +1,87 @@
-"""What writes for readers that do not read."""
+"""A writer whose readers do not read."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
+from typing import TextIO
 
 import pytest
 
-from tuner.reporting.terminal.background_writer import InBackground
-from tuner.reporting.terminal.plain import Lines
+from tuner.reporting.terminal.background_writer import BackgroundWriter
+
+PIPE_BYTES = 65536
+FILLER = "." * PIPE_BYTES + "\n"
+"""Fills the pipe, so that what follows waits."""
 
 
-class Reader:
-    """Lets one action through at a time, and keeps what was written."""
+class Pipe:
+    """A writer to a pipe, which nobody reads until `read` is called."""
 
-    def __init__(self) -> None:
-        self.written: list[str] = []
-        self._reads = threading.Semaphore(0)
-        self.scribe = InBackground(
-            lambda lost: self.written.append(f"{lost} lost"), most=3, patience_seconds=0.2
-        )
+    def __init__(self, stream: TextIO, reader: TextIO) -> None:
+        self.reader = reader
+        self.writer = BackgroundWriter(stream, most_characters=100_000, patience_seconds=0.2)
 
-    def write(self, word: str) -> None:
-        self.scribe.write(lambda: self._put(word))
-
-    def draw(self, word: str) -> None:
-        self.scribe.draw(lambda: self._put(word))
-
-    def read(self, count: int = 1) -> None:
-        self._reads.release(count)
-
-    def _put(self, word: str) -> None:
-        self._reads.acquire()
-        self.written.append(word)
+    def read(self, lines: int) -> list[str]:
+        return [self.reader.readline().rstrip("\n") for _ in range(lines)]
 
 
 @pytest.fixture
-def reader() -> Iterator[Reader]:
-    reader = Reader()
-    yield reader
-    reader.read(1000)
-    assert reader.scribe.finish()
-
-
-def test_what_stays_is_written_in_order_and_of_frames_only_the_newest(reader: Reader) -> None:
-    reader.write("a")
-    for number in range(1000):
-        reader.draw(f"frame {number}")
-    reader.write("b")
-    assert not reader.scribe.finish()
-    reader.read(100)
-    assert reader.scribe.finish()
-    assert reader.written == ["a", "b", "frame 999"]
-
-
-def test_nobody_waits_for_a_reader_and_what_is_left_out_is_counted(reader: Reader) -> None:
-    for number in range(10):
-        reader.write(str(number))
-    reader.read(100)
-    assert reader.scribe.finish()
-    # The first one leaves the queue before, while or after the others come: so there is room for
-    # three, and for one more of them.
-    *kept, lost = reader.written
-    assert kept[:3] == ["0", "1", "2"]
-    assert len(kept) in (3, 4)
-    assert lost == f"{10 - len(kept)} lost"
-
-
-def test_a_slow_reader_is_waited_for_as_long_as_anything_is_read(reader: Reader) -> None:
-    for word in "abc":
-        reader.write(word)
-    timers = [threading.Timer(0.12 * (i + 1), reader.read) for i in range(3)]
-    for timer in timers:
-        timer.start()
-    assert reader.scribe.finish()  # 0.36 s, which is more than its patience
-    assert reader.written == ["a", "b", "c"]
-
-
-def test_a_pipe_that_nobody_reads_gets_the_lines_when_somebody_does() -> None:
+def pipe() -> Iterator[Pipe]:
     reads, writes = os.pipe()
     with os.fdopen(writes, "w") as stream, os.fdopen(reads) as reader:
-        lines = Lines(stream, patience_seconds=0.1)
-        told = [f"line {number} " + "." * 1000 for number in range(200)]
-        for line in told:
-            lines.write(line)
-        assert not lines.finish()
-        assert [reader.readline().rstrip("\n") for _ in told] == told
-        assert lines.finish()
+        pipe = Pipe(stream, reader)
+        yield pipe
+        assert pipe.writer.finish()
+
+
+def test_text_that_nobody_reads_waits_and_comes_in_order(pipe: Pipe) -> None:
+    lines = [f"line {number} " + "." * 1000 for number in range(90)]
+    for line in lines:
+        pipe.writer.write(line + "\n")
+    assert not pipe.writer.finish()
+    assert pipe.writer.is_behind
+    assert pipe.read(90) == lines
+    assert pipe.writer.finish()
+    assert not pipe.writer.is_behind
+
+
+def test_text_over_the_limit_is_dropped_and_counted(pipe: Pipe) -> None:
+    pipe.writer.write(FILLER)
+    assert not pipe.writer.finish()
+    lines = ["." * 999] * 200
+    for line in lines:
+        pipe.writer.write(line + "\n")
+    assert not pipe.writer.finish()
+    _, *kept, count = pipe.read(102)
+    assert kept == lines[:100]
+    assert count == "(100 lines were dropped: nobody read them in time)"
+
+
+def test_a_slow_reader_is_waited_for_while_it_reads(pipe: Pipe) -> None:
+    for _ in range(4):
+        pipe.writer.write("." * 20_000 + "\n")
+    got: list[str] = []
+
+    def read_slowly() -> None:
+        for _ in range(6):
+            time.sleep(0.1)  # 0.6 s in all, which is more than the writer's patience
+            got.append(os.read(pipe.reader.fileno(), 15_000).decode())
+
+    reading = threading.Thread(target=read_slowly)
+    reading.start()
+    assert pipe.writer.finish()
+    reading.join()
+    assert sum(map(len, got)) > 80_000 - PIPE_BYTES
+
+
+def test_errors_end_the_output_and_not_the_writer() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as stream:
+        writer = BackgroundWriter(stream)
+        for _ in range(3):
+            writer.write("a line\n")
+            assert writer.finish()

@@ -82,7 +82,7 @@ def test_the_display_fits_and_tells_what_matters(width: int) -> None:
         "OOM: no room for",
         "pruned",
         "complete, best",
-        "4/16 cores held",
+        "4/16 cores in use",
         "no worker has 4 cores free",
     ):
         assert fact in shown
@@ -108,7 +108,7 @@ def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
         "             2  failed: OOM: no room for a tensor of many bytes of",
         "             3      4        0.9877       -  complete, best",
         "",
-        "workers  2  4/16 cores held",
+        "workers  2  4/16 cores in use",
     ]
 
 
@@ -145,16 +145,20 @@ def test_the_end_leaves_a_summary_and_no_table() -> None:
     assert screen.new_codes() == ""
 
 
-def test_it_redraws_four_times_a_second_at_most() -> None:
+def test_it_redraws_four_times_a_second_at_most_and_only_what_changed() -> None:
     screen = Screen(100)
     screen.progress.start(HEADER)
     screen.new_codes()
-    study = snapshot(runs=(running(0),))
     drawn = []
-    for tick in range(20):
+    for tick in range(16):
+        study = snapshot(runs=(running(0, step=tick),))
         screen.progress.update(study, (), 1000.0 + tick / 16)
         drawn.append(bool(screen.new_codes()))
-    assert drawn == [tick % 4 == 0 for tick in range(20)]
+    assert drawn == [tick % 4 == 0 for tick in range(16)]
+    for tick in range(16, 48):
+        screen.progress.update(study, (), 1000.0 + tick / 16)
+        drawn.append(bool(screen.new_codes()))
+    assert drawn[16:] == [tick in (16, 32) for tick in range(16, 48)], "a second has passed"
 
 
 def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None:
@@ -167,7 +171,7 @@ def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None
     screen.progress.note("letting go of 2 trials; their checkpoints are kept, Ctrl-C again stops")
     assert [line.rstrip() for line in screen.new_lines() if line.strip()] == [
         "hptune   auto search for val_accuracy (max), 50 trials, then",
-        "         the best 3 once again",
+        "         the best 3 once more",
         f"study    {path}",
         "runs     2 at a time",
         "no objective was named: taking val_accuracy (say OBJECTIVE",
@@ -232,7 +236,7 @@ def test_a_space_without_a_known_size_has_no_bar() -> None:
     screen = Screen(100)
     screen.progress.start(HEADER)
     screen.new_lines()
-    screen.progress.update(snapshot(budget=None, stopping="time is up"), (), 1000.0)
+    screen.progress.update(snapshot(budget=None, stopping="the time limit is reached"), (), 1000.0)
     lines = screen.new_lines()
     assert lines[0].startswith("trials   0 trials   0s")
-    assert lines[-1].rstrip() == "stopping time is up"
+    assert lines[-1].rstrip() == "stopping the time limit is reached"

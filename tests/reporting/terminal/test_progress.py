@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tuner.core.trial import TrialState
 from tuner.reporting.terminal.display import make_progress
 from tuner.reporting.terminal.live import LiveProgress
-from tuner.reporting.terminal.plain import NotesOnly, PlainProgress
+from tuner.reporting.terminal.plain import PlainProgress, QuietProgress
 from tuner.reporting.terminal.progress import Progress, RunHeader, TrialRate, step_of
 from tuner.reporting.text import NOTHING
 
@@ -73,16 +73,16 @@ def test_the_wait_for_a_process_is_no_time_of_the_trial() -> None:
     waits = running(0, placed_at=1000.0, waited_seconds=None)
     runs = running(0, placed_at=1000.0, waited_seconds=30.0)
     done = trial(0, value=0.5, params={})
-    pace = TrialRate()
-    for picture_, ended, now in (
+    rate = TrialRate()
+    for study, ended, now in (
         (snapshot(runs=(waits,)), (), 1020.0),
         (snapshot(runs=(runs,)), (), 1035.0),
         (snapshot(done), (done,), 1042.0),
     ):
-        pace.update(picture_, ended, now)
-        progress.update(picture_, ended, now)
+        rate.update(study, ended, now)
+        progress.update(study, ended, now)
         if now == 1020.0:
-            assert pace.seconds_run(0) is None
+            assert rate.seconds_run(0) is None
     assert "trial 0 complete after 12s" in stream.getvalue()
 
 
@@ -107,19 +107,19 @@ def test_who_waits_for_another_study_is_said_to_wait() -> None:
 
 
 def test_the_time_left_is_no_guess_while_the_study_waits_for_workers() -> None:
-    pace = TrialRate()
-    pace.update(snapshot(), (), 0.0)
+    rate = TrialRate()
+    rate.update(snapshot(), (), 0.0)
     ended = tuple(trial(i, value=0.5) for i in range(5))
-    pace.update(snapshot(*ended, runs=(running(5, placed_at=50.0),)), ended, 50.0)
-    assert pace.seconds_left(snapshot(*ended)) == pytest.approx(50.0)
+    rate.update(snapshot(*ended, runs=(running(5, placed_at=50.0),)), ended, 50.0)
+    assert rate.seconds_left(snapshot(*ended)) == pytest.approx(50.0)
     waiting = snapshot(*ended, stall_reason="waiting for a worker")
-    pace.update(waiting, (), 60.0)
-    assert pace.seconds_left(waiting) is None
+    rate.update(waiting, (), 60.0)
+    assert rate.seconds_left(waiting) is None
 
 
 def test_what_follows_the_trials_is_said_before_the_first() -> None:
     header = replace(HEADER, confirm=2, repeats=2)
-    assert header.lines()[0].endswith("10 trials, then the best 2 twice again")
+    assert header.lines()[0].endswith("10 trials, then the best 2 twice more")
 
 
 def test_a_long_configuration_and_many_running_trials_stay_one_short_line() -> None:
@@ -134,6 +134,17 @@ def test_a_long_configuration_and_many_running_trials_stay_one_short_line() -> N
     assert heartbeat.endswith(
         "1 trial; best 0.5000 (trial 0); running 1, 2, 3, 4, 5, 6, 7, 8 and 56 more"
     )
+
+
+def test_a_log_has_no_heartbeat_while_nothing_changes() -> None:
+    progress, stream = plain()
+    for second in range(0, 301, 10):
+        step = 2 if second < 150 else 3
+        progress.update(snapshot(runs=(running(1, step=step),)), (), float(second))
+    assert stream.getvalue().splitlines() == [
+        "   30s  0/10 trials; running 1 (2)",
+        " 2m30s  0/10 trials; running 1 (3)",
+    ]
 
 
 def test_an_idle_study_says_that_nothing_runs() -> None:
@@ -151,9 +162,9 @@ class BrokenStream(io.StringIO):
         raise BrokenPipeError(32, "Broken pipe")
 
 
-@pytest.mark.parametrize("display", [PlainProgress, NotesOnly, LiveProgress])
+@pytest.mark.parametrize("display", [PlainProgress, QuietProgress, LiveProgress])
 def test_a_broken_pipe_does_not_stop_the_study(
-    display: type[PlainProgress | NotesOnly | LiveProgress],
+    display: type[PlainProgress | QuietProgress | LiveProgress],
 ) -> None:
     stream = BrokenStream()
     progress: Progress = display(stream)
@@ -234,7 +245,7 @@ def test_epochs_are_told_of_their_total_where_it_is_known() -> None:
 def test_the_time_left_is_right_for_trials_of_equal_length(
     places: int, budget: int, seconds: int, every: int
 ) -> None:
-    pace = TrialRate()
+    rate = TrialRate()
     waves = -(-budget // places)
     ended_before = 0
     for now in range(0, waves * seconds, every):
@@ -244,30 +255,44 @@ def test_the_time_left_is_right_for_trials_of_equal_length(
             running(i, placed_at=wave * seconds)
             for i in range(wave * places, min(budget, (wave + 1) * places))
         )
-        pace.update(snapshot(*ended, runs=runs, budget=budget), ended[ended_before:], now)
+        rate.update(snapshot(*ended, runs=runs, budget=budget), ended[ended_before:], now)
         ended_before = len(ended)
-        left = pace.seconds_left(snapshot(*ended, runs=runs, budget=budget))
+        left = rate.seconds_left(snapshot(*ended, runs=runs, budget=budget))
         if len(ended) < min(max(3, places), max(1, budget // 2)):
             assert left is None
         else:
-            # Wrong by no more than what lies between two calls, and an incomplete last wave.
-            assert left == pytest.approx(waves * seconds - now, abs=seconds + every * (waves + 1))
+            # Wrong by no more than what lies between two calls, and an incomplete last wave. An
+            # estimate that is used up is None.
+            assert (left or 0.0) == pytest.approx(
+                waves * seconds - now, abs=seconds + every * (waves + 1)
+            )
 
 
 def test_the_time_left_counts_short_trials_that_were_never_seen_running() -> None:
-    pace = TrialRate()
-    pace.update(snapshot(budget=100), (), 0.0)
+    rate = TrialRate()
+    rate.update(snapshot(budget=100), (), 0.0)
     ended = tuple(trial(i, value=0.5) for i in range(25))
     now = snapshot(*ended, runs=(running(25, placed_at=50.0),), budget=100)
-    pace.update(now, ended, 50.0)
-    assert pace.seconds_left(now) == pytest.approx(150.0)
+    rate.update(now, ended, 50.0)
+    assert rate.seconds_left(now) == pytest.approx(150.0)
+
+
+def test_an_estimate_that_was_exceeded_is_not_shown() -> None:
+    rate = TrialRate()
+    rate.update(snapshot(budget=4), (), 0.0)
+    ended = tuple(trial(i, value=0.5) for i in range(3))
+    last = snapshot(*ended, runs=(running(3, placed_at=30.0),), budget=4)
+    rate.update(last, ended, 30.0)
+    assert rate.seconds_left(last) == pytest.approx(10.0)
+    rate.update(last, (), 41.0)
+    assert rate.seconds_left(last) is None
 
 
 def test_the_time_left_is_unknown_without_workers_or_budget() -> None:
     done = trial(0, value=0.5)
-    pace = TrialRate()
-    pace.update(snapshot(runs=(running(0, placed_at=0.0),)), (), 0.0)
+    rate = TrialRate()
+    rate.update(snapshot(runs=(running(0, placed_at=0.0),)), (), 0.0)
     idle = snapshot(done, workers=0)
-    pace.update(idle, (done,), 10.0)
-    assert pace.seconds_left(idle) is None
-    assert pace.seconds_left(snapshot(done, budget=None)) is None
+    rate.update(idle, (done,), 10.0)
+    assert rate.seconds_left(idle) is None
+    assert rate.seconds_left(snapshot(done, budget=None)) is None

@@ -1,186 +1,145 @@
-"""Writes to terminals and pipes that may not be read: nobody has to wait for their readers.
+"""A text stream whose writes never block, for terminals and pipes that may not be read.
 
-Whoever writes to a terminal that was stopped by Ctrl-S, or to the pipe of an ssh connection that
-hangs, waits until it is read again. A study must not.
+A process that writes to a terminal stopped by Ctrl-S, or to the pipe of an ssh connection that
+hangs, waits until somebody reads. A study must not wait.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import TextIO
 
-MOST_WAITING = 10_000
-"""So many lines wait for a reader; what comes then is counted, and left out."""
+MOST_WAITING_CHARACTERS = 4_000_000
+"""Limit of the text that waits for a reader, some 20,000 lines; later lines are dropped."""
 
 PATIENCE_SECONDS = 5.0
-"""A reader who takes nothing for so long in the end does not get the rest."""
+"""Time without any progress after which `BackgroundWriter.finish` gives the reader up."""
+
+_PIECE_BYTES = 4096
+"""Bytes of one write: small, so that a slow reader shows progress."""
 
 
-class BackgroundWriter(Protocol):
-    """Carries out what writes, in order. What is given to it handles its own errors."""
+class BackgroundWriter(io.TextIOBase):
+    """A stream that a thread writes to the file below another stream.
 
-    def write(self, action: Callable[[], None]) -> None:
-        """Carry out what writes something that stays."""
-
-    def draw(self, action: Callable[[], None]) -> None:
-        """Carry out what draws a frame, unless a newer one comes before its turn."""
-
-    def finish(self) -> bool:
-        """Wait until all is written, but not for ever; whether it is. May be repeated."""
-
-
-class AtOnce:
-    """Writes in the caller's thread: for what is surely read, such as a buffer."""
-
-    def write(self, action: Callable[[], None]) -> None:
-        """Do it."""
-        action()
-
-    def draw(self, action: Callable[[], None]) -> None:
-        """Do it."""
-        action()
-
-    def finish(self) -> bool:
-        """All is written."""
-        return True
-
-
-class InBackground:
-    """Writes in a thread of its own, with bounded memory.
+    The thread uses the file, not the stream: a thread that hangs in `sys.stderr` would keep the
+    stream's lock, and Python could not exit. A stream without a file, such as a buffer, cannot
+    block and is written to directly. Errors end the output, never the caller. Any thread may
+    write.
 
     Args:
-        tell_lost: Writes that so many lines were left out.
-        most: How many may wait.
-        patience_seconds: `finish` gives up when nothing could be written for so long.
+        stream: The terminal, pipe, log or buffer.
+        most_characters: Limit of the text that waits.
+        patience_seconds: Time without progress after which `finish` gives up.
     """
 
     def __init__(
         self,
-        tell_lost: Callable[[int], None],
+        stream: TextIO,
         *,
-        most: int = MOST_WAITING,
+        most_characters: int = MOST_WAITING_CHARACTERS,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
-        self._tell_lost = tell_lost
-        self._most = most
-        self._patience_seconds = patience_seconds
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._frame: Callable[[], None] | None = None
-        self._lost = 0
-        self._is_busy = False
-        self._written_at = time.monotonic()
-        self._changed = threading.Condition()
-
-    def write(self, action: Callable[[], None]) -> None:
-        """Have it done in its turn; where too much waits, it is only counted."""
-        with self._changed:
-            if len(self._waiting) < self._most:
-                self._waiting.append(action)
-            else:
-                self._lost += 1
-            self._see_to_it()
-
-    def draw(self, action: Callable[[], None]) -> None:
-        """Have it done when nothing else waits; it takes the place of one that waits."""
-        with self._changed:
-            self._frame = action
-            self._see_to_it()
-
-    def finish(self) -> bool:
-        """Wait until all is done, as long as anything is."""
-        with self._changed:
-            begun = time.monotonic()
-            while self._is_busy:
-                idle = time.monotonic() - max(begun, self._written_at)
-                if idle >= self._patience_seconds:
-                    return False
-                self._changed.wait(self._patience_seconds - idle)
-            return True
-
-    def _see_to_it(self) -> None:
-        if not self._is_busy:
-            self._is_busy = True
-            # Nobody waits for it at the end of the process, since it may hang.
-            threading.Thread(target=self._work, name="hptune-scribe", daemon=True).start()
-
-    def _work(self) -> None:
-        """Until there is nothing left to do."""
-        while (action := self._next()) is not None:
-            action()
-
-    def _next(self) -> Callable[[], None] | None:
-        with self._changed:
-            self._written_at = time.monotonic()
-            action: Callable[[], None] | None
-            if self._waiting:
-                action = self._waiting.popleft()
-            elif self._lost:
-                lost, self._lost = self._lost, 0
-                action = functools.partial(self._tell_lost, lost)
-            else:
-                action, self._frame = self._frame, None
-            self._is_busy = action is not None
-            self._changed.notify_all()
-            return action
-
-
-class Unshared(io.TextIOBase):
-    """The file of a stream, without the stream's lock.
-
-    A thread that hangs in `sys.stderr` keeps its lock, without which Python cannot end.
-
-    Args:
-        stream: One that has a file.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._file = stream.fileno()
+        self._stream = stream
         self._encoding = stream.encoding or "utf-8"
-        self._written = ""
+        self._file = _file_of(stream)
+        self._most_characters = most_characters
+        self._patience_seconds = patience_seconds
+        self._waiting: list[str] = []
+        self._waiting_characters = 0
+        self._dropped_lines = 0
+        self._is_behind = False
+        self._is_broken = False
+        self._progressed_at = 0.0
+        self._changed = threading.Condition()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # typeshed has it writable
-        """How text becomes bytes; what it lacks is replaced."""
+        """Encoding of the file; characters that it lacks are replaced."""
         return self._encoding
 
-    def fileno(self) -> int:
-        """The file."""
-        return self._file
+    @property
+    def is_behind(self) -> bool:
+        """Whether text waits to be written."""
+        return self._is_behind
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return os.isatty(self._file)
+        """Return whether this is a terminal."""
+        return self._stream.isatty()
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """Put it with what is to be written."""
-        self._written += text
+        """Write text soon, or drop it if too much waits already."""
+        with self._changed:
+            if self._is_broken:
+                pass
+            elif self._file is None:
+                self._write_directly(text)
+            elif self._waiting_characters + len(text) > self._most_characters:
+                self._dropped_lines += text.count("\n")
+            else:
+                self._waiting.append(text)
+                self._waiting_characters += len(text)
+                if not self._is_behind:
+                    self._is_behind = True
+                    # A daemon: it may hang, and the process does not wait for it.
+                    thread = threading.Thread(
+                        target=self._work, args=(self._file,), name="hptune-writer", daemon=True
+                    )
+                    thread.start()
         return len(text)
 
-    def flush(self) -> None:
-        """Write it; may block.
+    def finish(self) -> bool:
+        """Wait until all is written, and return whether it is; give up if nothing is read."""
+        with self._changed:
+            self._progressed_at = time.monotonic()
+            while self._is_behind:
+                idle_seconds = time.monotonic() - self._progressed_at
+                if idle_seconds >= self._patience_seconds:
+                    return False
+                self._changed.wait(self._patience_seconds - idle_seconds)
+            return True
 
-        Raises:
-            OSError: The file takes no more.
-        """
-        written, self._written = self._written.encode(self._encoding, "replace"), ""
-        while written:
-            written = written[os.write(self._file, written) :]
+    def _write_directly(self, text: str) -> None:
+        try:
+            self._stream.write(text.encode(self._encoding, "replace").decode(self._encoding))
+            self._stream.flush()
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            self._is_broken = True
+
+    def _work(self, file: int) -> None:
+        while text := self._next():
+            left = text.encode(self._encoding, "replace")
+            try:
+                while left:
+                    left = left[os.write(file, left[:_PIECE_BYTES]) :]
+                    with self._changed:
+                        self._progressed_at = time.monotonic()
+            except OSError:
+                self._is_broken = True
+
+    def _next(self) -> str:
+        """Return the text that waits; empty, and no longer behind, if there is none."""
+        with self._changed:
+            text = "" if self._is_broken else "".join(self._waiting)
+            if self._dropped_lines and not self._is_broken:
+                text += f"({self._dropped_lines} lines were dropped: nobody read them in time)\n"
+            self._waiting, self._waiting_characters, self._dropped_lines = [], 0, 0
+            self._is_behind = bool(text)
+            self._changed.notify_all()
+            return text
 
 
-def can_block(stream: TextIO) -> bool:
-    """Whether writing there may take for ever: it is a file, and no mere buffer."""
+def _file_of(stream: TextIO) -> int | None:
+    """Return the descriptor of a stream that may block; None for a buffer."""
     if isinstance(stream, io.TextIOWrapper):
         with contextlib.suppress(OSError, ValueError):
-            return stream.fileno() >= 0
-    return False
+            return stream.fileno()
+    return None

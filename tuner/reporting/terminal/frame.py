@@ -1,4 +1,4 @@
-"""What the live display shows at one instant, in lines; loads rich."""
+"""The lines of the live display at one instant; loads rich."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from rich.text import Text
 from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Trial, TrialState
 from .. import text
-from .progress import GUTTER, EndedTrial, TrialRate, latest_value, step_of, waits
+from .progress import LABEL_CELLS, EndedTrial, TrialRate, is_waiting, latest_value, step_of
 
 _BAR_CELLS = 36
 _RUNNING_ROWS = 12
 _METRIC_CELLS = 16
 _CONFIGURATION_LINES = 2
+_LEAST_CELLS = (5, 5, 7, 6)
+"""Least widths of the table's columns: most values fit, so that columns stay where they are."""
+_ROOMY_LINES = 20
+"""Height of a terminal from which on blank lines separate the parts."""
 
 _LABEL = "dim"
 _GOOD = "bold green"
@@ -24,225 +28,213 @@ _BAD = "red"
 _WARN = "yellow"
 _BAR = "cyan"
 
+_Row = tuple[Sequence[str], Text]
+"""The cells of a row of the table, and what follows them."""
+
 
 def frame(
     snapshot: StudySnapshot,
     recent: Sequence[EndedTrial],
-    pace: TrialRate,
+    rate: TrialRate,
     *,
     epochs: int | None,
     width: int,
     height: int,
 ) -> list[Text]:
-    """The lines of one redraw, none wider than `width` and no more than `height` of them."""
-    head = [*_progress_lines(snapshot, pace, width, over=False)]
+    """Return the lines of one redraw: none wider than the terminal, and fewer than its height."""
+    head = _progress_lines(snapshot, rate, width)
     best = _best_lines(snapshot, epochs, width)
-    foot = _foot_lines(snapshot)
-    airy = height >= 20
-    fixed = len(head) + len(best) + len(foot) + 1 + (4 if airy else 0)
+    foot = _foot_lines(snapshot, width)
+    is_roomy = height >= _ROOMY_LINES
+    fixed = len(head) + len(best) + len(foot) + 1 + (4 if is_roomy else 0)
     room = max(1, height - 1 - fixed)
     ended_rows = min(len(recent), max(0, room - 2)) if snapshot.running else len(recent)
     running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
-    table = _trial_lines(
-        snapshot, recent[len(recent) - ended_rows :], pace, epochs, rows=running_rows, airy=airy
-    )
+    metric = text.shorten(snapshot.goal.metric, max(8, min(_METRIC_CELLS, width // 5)))
+    names = ("trial", text.step_word(epochs), metric, "time")
+    running = _running_table(snapshot, rate, epochs, most=running_rows)
+    ended = _ended_table(snapshot, recent[len(recent) - ended_rows :])
+    table = _table(names, running, ended, is_roomy=is_roomy)
     lines: list[Text] = []
     for block in (head, best, table, foot):
-        if lines and block and airy:
+        if lines and block and is_roomy:
             lines.append(Text())
         lines += block
     return [_fit(line, width) for line in lines[: max(1, height - 1)]]
 
 
-def summary(snapshot: StudySnapshot, pace: TrialRate, *, width: int) -> list[Text]:
-    """What stays on the screen after the end; what was found is told by whoever ran the study."""
-    return [_fit(line, width) for line in _progress_lines(snapshot, pace, width, over=True)[:1]]
+def summary(snapshot: StudySnapshot, rate: TrialRate, *, width: int) -> list[Text]:
+    """Return the line that stays on the screen after the end; the command prints the results."""
+    took = f"took {text.duration(rate.elapsed_seconds)}"
+    return [_fit(_bar_line(snapshot, took, width), width)]
 
 
-def _progress_lines(
-    snapshot: StudySnapshot, pace: TrialRate, width: int, *, over: bool
-) -> list[Text]:
-    told = text.progress(snapshot.ended, snapshot.budget_trials)
-    times = f"{'took ' if over else ''}{text.duration(pace.elapsed_seconds)}"
-    if not over:
-        left = pace.seconds_left(snapshot)
-        times += "" if left is None else f"   ETA {text.duration(left)}"
-    line = _gutter("trials")
+def paragraph(words: str, *, label: str = "", width: int) -> list[Text]:
+    """Return words next to a label, if there is one, in lines that break between words.
+
+    A word that is longer than a line stays whole, so that paths and addresses can be copied.
+    """
+    indent = LABEL_CELLS if label else 0
+    first, *others = textwrap.wrap(
+        words, max(1, width - indent), break_long_words=False, break_on_hyphens=False
+    ) or [""]
+    return [
+        _labelled(label).append(first) if label else Text(first),
+        *(Text(" " * indent + line) for line in others),
+    ]
+
+
+def _progress_lines(snapshot: StudySnapshot, rate: TrialRate, width: int) -> list[Text]:
+    left = rate.seconds_left(snapshot)
+    times = text.duration(rate.elapsed_seconds)
+    times += "" if left is None else f", about {text.duration(left)} left"
+    lines = [_bar_line(snapshot, times, width)]
+    if any(snapshot.counts.values()):
+        interrupted = snapshot.counts.get(TrialState.WAITING, 0) if snapshot.stopping else 0
+        words = text.counts(
+            snapshot.counts, of=snapshot.budget_trials, interrupted_trials=interrupted
+        )
+        counts = _labelled("").append(words)
+        counts.highlight_regex(r"\d+ failed", _BAD)
+        lines.append(counts)
+    return lines
+
+
+def _bar_line(snapshot: StudySnapshot, times: str, width: int) -> Text:
+    done = text.progress(snapshot.ended, snapshot.budget_trials)
+    line = _labelled("trials")
     if snapshot.budget_trials:
-        cells = max(6, min(_BAR_CELLS, width - GUTTER - len(told) - len(times) - 7))
+        room = width - LABEL_CELLS - len(done) - len(times) - 7
+        cells = max(6, min(_BAR_CELLS, room))
         filled = min(cells, cells * snapshot.ended // snapshot.budget_trials)
         line.append("━" * filled, _BAR).append("─" * (cells - filled), _LABEL).append("  ")
-    line.append(told, "bold").append(f"   {times}")
-    counts = _gutter("")
-    shown = text.counts(snapshot.counts, of=snapshot.budget_trials)
-    for i, part in enumerate(shown.split(", ") if any(snapshot.counts.values()) else ()):
-        counts.append(", " if i else "", _LABEL)
-        counts.append(part, _BAD if part.endswith("failed") else "")
-    return [line, counts] if counts.cell_len > GUTTER else [line]
+    return line.append(done, "bold").append(f"   {times}")
 
 
 def _best_lines(snapshot: StudySnapshot, epochs: int | None, width: int) -> list[Text]:
     if snapshot.best is None:
-        return [_gutter("best").append(f"{text.NOTHING}  {snapshot.aims}")]
+        return [_labelled("best").append(f"{text.NOTHING}  {snapshot.aims}")]
     best = snapshot.best
     values = ", ".join(text.measured(value) for value in best.values)
-    line = _gutter("best").append(values, _WARN if best.violation else _GOOD)
-    at = text.at_step(best.step, epochs)
+    line = _labelled("best").append(values, _WARN if best.violation else _GOOD)
     others = f" and {len(snapshot.front) - 1} more" if len(snapshot.front) > 1 else ""
-    words = [f"  {snapshot.aims}", f"trial {best.number}{others}", at or ""]
+    words = [f"  {snapshot.aims}", f"trial {best.number}{others}", text.at_step(best.step, epochs)]
     words.append("infeasible" if best.violation else "")
     line.append(", ".join(word for word in words if word))
     return [line, *_configuration_lines(best, width)]
 
 
 def _configuration_lines(trial: Trial, width: int) -> list[Text]:
-    """The hyperparameters, as many as fit on a few lines, and how many more there are."""
+    """Return the hyperparameters that fit on a few lines, and how many more there are."""
     lines: list[Text] = []
     parts = text.assignments(trial.params)
     for i, part in enumerate(parts):
         more = f"  … {len(parts) - i} more"
         name, _, value = part.partition("=")
-        told = Text().append(f"{name}=", _LABEL).append(value)
-        told.truncate(max(1, width - GUTTER - len(more)), overflow="ellipsis")
+        shown = Text().append(f"{name}=", _LABEL).append(value)
+        shown.truncate(max(1, width - LABEL_CELLS - len(more)), overflow="ellipsis")
         last = len(lines) == _CONFIGURATION_LINES
         reserve = len(more) if last and i + 1 < len(parts) else 0
-        if lines and lines[-1].cell_len + 2 + told.cell_len + reserve <= width:
-            lines[-1].append("  ").append_text(told)
+        if lines and lines[-1].cell_len + 2 + shown.cell_len + reserve <= width:
+            lines[-1].append("  ").append_text(shown)
         elif last:
             lines[-1].append(more, _LABEL)
             break
         else:
-            lines.append(_gutter("").append_text(told))
+            lines.append(_labelled("").append_text(shown))
     return lines
 
 
-def _trial_lines(
-    snapshot: StudySnapshot,
-    recent: Sequence[EndedTrial],
-    pace: TrialRate,
-    epochs: int | None,
-    *,
-    rows: int,
-    airy: bool,
-) -> list[Text]:
-    metric = text.shorten(snapshot.goal.metric, _METRIC_CELLS)
-    head = ("trial", text.step_word(epochs), metric, "time")
+def _running_table(
+    snapshot: StudySnapshot, rate: TrialRate, epochs: int | None, *, most: int
+) -> list[_Row]:
     running = sorted(snapshot.running, key=lambda run: run.trial.number)
-    shown = running if len(running) <= rows else running[: max(0, rows - 1)]
-    running_cells = [_running_cells(run, snapshot, pace, epochs) for run in shown]
-    ended_cells = [_ended_cells(ended) for ended in recent]
-    columns = _Columns([head, *running_cells, *ended_cells])
-    lines = [columns.row("", head, _LABEL)] if running_cells or ended_cells else []
-    for i, (run, cells) in enumerate(zip(shown, running_cells, strict=True)):
-        lines.append(_running_line(run, columns.row("" if i else "running", cells)))
+    shown = running if len(running) <= most else running[: most - 1]
+    rows: list[_Row] = [(_running_cells(run, snapshot, rate, epochs), _place(run)) for run in shown]
     if len(shown) < len(running):
-        label = "" if shown else "running"
-        lines.append(_gutter(label).append(f"… {len(running) - len(shown)} more", _LABEL))
-    if airy and running and ended_cells:
-        lines.append(Text())
-    best = {trial.number for trial in snapshot.front}
-    for i, (ended, cells) in enumerate(zip(recent, ended_cells, strict=True)):
-        is_best = ended.trial.number in best
-        lines.append(_ended_line(ended, cells, columns, "" if i else "ended", is_best=is_best))
-    return lines
-
-
-_Cells = tuple[str, str, str, str]
-_LEAST_CELLS = (5, 5, 7, 6)
-"""Room for usual values from the start, so that columns stay where they are."""
-
-
-class _Columns:
-    """Columns that are each as wide as the widest of their cells."""
-
-    def __init__(self, rows: Sequence[_Cells]) -> None:
-        widest = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
-        self._widths = [max(*each) for each in zip(_LEAST_CELLS, widest, strict=True)]
-
-    def row(self, label: str, cells: Sequence[str], style: str = "") -> Text:
-        """One row, or the beginning of one."""
-        columns = zip(self._widths, cells, strict=False)
-        padded = (" " * (width - cell_len(cell)) + cell for width, cell in columns)
-        return _gutter(label).append("  ".join(padded), style)
+        rows.append(((), Text(f"… {len(running) - len(shown)} more", _LABEL)))
+    return rows
 
 
 def _running_cells(
-    run: RunningAttempt, snapshot: StudySnapshot, pace: TrialRate, epochs: int | None
-) -> _Cells:
+    run: RunningAttempt, snapshot: StudySnapshot, rate: TrialRate, epochs: int | None
+) -> tuple[str, ...]:
     return (
         str(run.trial.number),
         step_of(run, epochs),
         text.measured(latest_value(run, snapshot.goal)),
-        text.duration(pace.seconds_run(run.trial.number)),
+        text.duration(rate.seconds_run(run.trial.number)),
     )
 
 
-def _ended_cells(ended: EndedTrial) -> _Cells:
-    return (
-        str(ended.trial.number),
-        text.NOTHING if ended.trial.step is None else str(ended.trial.step),
-        text.measured(ended.trial.value),
-        text.duration(ended.seconds),
-    )
+def _place(run: RunningAttempt) -> Text:
+    place = Text().append(text.where(run.attempt.node, run.attempt.placement), _LABEL)
+    return place.append(f"  {text.clean(run.attempt.reason)}" if is_waiting(run) else "", _WARN)
 
 
-def _running_line(run: RunningAttempt, row: Text) -> Text:
-    row.append(f"  {text.where(run.attempt.node, run.attempt.placement)}", _LABEL)
-    if waits(run):
-        row.append(f"  {text.clean(run.attempt.reason)}", _WARN)
-    return row
+def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[_Row]:
+    best = {trial.number for trial in snapshot.front}
+    rows: list[_Row] = []
+    for ended in recent:
+        trial, seconds = ended.trial, text.duration(ended.seconds)
+        number = str(trial.number)
+        if trial.state is TrialState.FAILED:
+            # The reason takes the columns that a failed trial leaves empty: it is what matters.
+            after = "" if ended.seconds is None else f" after {seconds}"
+            rows.append(((number,), Text(f"failed{after}: {text.failure(trial)}", _BAD)))
+            continue
+        step = text.NOTHING if trial.step is None else str(trial.step)
+        words = Text().append(trial.state.lower(), _LABEL)
+        words.append(", infeasible" if trial.violation else "", _WARN)
+        words.append(", best" if trial.number in best else "", _GOOD)
+        rows.append(((number, step, text.measured(trial.value), seconds), words))
+    return rows
 
 
-def _ended_line(
-    ended: EndedTrial, cells: _Cells, columns: _Columns, label: str, *, is_best: bool
-) -> Text:
-    if ended.trial.state is TrialState.FAILED:
-        # The reason takes the columns that a failed trial leaves empty: it is what matters.
-        after = "" if ended.seconds is None else f" after {cells[3]}"
-        line = columns.row(label, cells[:1])
-        return line.append(f"  failed{after}: {text.failure(ended.trial)}", _BAD)
-    line = columns.row(label, cells)
-    line.append(f"  {ended.trial.state.lower()}", _LABEL)
-    if ended.trial.violation:
-        line.append(", infeasible", _WARN)
-    if is_best:
-        line.append(", best", _GOOD)
-    return line
-
-
-def _foot_lines(snapshot: StudySnapshot) -> list[Text]:
-    line = _gutter("workers").append(str(snapshot.workers))
-    if snapshot.workers:
-        line.append(f"  {snapshot.cpus_held:.3g}/{snapshot.cpus} cores")
-        if snapshot.gpus:
-            line.append(f", {snapshot.gpus_held:.3g}/{snapshot.gpus} GPUs")
-        line.append(" held")
-    lines = [line]
-    if snapshot.stopping:
-        lines.append(_gutter("stopping").append(text.clean(snapshot.stopping), _WARN))
-    elif snapshot.stall_reason:
-        lines.append(_gutter("waiting").append(text.clean(snapshot.stall_reason), _WARN))
+def _table(
+    names: Sequence[str], running: Sequence[_Row], ended: Sequence[_Row], *, is_roomy: bool
+) -> list[Text]:
+    """Return the lines of a table whose columns are as wide as the widest of their cells."""
+    rows = [*running, *ended]
+    if not rows:
+        return []
+    widths = [
+        max(
+            least,
+            *(cell_len(cells[i]) for cells in (names, *(row[0] for row in rows)) if cells[i:]),
+        )
+        for i, least in enumerate(_LEAST_CELLS)
+    ]
+    lines: list[Text] = []
+    for label, group in (("", [(names, Text())]), ("running", running), ("ended", ended)):
+        if label == "ended" and running and ended and is_roomy:
+            lines.append(Text())
+        for i, (cells, after) in enumerate(group):
+            line = _labelled("" if i else label)
+            for cell, width in zip(cells, widths, strict=False):
+                line.append(" " * (width - cell_len(cell)) + cell + "  ", "" if label else _LABEL)
+            lines.append(line.append_text(after))
     return lines
 
 
-def _gutter(label: str) -> Text:
-    return Text().append(label.ljust(GUTTER), _LABEL)
-
-
-def paragraph(words: str, *, label: str = "", width: int) -> list[Text]:
-    """Words beside a label, if there is one, in lines that break between words.
-
-    A word that is longer than a line stays whole: paths and addresses are copied.
-    """
-    indent = GUTTER if label else 0
-    lines = textwrap.wrap(
-        words, max(1, width - indent), break_long_words=False, break_on_hyphens=False
-    )
-    first, *others = lines or [""]
+def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
+    line = _labelled("workers").append(str(snapshot.workers))
+    if snapshot.workers:
+        line.append(f"  {snapshot.cpus_held:.3g}/{snapshot.cpus} cores")
+        line.append(f", {snapshot.gpus_held:.3g}/{snapshot.gpus} GPUs" if snapshot.gpus else "")
+        line.append(" in use")
+    label = "stopping" if snapshot.stopping else "stalled"
+    reason = text.shorten(snapshot.stopping or snapshot.stall_reason, 2 * max(20, width - 20))
+    if not reason:
+        return [line]
     return [
-        _gutter(label).append(first) if label else Text(first),
-        *(Text(" " * indent + line) for line in others),
+        line,
+        *(Text(each.plain, _WARN) for each in paragraph(reason, label=label, width=width)),
     ]
+
+
+def _labelled(label: str) -> Text:
+    return Text().append(label.ljust(LABEL_CELLS), _LABEL)
 
 
 def _fit(line: Text, width: int) -> Text:

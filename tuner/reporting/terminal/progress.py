@@ -1,4 +1,4 @@
-"""Progress: the contract of a display, what it is shown, and how fast the study goes."""
+"""The contract of a progress display, what it is shown, and the estimate of the time left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Goal, Trial
 from .. import text
 
-GUTTER = 9
-"""So wide are the labels that lines begin with."""
+LABEL_CELLS = 9
+"""Width of the labels at the beginnings of lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,16 @@ class RunHeader:
         study: The study's directory.
         search: The sampler's name, such as "tpe".
         goal: What is optimised, in words.
-        trials: The total number of trials; None means the whole (finite) space.
+        trials: The total number of trials; None for the whole (finite) space.
         parallelism: How much runs at once and where, in words.
-        dashboard: The dashboard's address; empty if there is none.
-        notes: Further lines to show once.
-        epochs: How many epochs a trial has; None if unknown or if its steps are not epochs.
-        confirm: How many of the best configurations are trained again when all trials are over.
-        repeats: How often each of them is.
-        budget: In device hours, in words; empty if there is none.
-        timeout_seconds: How long masters work on the study at most; None for as long as it takes.
-        trial_timeout_seconds: How long a trial may take; None for as long as it does.
+        dashboard: The address of Dask's dashboard; empty if there is none.
+        notes: Further lines.
+        epochs: Epochs of a trial; None if unknown or if its steps are not epochs.
+        confirm: Number of best configurations that are trained again at the end.
+        repeats: How often each of them is trained again.
+        budget: Limit of the device hours, in words; empty if there is none.
+        timeout_seconds: Limit of the study's time, over all runs; None if there is none.
+        trial_timeout_seconds: Limit of each trial's time; None if there is none.
     """
 
     study: str
@@ -49,61 +49,51 @@ class RunHeader:
     trial_timeout_seconds: float | None = None
 
     def lines(self) -> list[str]:
-        """The header in lines of text."""
-        return [f"{label.ljust(GUTTER)}{words}" if label else words for label, words in self.rows()]
+        """Return the header as lines of text."""
+        return [label.ljust(LABEL_CELLS if label else 0) + words for label, words in self.rows()]
 
     def rows(self) -> list[tuple[str, str]]:
-        """The header as labels and what stands beside them; the notes have no label."""
+        """Return the header as labels and words; notes have an empty label."""
         trials = "the whole space" if self.trials is None else text.plural(self.trials, "trial")
-        told = [
-            ("hptune", f"{self.search} search for {self.goal}, {trials}{self._again}"),
-            ("study", text.clean(self.study)),
-        ]
-        if self.parallelism:
-            told.append(("runs", self.parallelism))
-        if limits := self._limits:
-            told.append(("limits", ", ".join(limits)))
-        if self.dashboard:
-            told.append(("watch", f"{self.dashboard} (Dask's dashboard)"))
-        return [*told, *(("", text.clean(note)) for note in self.notes)]
-
-    @property
-    def _again(self) -> str:
-        if not self.confirm:
-            return ""
-        times = {1: "once", 2: "twice"}.get(self.repeats, f"{self.repeats} times")
-        return f", then the best {self.confirm} {times} again"
-
-    @property
-    def _limits(self) -> list[str]:
+        again = ""
+        if self.confirm:
+            times = {1: "once", 2: "twice"}.get(self.repeats, f"{self.repeats} times")
+            again = f", then the best {self.confirm} {times} more"
         limits = [f"{self.budget} for all trials"] if self.budget else []
         if self.timeout_seconds is not None:
-            limits.append(f"{text.duration(self.timeout_seconds)} of work")
+            limits.append(f"{text.duration(self.timeout_seconds)} for the study")
         if self.trial_timeout_seconds is not None:
             limits.append(f"{text.duration(self.trial_timeout_seconds)} for each trial")
-        return limits
+        rows = [
+            ("hptune", f"{self.search} search for {self.goal}, {trials}{again}"),
+            ("study", text.clean(self.study)),
+            ("runs", self.parallelism),
+            ("limits", ", ".join(limits)),
+            ("watch", f"{self.dashboard} (Dask's dashboard)" if self.dashboard else ""),
+        ]
+        return [row for row in rows if row[1]] + [("", text.clean(note)) for note in self.notes]
 
 
 class Progress(Protocol):
-    """Shows how a study is going.
+    """A display of how a study is going.
 
-    A display never stops a study: output errors are swallowed, and its reader is waited for in a
-    thread of its own (`scribe`).
+    A display never holds up or stops a study: it swallows output errors, and a thread waits for
+    slow readers (`BackgroundWriter`).
 
     The study's loop is the only caller, from one thread: `start` once, then `update` after each
-    batch of events and at least once a second, `note` at any time, and `stop` at the end,
-    whatever happened (it may be repeated).
+    batch of events and at least once a second, `note` at any time, and at the end `stop`, which
+    may be repeated.
     """
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
-        """Take note of the present standing.
+        """Show the study's present state.
 
         Args:
             snapshot: The study now.
-            ended: The trials that ended since the last call, each told once.
+            ended: The trials that ended since the last call.
             now: The time in seconds since the epoch.
         """
 
@@ -111,27 +101,35 @@ class Progress(Protocol):
         """Show one line that stays, such as a warning."""
 
     def stop(self) -> None:
-        """Leave the last standing behind, and the terminal as it was."""
+        """Leave the last state on the terminal, and the terminal as it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedTrial:
-    """A trial that ended during this run, and how long its attempts ran, if the last was seen."""
+    """A trial that ended during this run.
+
+    Attributes:
+        trial: The trial.
+        seconds: How long its attempts ran; None if the last one was not seen running.
+    """
 
     trial: Trial
     seconds: float | None
 
 
 _LEAST_ENDED = 3
-"""So many trials must have ended, and as many as run at once, before the rest is reckoned."""
+"""Trials that must have ended before the time left is estimated (or as many as run at once)."""
+
+_SETTLED_SECONDS = 10.0
+"""Time for which fewer trials must run until the time left is estimated with fewer places."""
 
 
 class TrialRate:
-    """How long trials take, and so when the study will end.
+    """The time that trials take, and the estimate of the time left.
 
-    The cost of a trial is the time that attempts held a place, be it that they waited there,
-    divided by the trials that ended; what running trials have already used counts neither way. So
-    the estimate holds with any number of trials at once, for long trials and for short ones.
+    The cost of a trial is the time during which attempts held a place, even if they waited there,
+    divided by the number of trials that ended. The time that running trials have used so far is
+    left out. So the estimate holds for any number of trials at once, long or short.
     """
 
     def __init__(self) -> None:
@@ -141,20 +139,21 @@ class TrialRate:
         self._ended = 0
         self._running: dict[int, RunningAttempt] = {}
         self._places = 0
-        self._is_waiting = False
+        self._places_at = 0.0
+        self._is_stalled = False
 
     @property
     def elapsed_seconds(self) -> float:
-        """How long this run goes on."""
+        """Time since the run began."""
         return 0.0 if self._first is None else self._latest - self._first
 
     def update(
         self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float
     ) -> list[EndedTrial]:
-        """Take note of the present standing, as `Progress.update` is told it.
+        """Observe the study, with the arguments of `Progress.update`.
 
         Returns:
-            The ended trials with how long each took.
+            The ended trials, with the time that each took.
         """
         if self._first is None:
             self._first = self._latest = now
@@ -165,13 +164,15 @@ class TrialRate:
         self._ended += len(ended)
         timed = [EndedTrial(trial, self.seconds_run(trial.number)) for trial in ended]
         self._running = {run.trial.number: run for run in snapshot.running}
-        self._is_waiting = bool(snapshot.stall_reason) or not snapshot.workers
-        if snapshot.running or not snapshot.workers:
-            self._places = len(snapshot.running)
+        self._is_stalled = bool(snapshot.stall_reason) or not snapshot.workers
+        # A place that was just left is about to be taken again.
+        is_settled = now - self._places_at > _SETTLED_SECONDS or not snapshot.workers
+        if (count := len(snapshot.running)) >= self._places or is_settled:
+            self._places, self._places_at = count, now
         return timed
 
     def seconds_run(self, trial: int) -> float | None:
-        """How long a trial has run by now, over all its attempts; None if it does not run (yet)."""
+        """Return how long a trial's attempts have run; None if none of them has started."""
         if (run := self._running.get(trial)) is None:
             return None
         seconds = run.attempt.seconds(self._latest)
@@ -180,39 +181,38 @@ class TrialRate:
         return run.earlier_seconds + seconds
 
     def seconds_left(self, snapshot: StudySnapshot) -> float | None:
-        """When all trials will be over.
+        """Estimate when all trials will be over.
 
-        None while that would be a guess: before a few trials have ended, while the study waits
-        for workers, or if there is no end.
+        None before a few trials have ended, while the study waits for workers, after the
+        estimated time is over, or if the number of trials has no limit.
         """
         if snapshot.budget_trials is None:
             return None
         left = snapshot.budget_trials - snapshot.ended
-        if left <= 0:
-            return 0.0
         enough = min(max(_LEAST_ENDED, self._places), max(1, snapshot.budget_trials // 2))
-        if self._ended < enough or not self._places or self._is_waiting:
+        if left <= 0 or self._ended < enough or not self._places or self._is_stalled:
             return None
         placed = [run.attempt.placed_at for run in self._running.values()]
         used = [max(0.0, self._latest - at) for at in placed]
         per_trial = max(0.0, self._busy_seconds - sum(used)) / self._ended
         work = left * per_trial - sum(min(seconds, per_trial) for seconds in used)
-        return work / min(self._places, left)
+        seconds = work / min(self._places, left)
+        return seconds if seconds >= 1.0 else None
 
 
 def latest_value(run: RunningAttempt, goal: Goal) -> float | None:
-    """The objective's latest value of a running attempt."""
+    """Return the objective's latest value of a running attempt."""
     return None if run.latest is None else run.latest.metrics.get(goal.metric)
 
 
-def waits(run: RunningAttempt) -> bool:
-    """Whether an attempt waits at its worker for what another study holds."""
+def is_waiting(run: RunningAttempt) -> bool:
+    """Return whether an attempt waits at its worker for devices that another study holds."""
     return run.attempt.started_at is None and bool(run.attempt.reason)
 
 
 def step_of(run: RunningAttempt, epochs: int | None) -> str:
-    """How far a running attempt is: `3/10` epochs, or a step, or nothing known."""
-    if waits(run):
+    """Return the progress of a running attempt: `3/10` epochs, a step, or a dash if unknown."""
+    if is_waiting(run):
         return "waits"
     if run.latest is None:
         return text.NOTHING
