@@ -26,6 +26,7 @@ SLURM_TURN_SECONDS = 900
 if TYPE_CHECKING:
     from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
+    from in_process import InProcess
     from xdist.remote import Producer
 
 
@@ -50,6 +51,26 @@ def hptune(tmp_path: Path) -> Iterator[Hptune]:
         yield runner
     finally:
         runner.close()
+
+
+@pytest.fixture
+def cli(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> InProcess:
+    """The command, called in this process; see `reading_cli` for what reads a model file."""
+    from in_process import InProcess
+
+    monkeypatch.chdir(tmp_path)
+    return InProcess(tmp_path, capfd)
+
+
+@pytest.fixture
+def reading_cli(cli: InProcess, warm: ForkServer, monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    """The command, called in this process, with model files read by the shared fork server."""
+    from in_process import SharedForkServer
+
+    monkeypatch.setattr("tuner.master.workforce.ForkServer", lambda _source: SharedForkServer(warm))
+    return cli
 
 
 @pytest.fixture(scope="session")

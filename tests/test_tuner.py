@@ -1,13 +1,21 @@
-"""`Tuner(…).fit(…)`, as scripts use it: each test runs a real script in a process of its own."""
+"""`Tuner(…).fit(…)`, as scripts use it: real scripts in processes, and wrong calls in this one."""
 
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from real_runs import Hptune, states, trials, wait_for
+
+from tuner import Tuner, UsageError
+from tuner.config.settings import SETTINGS
 
 PLAIN = """
     import json
@@ -165,33 +173,50 @@ def test_ctrl_c_lets_go_and_resume_goes_on(hptune: Hptune) -> None:
     assert states(hptune.study()) == {"COMPLETE": 2}
 
 
+def objective(hp: Any, _trial: object) -> float:
+    return float(hp.Float("x", -1.0, 1.0))
+
+
+LOCK = threading.Lock()
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("Tuner(3)", "model_fn is 3; allowed are build_model(hp)"),
-        ("Tuner(objective, direction='up')", "direction is 'up'; allowed are 'max' and 'min'"),
-        ("Tuner(objective, trials=0)", "trials is 0; allowed are whole numbers from 1 on"),
-        ("Tuner(objective, trials='ten')", "trials is 'ten'; allowed are whole numbers from 1 on"),
-        ("Tuner(objective, cores=2)", "Tuner knows no 'cores'"),
-        ("Tuner(objective, objectiv='x')", "did you mean objective?"),
-        ("Tuner(objective, pruner='asha', min_epochs=0)", "UsageError: min_epochs is 0"),
-        ("Tuner(objective, timeout_seconds=0)", "UsageError: timeout_seconds is 0"),
-        ("Tuner(objective, max_trials=2)", "did you mean trials?"),
-        ("Tuner(objective, search='tree')", "tree"),
-        ("Tuner(lambda hp: lock.acquire()).fit()", "must not refer to open files, locks"),
-        ("Tuner(lambda hp: None).fit(x=lock, y=[1])", "the data cannot be sent"),
+        (lambda: Tuner(3), "model_fn is 3; allowed are build_model(hp)"),
+        (lambda: Tuner(objective, direction="up"), "direction is 'up'; allowed are min and max"),
+        (lambda: Tuner(objective, trials=0), "trials is 0; allowed are whole numbers from 1 on"),
+        (lambda: Tuner(objective, trials="ten"), "trials is 'ten'; allowed are whole numbers"),
+        (lambda: Tuner(objective, cores=2), "Tuner has no argument 'cores'"),
+        (lambda: Tuner(objective, objectiv="x"), "did you mean objective?"),
+        (lambda: Tuner(objective, timeout_seconds=9), "did you mean timeout?"),
+        (lambda: Tuner(objective, max_trials=2), "did you mean trials?"),
+        (lambda: Tuner(objective, pruner="asha", min_epochs=0), "min_epochs is 0"),
+        (lambda: Tuner(objective, timeout=0), "timeout is 0; allowed are times above 0"),
+        (lambda: Tuner(objective, memory_per_trial="3x"), "memory_per_trial is '3x'; allowed are"),
+        (lambda: Tuner(objective, start_points=[3]), "start_points is [3]; allowed are"),
+        (lambda: Tuner(objective, search="tree").fit(), "tree"),
+        (lambda: Tuner(lambda _hp: LOCK.locked()).fit(), "must not refer to open files, locks"),
+        (lambda: Tuner(lambda _hp: None).fit(x=LOCK, y=[1]), "the data cannot be sent"),
     ],
 )
-def test_a_wrong_call_says_what_is_allowed(hptune: Hptune, call: str, said: str) -> None:
-    fit = call if call.endswith(")") and ".fit(" in call else call + ".fit()"
-    ended = hptune.script(
-        PLAIN + f"\n    import threading\n    lock = threading.Lock()\n    {fit}\n"
-    ).wait()
-    assert ended.code == 1
-    assert said in ended.err.splitlines()[-1]
-    assert not (hptune.directory / "studies").exists() or not any(
-        (hptune.directory / "studies").iterdir()
-    )
+def test_a_wrong_call_says_what_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[], object], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        call()
+    assert said in refused.value.message
+    assert not any(tmp_path.rglob("*.*"))
+
+
+def test_help_shows_all_settings_and_their_defaults() -> None:
+    parameters = inspect.signature(Tuner).parameters
+    for each in SETTINGS:
+        assert each.argument in parameters
+        assert f"    {each.argument}: " in (Tuner.__doc__ or "")
+    assert "settings" not in parameters
+    assert parameters["stop_at"].default == "batch"
 
 
 def test_a_keras_model_and_its_data_travel_from_a_script(hptune: Hptune) -> None:

@@ -7,7 +7,8 @@ import difflib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,26 +21,18 @@ from .config.model_file import (
     UserCode,
     save,
 )
-from .config.settings import StudySettings
-from .config.validation import in_python
+from .config.reference import arguments_text, in_python, parameters
+from .config.settings import SETTINGS, StudySettings
 from .core.messages import FinishReason
-from .core.trial import Direction
 from .errors import UsageError
 from .master.observers import RunDisplay
 from .master.run import resume, start
 from .reporting.terminal.display import make_progress
-from .samplers.registry import AUTO
 from .storage.directory import StudyDirectory, study_exists
 from .study import Study
 
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
-
-_SETTLED = {
-    *("source", "working_directory", "search", "grid_resolution", "surrogate", "seed"),
-    *("objectives", "constraints", "direction", "start_points", "warm_start", "priors"),
-}
-"""Settings that a study keeps when it is resumed."""
 
 
 class Tuner:
@@ -58,32 +51,20 @@ class Tuner:
     >>> study.best_trial.value, study.best_hyperparameters             # doctest: +SKIP
 
     Args:
-        model_fn: `build_model(hp)` returning a compiled Keras model, a `keras_tuner.HyperModel`
-            (class or instance), or `objective(hp, trial)` returning a number or metrics.
-        objective: The metric to optimise, or several (each may be `metric:min` or `metric:max`),
-            of which the Pareto front is sought; None for `val_accuracy` where the model measures
-            it, `val_loss` elsewhere, and the returned number of an objective function.
-        constraints: What to keep to, each such as "params<2e6".
-        search: How to search, as `--search` of the command line; "auto" chooses.
-        trials: The total number of trials; None for 50, or for the whole grid with
-            `search="grid"`.
-        direction: "max" or "min"; None to tell from the metric's name.
-        directory: Where to keep the study; None for `studies/MODEL_FN-N`.
-        resume: Go on with the study in `directory`, if there is one, with the model function as
-            it is now (its search space may not have changed). Start points that were not tried
-            yet are tried next.
-        seed: Makes a run repeat itself.
+        model_fn: `build_model(hp)` that returns a compiled Keras model, a `keras_tuner.HyperModel`
+            (class or instance), or `objective(hp, trial)` that returns a number or metrics.
+        objective: As below.
+        directory: Directory of the study; None for `studies/MODEL_FN-N`.
+        resume: Continue the study in `directory` if there is one, with the model function as it is
+            now. Its search space must be the same. Settings that a resumed study cannot change
+            are ignored; start points that were not tried yet are tried next.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
-        settings: Further settings, named and described in `tuner.config.settings.StudySettings`:
-            `connect`, `workers`, `cpus_per_trial`, `gpus_per_trial`, `memory_per_trial_bytes`,
-            `pack`, `executor`, `timeout_seconds`, `trial_timeout_seconds`, `max_failures`,
-            `same_failure_limit`, `grid_resolution`, `surrogate`, `confirm`, `confirm_repeats`,
-            `pruner`, `reduction_factor`, `min_epochs`, `brackets`, `pruner_mode`,
-            `start_points`, `warm_start`, `priors`.
+        settings: Settings of the study, listed below. They have the names of the options of
+            `hptune run`. Times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes).
 
     Raises:
-        UsageError: A setting makes no sense.
+        UsageError: A setting is unknown or its value is not allowed.
     """
 
     def __init__(
@@ -91,13 +72,8 @@ class Tuner:
         model_fn: Any,
         objective: str | Sequence[str] | None = None,
         *,
-        constraints: Sequence[str] = (),
-        search: str = AUTO,
-        trials: int | None = None,
-        direction: str | None = None,
         directory: str | os.PathLike[str] | None = None,
         resume: bool = False,
-        seed: int | None = None,
         client: Any = None,
         quiet: bool = False,
         **settings: Any,
@@ -108,20 +84,14 @@ class Tuner:
         self._resume = resume
         self._client = client
         self._quiet = quiet
-        if direction not in (None, "max", "min"):
-            raise UsageError(f"direction is {direction!r}; allowed are 'max' and 'min'")
-        _check_names(settings)
+        if objective is not None:
+            settings["objective"] = objective
+        self._given = _by_field(settings)
         with _in_words_of_python():
             self._settings = StudySettings(
                 source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
                 working_directory=str(Path.cwd()),
-                search=search,
-                trials=trials,
-                objectives=_texts(objective),
-                constraints=_texts(constraints),
-                direction=None if direction is None else Direction(direction),
-                seed=seed,
-                **settings,
+                **self._given,
             )
 
     def fit(
@@ -158,8 +128,9 @@ class Tuner:
         progress = make_progress(sys.stderr, quiet=self._quiet)
         watch = RunDisplay(progress, is_quiet=self._quiet)
         directory = self._directory or StudyDirectory.free(self._name)
-        settings = self._settings if epochs is None else replace(self._settings, epochs=epochs)
-        settings = settings.found_in(directory.path)
+        given = self._given if epochs is None else {**self._given, "epochs": epochs}
+        with _in_words_of_python():
+            settings = replace(self._settings, **given).found_in(directory.path)
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
@@ -176,7 +147,7 @@ class Tuner:
                 if exists:
                     result = resume(
                         directory,
-                        _changes(settings),
+                        _changes(settings, given),
                         watch=watch,
                         tries=settings.start_points,
                         client=self._client,
@@ -217,12 +188,6 @@ def _load_data(
     return StoredData.store((train, validation), directory.path / DATA_FILE)
 
 
-def _texts(said: str | Sequence[str] | None) -> tuple[str, ...]:
-    if said is None:
-        return ()
-    return (said,) if isinstance(said, str) else tuple(said)
-
-
 def _user_code(model_fn: Any) -> UserCode:
     if inspect.isclass(model_fn) and hasattr(model_fn, "build"):
         return UserCode(hypermodel=model_fn())
@@ -244,22 +209,35 @@ def _user_code(model_fn: Any) -> UserCode:
     return UserCode(hypermodel=BuildFunction(model_fn))
 
 
-_MEANT = {"study": "directory", "max_trials": "trials", "metric": "objective"}
+_SETTINGS = {each.argument: each for each in SETTINGS}
+_OTHER_TUNERS = {"study": "directory", "max_trials": "trials", "metric": "objective"}
+"""Names that other tuners give to our arguments."""
 
 
-def _check_names(settings: Mapping[str, Any]) -> None:
-    own = set(inspect.signature(Tuner).parameters) - {"model_fn", "settings"}
-    hidden = {"source", "working_directory", "objectives"}
-    known = own | (set(StudySettings.__dataclass_fields__) - hidden)
-    for name in settings:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = _MEANT.get(name) or (near[0] if near else "")
-            hint = f"did you mean {meant}? " if meant else ""
-            raise UsageError(f"Tuner knows no {name!r}; {hint}it takes {', '.join(sorted(known))}")
+def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments by the names of the fields of `StudySettings`."""
+    for name in arguments.keys() - _SETTINGS.keys():
+        known = inspect.signature(Tuner).parameters
+        near = difflib.get_close_matches(name, known, 1)
+        meant = _OTHER_TUNERS.get(name) or next(iter(near), "")
+        hint = f"did you mean {meant}?" if meant else "help(tuner.Tuner) lists its arguments"
+        raise UsageError(f"Tuner has no argument {name!r}; {hint}")
+    return {_SETTINGS[name].name: value for name, value in arguments.items()}
 
 
-def _changes(settings: StudySettings) -> dict[str, Any]:
-    """What a resumed study takes over of settings given anew."""
-    values = {name: getattr(settings, name) for name in StudySettings.__dataclass_fields__}
-    return {name: v for name, v in values.items() if name not in _SETTLED and v is not None}
+def _changes(settings: StudySettings, given: Collection[str]) -> dict[str, Any]:
+    """Return the given settings that a resumed study may change."""
+    names = [each.name for each in SETTINGS if each.resumable and each.name != "start_points"]
+    return {name: getattr(settings, name) for name in names if name in given}
+
+
+def _show_settings() -> None:
+    """Put all settings into the docstring and the signature of `Tuner`."""
+    own = inspect.signature(Tuner.__init__)
+    first = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    more = [each for each in parameters() if each.name not in own.parameters]
+    Tuner.__init__.__signature__ = own.replace(parameters=[*first, *more])  # type: ignore[attr-defined]
+    Tuner.__doc__ = f"{Tuner.__doc__}\n{textwrap.indent(arguments_text(), '    ')}"
+
+
+_show_settings()

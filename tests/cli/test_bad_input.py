@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from in_process import InProcess
 from real_runs import Ended, Hptune, trials, wait_for
 
 GOOD = """\
@@ -18,7 +19,7 @@ def objective(hp, trial):
 LIGHT = ("--executor", "joblib", "--trials", "3")
 
 
-def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
+def refused(ended: Ended, directory: Path, *words: str) -> None:
     """It ended as a usage error, with one message that has these words, and left nothing."""
     assert ended.code == 2, ended.err
     assert ended.err.count("\nError: ") + ended.err.startswith("Error: ") == 1, ended.err
@@ -28,8 +29,11 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
     for word in words:
         assert word in ended.err, ended.err
     assert "tuner/" not in ended.err.replace("tuner.errors", ""), "a traceback of ours"
-    assert not hptune.study().exists()
-    assert not (hptune.directory / "studies").exists()
+    assert not (directory / "study").exists()
+    assert not (directory / "studies").exists()
+
+
+RUN = ("run", "good.py")
 
 
 @pytest.mark.parametrize(
@@ -37,72 +41,83 @@ def refused(ended: Ended, hptune: Hptune, *words: str) -> None:
     [
         (["run", "nofile.py"], ["no file nofile.py", "good.py"]),
         (["run", "."], ["not a Python file"]),
-        (["run", "good.py", "--trials", "0"], ["--trials is 0", "from 1 on"]),
-        (["run", "good.py", "--trials", "many"], ["--trials", "'many'"]),
-        (["run", "good.py", "--workers", "0"], ["--workers is 0"]),
-        (["run", "good.py", "--timeout", "soon"], ["'soon'", "30m"]),
-        (["run", "good.py", "--timeout", "0"], ["--timeout is 0", "above 0"]),
-        (["run", "good.py", "--memory-per-trial", "3x"], ["'3x'", "4GB"]),
-        (["run", "good.py", "--memory-per-trial", "4"], ["'4' is 4 bytes", "4GB?"]),
-        (["run", "good.py", "--on-failure", "fire=stop"], ["'fire=stop'", "gpu-memory", "hang"]),
-        (["run", "good.py", "--on-failure", "nan=panic"], ["'nan=panic'", "retry:N", "prune"]),
-        (["run", "good.py", "--direction", "up"], ["'up'", "'max'", "'min'"]),
-        (["run", "good.py", "--executor", "ray"], ["'ray'", "'dask'", "'joblib'"]),
-        (["run", "good.py", "--serch", "grid"], ["--serch", "--search"]),
-        (["run", "good.py", "--search", "randm"], ["'randm'", "grid", "Did you mean 'random'?"]),
-        (["run", "good.py", "--try", "fast"], ["'fast'", "name=value", "@FILE.csv"]),
-        (["run", "good.py", "--try", "@no.csv"], ["no.csv cannot be read"]),
-        (["run", "good.py", "--try", "y=1"], ["start point 1 (y=1)", "y is unknown", "has x"]),
+        ([*RUN, "--trials", "0"], ["--trials is 0", "from 1 on"]),
+        ([*RUN, "--trials", "many"], ["--trials is 'many'", "from 1 on"]),
+        ([*RUN, "--workers", "0"], ["--workers is 0"]),
+        ([*RUN, "--timeout", "soon"], ["--timeout is 'soon'", "30m"]),
+        ([*RUN, "--timeout", "0"], ["--timeout is 0", "above 0"]),
+        ([*RUN, "--memory-per-trial", "3x"], ["'3x'", "4GB"]),
+        ([*RUN, "--memory-per-trial", "4"], ["'4' is 4 bytes", "4GB?"]),
+        ([*RUN, "--on-failure", "fire=stop"], ["'fire=stop'", "gpu-memory", "hang"]),
+        ([*RUN, "--on-failure", "nan=panic"], ["'nan=panic'", "retry:N", "prune"]),
+        ([*RUN, "--direction", "up"], ["--direction is 'up'", "min and max"]),
+        ([*RUN, "--executor", "ray"], ["'ray'", "dask and joblib"]),
+        ([*RUN, "--serch", "grid"], ["--serch", "--search"]),
+        ([*RUN, "--search", "randm"], ["'randm'", "grid", "Did you mean 'random'?"]),
+        ([*RUN, "--try", "fast"], ["'fast'", "name=value", "@FILE.csv"]),
+        ([*RUN, "--try", "@no.csv"], ["no.csv cannot be read"]),
+        ([*RUN, "--objective", "loss:down"], ["'down'", "loss:min", "loss:max"]),
+        ([*RUN, "--objective", ":max"], ["':max'", "names no metric"]),
+        ([*RUN, "--objective", "a:min", "--objective", "a:max"], ["named twice: a, a"]),
         (
-            ["run", "good.py", "--try", "x=0", "--try", "x=2"],
-            ["start point 2 (x=2)", "x is 2", "allowed is 0.0..1.0"],
-        ),
-        (["run", "good.py", "--objective", "loss:down"], ["'down'", "loss:min", "loss:max"]),
-        (["run", "good.py", "--objective", ":max"], ["':max'", "names no metric"]),
-        (["run", "good.py", "--objective", "a:min", "--objective", "a:max"], ["named twice: a, a"]),
-        (
-            ["run", "good.py", "--objective", "a", "--objective", "b", "--direction", "max"],
-            ["direction is for one objective", "a:max"],
+            [*RUN, "--objective", "a", "--objective", "b", "--direction", "max"],
+            ["--direction is for one objective", "a:max"],
         ),
         (
-            ["run", "good.py", "--objective", "a:min", "--direction", "max"],
-            ["the objective is 'a:min', but direction is 'max'"],
+            [*RUN, "--objective", "a:min", "--direction", "max"],
+            ["--objective is 'a:min', but --direction is max"],
         ),
-        (["run", "good.py", "--constraint", "params=2e6"], ["'params=2e6' cannot be read", "<="]),
-        (["run", "good.py", "--constraint", "<3"], ["'<3' cannot be read"]),
-        (["run", "good.py", "--constraint", "params<nan"], ["'params<nan' cannot be read"]),
-        (["run", "good.py", "--confirm", "-1"], ["--confirm is -1"]),
-        (["run", "good.py", "--confirm-repeats", "0"], ["--confirm-repeats is 0", "from 1 on"]),
-        (
-            ["run", "good.py", "--confirm-repeats", "3"],
-            ["--confirm-repeats is 3", "say"],
-        ),
-        (["run", "good.py", "--warm-start", "nowhere"], ["no study", "nowhere"]),
-        (["run", "good.py", "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
-        (["run", "good.py", "--search", "skopt", "--surrogate", "gb"], ["'gb'", "extra-trees"]),
-        (["run", "good.py", "--surrogate", "gp"], ["--surrogate means nothing to --search auto"]),
-        (["run", "good.py", "--prior", "x"], ["'x' is not NAME~PRIOR"]),
-        (["run", "good.py", "--prior", "y~normal(1,1)"], ["y is unknown", "has x"]),
-        (["run", "good.py", "--prior", "x~normal(9,1)"], ["next to nothing within", "0.0..1.0"]),
-        (["run", "good.py", "--search", "grid", "--prior", "x~normal(1,1)"], ["heeds no prior"]),
+        ([*RUN, "--constraint", "params=2e6"], ["'params=2e6'", "<="]),
+        ([*RUN, "--constraint", "<3"], ["'<3'", "'params<2e6'"]),
+        ([*RUN, "--constraint", "params<nan"], ["'params<nan'", "'params<2e6'"]),
+        ([*RUN, "--confirm", "-1"], ["--confirm is -1"]),
+        ([*RUN, "--confirm-repeats", "0"], ["--confirm-repeats is 0", "from 1 on"]),
+        ([*RUN, "--confirm-repeats", "3"], ["--confirm-repeats is 3", "say"]),
+        ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere"]),
+        ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
+        ([*RUN, "--search", "skopt", "--surrogate", "gb"], ["'gb'", "extra-trees"]),
+        ([*RUN, "--surrogate", "gp"], ["--surrogate means nothing to --search auto"]),
+        ([*RUN, "--prior", "x"], ["'x' is not NAME~PRIOR"]),
+        ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["heeds no prior"]),
+        ([*RUN, "--min-epochs", "2"], ["--min-epochs", "asha, hyperband and median"]),
+        ([*RUN, "--connect", "node1"], ["--connect is 'node1'", "tcp://node1:8786"]),
+        ([*RUN, "--connect", "tcp://a:1", "--workers", "2"], ["give one of them"]),
         (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
         (["status"], ["Missing argument 'DIR'"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
         (["resume", "nowhere"], ["no study", "nowhere"]),
         (
             ["resume", "old", "--search", "tpe"],
-            ["--search is settled", "`hptune run MODEL_FILE --search … --warm-start old`"],
+            ["--search cannot be", "`hptune run MODEL_FILE --search … --warm-start old`"],
         ),
-        (["resume", "old", "--prior", "x~normal(1,1)"], ["--prior is settled", "--warm-start old"]),
+        (["resume", "old", "--prior", "x~normal(1,1)"], ["--prior cannot", "--warm-start old"]),
         (["resume", "--warm-start", "b", "old"], ["--warm-start old --warm-start …`"]),
+        (["resume", "old", "--trials", "0"], ["--trials is 0", "from 1 on"]),
         (["best", "good.py"], ["no study", "it is a file"]),
         (["stop", "nowhere"], ["no study"]),
         (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),
+        (["worker", "tcp://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
     ],
 )
-def test_the_request(hptune: Hptune, arguments: list[str], words: list[str]) -> None:
-    hptune.file("good.py", GOOD)
-    refused(hptune(*arguments), hptune, *words)
+def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> None:
+    cli.file("good.py", GOOD)
+    refused(cli(*arguments), cli.directory, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--try", "y=1"], ["start point 1 (y=1)", "y is unknown", "has x"]),
+        (["--try", "x=0", "--try", "x=2"], ["start point 2 (x=2)", "x is 2", "allowed is 0.0..1"]),
+        (["--prior", "y~normal(1,1)"], ["y is unknown", "has x"]),
+        (["--prior", "x~normal(9,1)"], ["next to nothing within", "0.0..1.0"]),
+    ],
+)
+def test_the_request_and_the_file(
+    reading_cli: InProcess, arguments: list[str], words: list[str]
+) -> None:
+    reading_cli.file("good.py", GOOD)
+    refused(reading_cli(*RUN, *LIGHT, *arguments), reading_cli.directory, *words)
 
 
 @pytest.mark.parametrize(
@@ -112,15 +127,16 @@ def test_the_request(hptune: Hptune, arguments: list[str], words: list[str]) -> 
         ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "--direction max"]),
         ("OBJECTIVE = ['a:min', 'b']\n" + GOOD, ["'b'", "b:max or b:min"]),
         ("OBJECTIVE = [1]\n" + GOOD, ["OBJECTIVE is [1]", "a list"]),
-        ("CONSTRAINTS = 'x is small'\n" + GOOD, ["'x is small' cannot be read"]),
+        ("CONSTRAINTS = 'x is small'\n" + GOOD, ["'x is small'", "'params<2e6'"]),
+        ("EPOCHS = 'many'\n" + GOOD, ["EPOCHS is 'many'", "from 1 on"]),
         ("RESOURCES = {'cpus': 512}\n" + GOOD, ["asks for 512 cores", "this machine has"]),
     ],
-    ids=["no entry point", "direction", "of one", "no text", "constraint", "cores"],
+    ids=["no entry point", "direction", "of one", "no text", "constraint", "epochs", "cores"],
 )
-def test_the_file(hptune: Hptune, text: str, words: list[str]) -> None:
-    model = hptune.file("model.py", text)
-    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
-    refused(ended, hptune, *words)
+def test_the_file(reading_cli: InProcess, text: str, words: list[str]) -> None:
+    model = reading_cli.file("model.py", text)
+    ended = reading_cli("run", model, *LIGHT, "--study", reading_cli.study())
+    refused(ended, reading_cli.directory, *words)
     assert "Traceback" not in ended.err
 
 
@@ -128,7 +144,7 @@ def test_the_users_own_error(hptune: Hptune) -> None:
     """Their traceback, trimmed to their file, then one message; with Dask workers about."""
     model = hptune.file("model.py", "import json\njson.loads('{')")
     ended = hptune("run", model, "--study", hptune.study())
-    refused(ended, hptune, "line 2", "json.loads('{')", f"Error: {model} cannot be used")
+    refused(ended, hptune.directory, "line 2", "json.loads('{')", f"Error: {model} cannot be used")
     assert ended.err.count('  File "') == 1
 
 
@@ -143,12 +159,12 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
     command = ("run", model, *LIGHT, "--study", hptune.study(), "--objective")
     refused(
         hptune(*command, "val_auc"),
-        hptune,
+        hptune.directory,
         "unknown metric 'val_auc' (did you mean 'auc'?); the trial reports: auc, loss",
         "taken away again",
     )
     constraint = ("--objective", "auc", "--constraint", "params<9")
-    refused(hptune(*command[:-1], *constraint), hptune, "'params'", "reports: auc, loss")
+    refused(hptune(*command[:-1], *constraint), hptune.directory, "'params'", "reports: auc, loss")
     # The mended command finds nothing in its way.
     assert hptune(*command, "auc").code == 0
 

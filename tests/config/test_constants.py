@@ -9,7 +9,8 @@ import pytest
 
 from tuner.config.model_file import Found, check_path
 from tuner.config.objectives import resolve_aims
-from tuner.config.settings import StudySettings, resolve_epochs
+from tuner.config.resolved import resolve_epochs
+from tuner.config.settings import StudySettings
 from tuner.core.goals import Aims
 from tuner.core.resources import Capacity
 from tuner.core.trial import Direction, Goal

@@ -1,14 +1,18 @@
-"""What is asked for that cannot be meant is refused with what is allowed, and never taken."""
+"""The settings table: what is allowed, how it is read, and what is made from it."""
 
 from __future__ import annotations
 
+import json
+import keyword
 import math
+from pathlib import Path
 
 import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.config.validation import in_python
+from tuner.config.reference import in_python, markdown
+from tuner.config.settings import SETTINGS, StudySettings
+from tuner.core.trial import Direction
 from tuner.errors import UsageError
 
 
@@ -24,31 +28,98 @@ def settings(**asked: object) -> StudySettings:
         ({"pack": None}, "pack is None; allowed are auto and off"),
         ({"executor": None}, "executor is None; allowed are dask and joblib"),
         ({"pruner_mode": "both"}, "pruner_mode is 'both'; allowed are stop and promote"),
-        ({"timeout_seconds": "2h"}, "timeout_seconds is '2h'; give a number, in seconds"),
-        ({"timeout_seconds": math.nan}, "timeout_seconds is nan; allowed are times above 0"),
-        ({"hang_timeout_seconds": None}, "hang_timeout_seconds is None; give a number, in seconds"),
-        ({"master_grace_seconds": -1}, "master_grace_seconds is -1; allowed are times from 0 on"),
+        ({"direction": "up"}, "direction is 'up'; allowed are min and max"),
+        ({"trials": "0"}, "trials is 0; allowed are whole numbers from 1 on"),
+        ({"trials": 2.5}, "trials is 2.5; allowed are whole numbers from 1 on"),
+        ({"timeout_seconds": "soon"}, "timeout is 'soon'; allowed are times above 0, such as 90s"),
+        ({"timeout_seconds": math.nan}, "timeout is nan; allowed are times above 0"),
+        ({"hang_timeout_seconds": None}, "hang_timeout is None; allowed are times from 0 on"),
+        ({"master_grace_seconds": -1}, "master_grace is -1; allowed are times from 0 on"),
+        ({"memory_per_trial_bytes": "4"}, "memory_per_trial: '4' is 4 bytes; did you mean 4GB?"),
         ({"cpus_per_trial": math.inf}, "cpus_per_trial is inf; allowed are whole numbers from 1"),
         ({"gpus_per_trial": math.nan}, "gpus_per_trial is nan; allowed are whole numbers from 0"),
-        ({"start_points": None}, "start_points is None; give a list, even of one"),
-        ({"start_points": {"lr": 0.1}}, "start_points is {'lr': 0.1}; give a list, even of one"),
-        ({"warm_start": "study"}, "warm_start is 'study'; give a list, even of one"),
+        ({"budget": "much"}, "budget: 'much' is no budget"),
+        ({"on_failure": ["nan=panic"]}, "on_failure: 'nan=panic'"),
+        ({"start_points": None}, "start_points is None; allowed are"),
+        ({"start_points": [1]}, "start_points is [1]; allowed are"),
+        ({"priors": 3}, "priors is 3; allowed are"),
+        ({"warm_start": 3}, "warm_start is 3; allowed are directories of studies"),
+        ({"connect": "node1"}, "connect is 'node1'; allowed are an address such as tcp://"),
+        ({"workers": 2, "slurm": "/a.toml"}, "slurm is '/a.toml' and workers is 2"),
+        ({"connect": "tcp://a:1", "executor": "joblib"}, "give one of them"),
+        ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is not given"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(asked: dict[str, object], said: str) -> None:
+def test_other_values_are_refused_with_what_is_allowed(asked: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as refused:
         settings(**asked)
     assert said in in_python(str(refused.value))
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "value"),
     [
-        {"timeout_seconds": None, "trial_timeout_seconds": 0.5, "hang_timeout_seconds": 0},
-        {"pruner_mode": None, "gpus_per_trial": 0, "cpus_per_trial": 0.5},
-        {"start_points": ({"lr": 0.1},), "warm_start": ["study"]},
+        ({"timeout_seconds": None}, None),
+        ({"timeout_seconds": "1h30m"}, 5400.0),
+        ({"trial_timeout_seconds": 0.5}, 0.5),
+        ({"hang_timeout_seconds": "0"}, 0.0),
+        ({"memory_per_trial_bytes": "8GB"}, 8 * 10**9),
+        ({"memory_per_trial_bytes": "512MiB"}, 512 * 2**20),
+        ({"cache_data": "off"}, False),
+        ({"cache_data": "2GB"}, 2 * 10**9),
+        ({"cache_data": True}, True),
+        ({"trials": "7"}, 7),
+        ({"gpus_per_trial": 0}, 0),
+        ({"cpus_per_trial": "0.5"}, 0.5),
+        ({"direction": "max"}, Direction.MAX),
+        ({"pruner_mode": None}, None),
+        ({"connect": "none"}, ""),
+        ({"objectives": "loss"}, ("loss",)),
+        ({"objectives": ["loss", "size:min"]}, ("loss", "size:min")),
+        ({"warm_start": Path("study")}, ("study",)),
+        ({"start_points": {"lr": 0.1}}, ({"lr": 0.1},)),
+        ({"start_points": ["lr=0.1", {"n": 2}]}, ({"lr": "0.1"}, {"n": 2})),
+        ({"priors": {"act": {"relu": 3}}}, {"act": {"relu": 3}}),
+        ({"priors": ["lr~normal(1, 2)"]}, {"lr": "normal(1, 2)"}),
     ],
 )
-def test_what_can_be_meant_is_stored_and_read_again(asked: dict[str, object]) -> None:
+def test_allowed_values_are_read_stored_and_read_again(
+    asked: dict[str, object], value: object
+) -> None:
     made = settings(**asked)
-    assert StudySettings.from_json(made.to_json()) == made
+    assert getattr(made, *asked) == value
+    plain = json.loads(json.dumps(made.to_json()))
+    assert StudySettings.from_json(plain) == made
+    assert StudySettings.from_json(plain).to_json() == made.to_json()
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "after"),
+    [
+        ({"workers": 2}, {"connect": "tcp://a:1"}, {"connect": "tcp://a:1", "workers": None}),
+        ({"connect": "tcp://a:1"}, {"workers": "3"}, {"connect": "", "workers": 3}),
+        ({"executor": "joblib"}, {"slurm": "/a.toml"}, {"executor": "dask", "slurm": "/a.toml"}),
+        ({"connect": "tcp://a:1"}, {"connect": "none"}, {"connect": ""}),
+        ({"connect": "tcp://a:1"}, {"trials": 9}, {"connect": "tcp://a:1", "trials": 9}),
+    ],
+)
+def test_a_new_source_of_workers_replaces_the_former(
+    before: dict[str, object], changes: dict[str, object], after: dict[str, object]
+) -> None:
+    changed = settings(**before).changed(changes)
+    assert {name: getattr(changed, name) for name in after} == after
+
+
+def test_every_setting_is_explained_and_named_once() -> None:
+    assert len({each.flag for each in SETTINGS}) == len(SETTINGS)
+    assert len({each.argument for each in SETTINGS}) == len(SETTINGS)
+    for each in SETTINGS:
+        assert each.help.endswith("."), each.name
+        assert each.kind.allowed, each.name
+        assert each.argument.isidentifier()
+        assert not keyword.iskeyword(each.argument)
+
+
+def test_the_reference_of_options_is_up_to_date() -> None:
+    path = Path(__file__).parents[2] / "docs" / "reference-options.md"
+    assert path.read_text() == markdown(), f"python -m tuner.config.reference > {path}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..config.kinds import duration
 from ..errors import UsageError
-from .options import as_json
+from .options import KindType, as_json
 from .output import echo
-from .values import Duration
 
 if TYPE_CHECKING:
     from ..doctor.findings import Finding, Subject
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--wait",
     "wait_seconds",
-    type=Duration(),
+    type=KindType(duration()),
     default=300.0,
     show_default="5m",
     help="With --slurm: how long a job may wait to be started; it is cancelled then.",

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from .values import Duration, Size
+from ..config.kinds import duration, size
+from .options import KindType
 
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Say nothing of workers, studies and trials."
@@ -101,7 +102,7 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
 @click.option(
     "--memory",
     "memory_bytes",
-    type=Size(),
+    type=KindType(size()),
     help="Memory to give, such as 64GB; 0 to count none.  [default: all, or with --cpus as large "
     "a part of it]",
 )
@@ -115,7 +116,7 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
 @click.option(
     "--memory-limit",
     "memory_granted_bytes",
-    type=Size(),
+    type=KindType(size()),
     help="The same of memory.",
 )
 @click.option("--name", default="", metavar="NAME", help="What the dashboard is to call it.")
@@ -133,7 +134,7 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
 @click.option(
     "--death-timeout",
     "death_timeout_seconds",
-    type=Duration(),
+    type=KindType(duration()),
     help="Leave when no scheduler answered for so long, such as 10m.  [default: wait for ever]",
 )
 def worker(

@@ -11,23 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..config.kinds import duration
+from ..config.table import Section
 from ..errors import StudyError
-from ..samplers.registry import AUTO, SEARCH_WORDS
-from .options import settings_options, settled_options, start_points_option, study_directory
+from ..samplers.registry import SEARCH_WORDS
+from .options import (
+    KindType,
+    SectionedCommand,
+    SectionedOption,
+    resumable_options,
+    settings_options,
+    study_directory,
+)
 from .output import INTERRUPTED, echo, last_words
-from .sections import SectionedCommand
-from .values import Duration
 
 if TYPE_CHECKING:
     from ..master.run import RunResult
     from ..reporting.terminal.progress import Progress
 
 
-class _Repeatable(SectionedCommand):
-    """Remembers what it was given, so that a detached master can be started with the same."""
+class _RecordedCommand(SectionedCommand):
+    """A command that remembers its arguments, so that a detached master is started with them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click has it."""
+        """Parse the arguments."""
         ctx.meta[_ARGUMENTS] = [str(ctx.info_name), *args]
         return super().parse_args(ctx, args)
 
@@ -37,13 +44,16 @@ _ARGUMENTS = "hptune.arguments"
 _detach = click.option(
     "--detach",
     is_flag=True,
-    help="With --slurm: make the master a small Slurm job too, and return when Slurm has accepted "
-    "it.",
+    cls=SectionedOption,
+    section=Section.PLACE,
+    help="With --slurm: run hptune itself in a small Slurm job too; this command ends when Slurm "
+    "has accepted it.",
 )
+_quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 
 
 def _arguments(*more: str) -> list[str]:
-    """What the command was given, but for --detach."""
+    """Return the command's arguments without --detach, and more."""
     given: list[str] = click.get_current_context().meta[_ARGUMENTS]
     return [*(each for each in given if each != "--detach"), *more]
 
@@ -51,122 +61,40 @@ def _arguments(*more: str) -> list[str]:
 def _searches() -> str:
     width = max(map(len, SEARCH_WORDS))
     lines = [f"  {name:{width}}  {words}" for name, words in SEARCH_WORDS.items()]
-    return "\n".join(("\b", "Searches:", *lines))
+    return "\n".join(("\b", "Search methods:", *lines))
 
 
 @click.command(
-    cls=_Repeatable, epilog=_searches(), short_help="Start a study, and run it to its end."
+    cls=_RecordedCommand, epilog=_searches(), short_help="Start a study and run it to its end."
 )
 @click.argument("model_file", type=click.Path(path_type=Path))
-@click.option(
-    "--search",
-    default=AUTO,
-    show_default=True,
-    metavar="NAME",
-    help="How to search; see below.",
-)
-@click.option(
-    "--surrogate",
-    metavar="MODEL",
-    help="For --search skopt: gp, forest, extra-trees, or gbrt.  [default: gp]",
-)
-@click.option(
-    "--grid-points",
-    "grid_resolution",
-    type=int,
-    metavar="N",
-    help="For --search grid: values taken of each continuous parameter.  [default: 10]",
-)
-@start_points_option("first")
-@click.option(
-    "--warm-start",
-    multiple=True,
-    metavar="DIR",
-    help="Learn from the earlier study in DIR, and try its best configuration first. The spaces "
-    "may differ in part. May be repeated.",
-)
-@click.option(
-    "--prior",
-    "priors",
-    multiple=True,
-    metavar="NAME~PRIOR",
-    help='Where good values are expected: "lr~lognormal(0.001,0.5)", "units~normal(128,64)", or '
-    'weights of choices: "act~{relu:3,tanh:1}". May be repeated.',
-)
-@click.option(
-    "--objective",
-    "objectives",
-    multiple=True,
-    metavar="METRIC[:min|:max]",
-    help="Metric to optimise; again for several objectives at once.  [default: OBJECTIVE of the "
-    "file, or val_accuracy, or val_loss]",
-)
-@click.option(
-    "--direction",
-    type=click.Choice(["max", "min"]),
-    help="Which way is better.  [default: by the metric's name]",
-)
-@click.option(
-    "--constraint",
-    "constraints",
-    multiple=True,
-    metavar="METRIC<NUMBER",
-    help="What to keep to, such as 'params<2e6'; with <, <=, > or >=; may be repeated.",
-)
 @click.option(
     "--study",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where to keep the study.  [default: studies/MODEL_FILE-N]",
+    help="Directory of the study, which must be new or empty.  [default: studies/MODEL_FILE-N]",
 )
-@click.option("--seed", type=int, metavar="S", help="Makes a run repeat itself.")
-@click.option(
-    "--executor",
-    type=click.Choice(["dask", "joblib"]),
-    default="dask",
-    show_default=True,
-    help="Who carries the trials to the cores.",
-)
+@_quiet
 @_detach
 @settings_options
-def run(
-    model_file: Path,
-    study: Path | None,
-    *,
-    direction: str | None,
-    start_points: tuple[str, ...],
-    quiet: bool,
-    detach: bool,
-    **options: Any,
-) -> None:
+def run(model_file: Path, study: Path | None, *, quiet: bool, detach: bool, **options: Any) -> None:
     """Start a study of MODEL_FILE and run it to its end.
 
     \b
     hptune run model.py                               50 trials, as many at once as fit
-    hptune run model.py --trials 200 --pruner asha    poor trials stop early
-    hptune run model.py --timeout 8h --study DIR      for eight hours, kept in DIR
+    hptune run model.py --trials 200 --pruner asha    stop poor trials early
+    hptune run model.py --timeout 8h --study DIR      for eight hours, stored in DIR
 
-    MODEL_FILE says what may vary and how it is trained; see `hptune --help`. What is
-    not said here is taken from the file or chosen, and then told.
+    MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.
     """
     from ..config.model_file import check_path
     from ..config.settings import StudySettings
-    from ..config.start_points import read_points
-    from ..core.space.user_priors import read_belief
-    from ..core.trial import Direction
     from ..master.observers import RunDisplay
     from ..master.run import start
     from ..storage.directory import StudyDirectory
 
-    priors = dict(map(read_belief, options.pop("priors")))
-    said = {name: value for name, value in options.items() if value is not None}
     settings = StudySettings(
-        source=check_path(model_file),
-        working_directory=str(Path.cwd()),
-        direction=None if direction is None else Direction(direction),
-        start_points=[point for each in start_points for point in read_points(each)],
-        priors=priors,
-        **said,
+        source=check_path(model_file), working_directory=str(Path.cwd()), **_given(options)
     )
     directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)
     if detach:
@@ -184,50 +112,52 @@ def run(
     )
 
 
-@click.command(cls=_Repeatable, short_help="Go on after a stop or a crash, or for more trials.")
+@click.command(
+    cls=_RecordedCommand, short_help="Continue a study: after a stop, a crash, or for more trials."
+)
 @click.argument(
     "directory", type=click.Path(path_type=Path), metavar="DIR", is_eager=True
-)  # first of all, since messages about the options name it
+)  # parsed first, because messages about options name it
 @click.option(
     "--accept-space",
     is_flag=True,
-    help="Go on although the model file now declares another search space.",
+    cls=SectionedOption,
+    section=Section.SEARCH,
+    help="Continue although the model file now declares another search space.",
 )
 @click.option(
     "--model-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where the model file is now, if it was moved.",
+    help="New path of the model file, if it was moved.",
 )
-@start_points_option("next")
+@_quiet
 @_detach
-@settings_options
-@settled_options
+@resumable_options
 def resume(
     directory: Path,
     *,
     accept_space: bool,
     model_file: Path | None,
-    start_points: tuple[str, ...],
     quiet: bool,
     detach: bool,
     **options: Any,
 ) -> None:
-    """Go on with the study in DIR, after a stop, a crash, or for more trials.
+    """Continue the study in DIR: after a stop, a crash, or for more trials.
 
-    Numbers are totals: a study of 50 trials resumed with --trials 80 runs 30 more.
+    Numbers are totals: a study of 50 trials, resumed with --trials 80, runs 30 more.
+    Settings that are not given stay as they are.
     """
     from ..config.model_file import check_path
-    from ..config.start_points import read_points
     from ..master.observers import RunDisplay
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory
 
-    changes = {name: value for name, value in options.items() if value is not None}
+    changes = _given(options)
     if model_file is not None:
         changes["source"] = check_path(model_file)
     where = StudyDirectory(directory)
-    tries = [point for each in start_points for point in read_points(each)]
+    tries = changes.pop("start_points", ())
     if detach:
         from ..master.detached import detach_again
 
@@ -244,6 +174,10 @@ def resume(
         ),
         quiet=quiet,
     )
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _leaving(directory: Any) -> Callable[[], None]:
@@ -302,7 +236,7 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
 @click.option(
     "--wait",
     "wait_seconds",
-    type=Duration(),
+    type=KindType(duration()),
     default=60.0,
     show_default="60s",
     help="How long to wait for it.",

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from ..config.kinds import size
 from ..errors import UsageError
+from .options import KindType
 from .output import echo
-from .values import Size
 
 
 @click.group(short_help="Prepare what --slurm needs.")
@@ -51,7 +52,7 @@ def init(output: Path, account: str | None) -> None:
 @click.argument("config", type=click.Path(path_type=Path), metavar="SLURM_TOML")
 @click.option("--cpus-per-trial", type=click.IntRange(min=1), default=1, metavar="N")
 @click.option("--gpus-per-trial", type=float, metavar="N", help="Or a part of one, such as 0.5.")
-@click.option("--memory-per-trial", "memory_per_trial_bytes", type=Size(), default=0)
+@click.option("--memory-per-trial", "memory_per_trial_bytes", type=KindType(size()), default=0)
 @click.option(
     "--study",
     type=click.Path(path_type=Path),

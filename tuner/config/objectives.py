@@ -87,12 +87,12 @@ def check(
         raise UsageError(f"an objective is named twice: {', '.join(metrics)}; name each once")
     if direction is not None and len(read) > 1:
         raise UsageError(
-            "direction is for one objective; with several, say it of each, such as "
+            "--direction is for one objective; with several, give each its own, such as "
             f"{metrics[0]}:{direction}"
         )
     if direction is not None and read and read[0][1] not in (None, direction):
         raise UsageError(
-            f"the objective is {objectives[0]!r}, but direction is '{direction}'; say one of both"
+            f"--objective is {objectives[0]!r}, but --direction is {direction}; leave out one"
         )
     for each in constraints:
         read_constraint(each)

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..config.model_file import Found
 from ..config.objectives import aims_of, resolve_aims
-from ..config.settings import StudySettings, pruner_settings, resolve_epochs
+from ..config.resolved import pruner_settings, resolve_epochs
+from ..config.settings import StudySettings
 from ..core.engine.engine import Engine
 from ..core.goals import Aims
 from ..core.pruner import PrunerSettings

@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Worker
 
-from ...config.validation import check_scheduler_address
+from ...config.kinds import is_scheduler_address
 from ...core.resources import Capacity
 from ...errors import StudyError, UsageError
 from .. import device_locks, devices
@@ -77,7 +77,11 @@ def offered(
     Raises:
         UsageError: More is offered than there is, or there can be no scheduler there.
     """
-    check_scheduler_address("the scheduler", meeting)
+    if not is_scheduler_address(meeting):
+        raise UsageError(
+            f"the scheduler is {meeting!r}; allowed are an address such as tcp://node1:8786, as "
+            "`hptune scheduler` prints it, and the path of its scheduler file (.json)"
+        )
     machine = devices.capacity()
     has = _within(machine, *granted)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):

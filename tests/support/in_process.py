@@ -1,0 +1,67 @@
+"""The command called as a function: for usage errors, where no process is the subject."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_runs import Ended
+
+from tuner.cli import main
+from tuner.worker.forkserver.client import ForkServer
+
+
+class SharedForkServer:
+    """Stands for a run's own fork server: one that is there already, and stays."""
+
+    def __init__(self, shared: ForkServer) -> None:
+        self._shared = shared
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shared, name)
+
+    def close(self) -> None:
+        """Do nothing: others use it as well."""
+
+
+class InProcess:
+    """Calls `hptune` in this process, in a directory of its own."""
+
+    def __init__(self, directory: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.directory = directory
+        self._capture = capture
+
+    def __call__(self, *arguments: object) -> Ended:
+        self._capture.readouterr()
+        try:
+            with _signals_kept():
+                main([str(each) for each in arguments], prog_name="hptune")
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+        return Ended(code, *self._capture.readouterr())
+
+    def file(self, name: str, text: str) -> Path:
+        """Write a model file."""
+        path = self.directory / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def study(self) -> Path:
+        return self.directory / "study"
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Undo what a command does to this process's signals."""
+    kept = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for each, handler in kept.items():
+            signal.signal(each, handler)

@@ -1,0 +1,267 @@
+"""Kinds of values that settings take: how each is read, from text or from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from ..core.space.parameters.checks import plain
+from ..core.space.user_priors import Belief, read_belief
+from ..storage.directory import whole_path
+from .start_points import Point, read_points
+
+_LEAST_BYTES = 1_000_000
+"""Smallest amount of memory, in bytes, that is believed: a smaller one lacks its unit."""
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value.
+
+    Attributes:
+        metavar: Placeholder of the value in a command's help.
+        allowed: The allowed values, as words that follow "allowed are".
+        read: Returns the value that a text means, or checks one given in Python. It accepts what
+            it returned before. Raises ValueError for anything else; if the error has no message,
+            `allowed` says what is wrong.
+        show: Returns a value as a user would write it; empty for "nothing".
+        is_repeated: Whether the option may be given several times; in Python it takes a list.
+    """
+
+    metavar: str
+    allowed: str
+    read: Callable[[Any], Any]
+    show: Callable[[Any], str] = _shown
+    is_repeated: bool = False
+
+
+def whole_number(least: int) -> Kind:
+    """Return the kind of whole numbers that are not smaller than `least`."""
+
+    def read(value: object) -> int:
+        number = _number(value)
+        if isinstance(number, int) and number >= least:
+            return number
+        raise ValueError
+
+    return Kind("N", f"whole numbers from {least} on", read)
+
+
+def _number(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    return value
+
+
+def devices(device: str, *, fewest: int) -> Kind:
+    """Return the kind of numbers of devices: `fewest` or more whole ones, or a part of one."""
+
+    def read(value: object) -> float:
+        number = _number(value)
+        if isinstance(number, int | float) and (
+            0 < number < 1 or (fewest <= number < math.inf and number == int(number))
+        ):
+            return number
+        raise ValueError
+
+    parts = f"parts of one {device}, such as 0.5"
+    return Kind("N", f"whole numbers from {fewest} on, and {parts}", read)
+
+
+def duration(*, may_be_zero: bool = False) -> Kind:
+    """Return the kind of times: seconds, or a text such as "90s", "30m", "2h", "1d", "1h30m"."""
+
+    def read(value: object) -> float:
+        seconds = _seconds(value) if isinstance(value, str) else value
+        if isinstance(seconds, int | float) and (seconds > 0 or (may_be_zero and seconds == 0)):
+            return float(seconds)
+        raise ValueError
+
+    least = "from 0 on" if may_be_zero else "above 0"
+    return Kind("TIME", f"times {least}, such as 90s, 30m or 1h30m", read, show_seconds)
+
+
+def _seconds(text: str) -> float:
+    text = text.strip().lower()
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError
+    return sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
+
+
+def show_seconds(seconds: float | None) -> str:
+    """Return a time in the largest unit of which it is a whole number.
+
+    >>> show_seconds(600), show_seconds(90), show_seconds(0)
+    ('10m', '90s', '0s')
+    """
+    if seconds is None:
+        return ""
+    unit = next((u for u, s in _SECONDS.items() if seconds >= s and not seconds % s), "s")
+    return f"{seconds / _SECONDS[unit]:g}{unit}"
+
+
+def size() -> Kind:
+    """Return the kind of amounts of memory: bytes, or a text such as "4GB" or "512MiB"."""
+    return Kind("SIZE", "amounts such as 4GB or 512MiB", _bytes)
+
+
+def switch_or_size() -> Kind:
+    """Return the kind of True ("on"), False ("off") and amounts of memory that limit something."""
+
+    def read(value: object) -> bool | int:
+        word = value.lower() if isinstance(value, str) else value
+        return word == "on" if word in ("on", "off") else _bytes(value)
+
+    return Kind("on|off|SIZE", "on, off and amounts such as 4GB or 512MiB", read)
+
+
+def _bytes(value: object) -> int:
+    if isinstance(value, str):
+        return _bytes_of(value)
+    if isinstance(value, int) and value >= 0:
+        return value
+    raise ValueError
+
+
+def _bytes_of(text: str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if found is None:
+        raise ValueError
+    number, prefix, binary = found.groups()
+    power = ["", "k", "m", "g", "t"].index(prefix)
+    amount = int(float(number) * (1024 if binary else 1000) ** power)
+    if 0 < amount < _LEAST_BYTES:
+        raise ValueError(f"{text!r} is {amount} bytes; did you mean {number}GB?")
+    return amount
+
+
+def choice(*words: str, make: Callable[[str], Any] = str) -> Kind:
+    """Return the kind of some words, made into values by `make`."""
+
+    def read(value: object) -> Any:
+        if isinstance(value, str) and value in words:
+            return make(value)
+        raise ValueError
+
+    return Kind(f"[{'|'.join(words)}]", enumerated(*words), read)
+
+
+def text(
+    metavar: str,
+    allowed: str = "texts",
+    *,
+    check: Callable[[str], object] | None = None,
+    is_path: bool = False,
+    may_be_none: bool = False,
+) -> Kind:
+    """Return the kind of texts.
+
+    Args:
+        metavar: As in `Kind`.
+        allowed: As in `Kind`.
+        check: Raises ValueError if the text cannot be read.
+        is_path: Whether it is a URL or the path of a file, which is made absolute.
+        may_be_none: Whether "none" and "" are allowed, and mean "".
+    """
+
+    def read(value: object) -> str:
+        if not isinstance(value, str | os.PathLike):
+            raise ValueError
+        given = os.fspath(value)
+        if may_be_none and given in ("", "none"):
+            return ""
+        if check is not None:
+            check(given)
+        return str(whole_path(given)) if is_path and "://" not in given else given
+
+    return Kind(metavar, allowed, read)
+
+
+def texts(metavar: str, allowed: str, *, check: Callable[[str], object] | None = None) -> Kind:
+    """Return the kind of lists of texts; a text alone is a list of one."""
+
+    def read(value: object) -> tuple[str, ...]:
+        given = [value] if isinstance(value, str | os.PathLike) else value
+        if not _is_list(given):
+            raise ValueError
+        found = tuple(map(str, given))
+        for each in found:
+            if check is not None:
+                check(each)
+        return found
+
+    return Kind(metavar, allowed, read, ", ".join, is_repeated=True)
+
+
+def _is_list(value: object) -> TypeGuard[Iterable[object]]:
+    return isinstance(value, Iterable) and not isinstance(value, Mapping | str | bytes)
+
+
+def start_points() -> Kind:
+    """Return the kind of configurations, each with values for some hyperparameters."""
+
+    def read(value: object) -> tuple[Point, ...]:
+        given = [value] if isinstance(value, str | Mapping) else value
+        if not _is_list(given):
+            raise ValueError
+        return tuple(point for each in given for point in _points(each))
+
+    allowed = '"lr=0.001,units=64", mappings such as {"lr": 0.001}, and @FILE.json or @FILE.csv'
+    return Kind("POINT", allowed, read, lambda points: str(points or ""), is_repeated=True)
+
+
+def _points(given: object) -> list[Point]:
+    if isinstance(given, str):
+        return read_points(given)
+    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
+        return [{name: plain(value) for name, value in given.items()}]
+    raise ValueError
+
+
+def priors() -> Kind:
+    """Return the kind of beliefs about hyperparameters, by their names."""
+
+    def read(value: object) -> dict[str, Belief]:
+        given = [value] if isinstance(value, str) else value
+        if isinstance(given, Mapping):
+            return {
+                name: {str(word): weight for word, weight in belief.items()}
+                if isinstance(belief, Mapping)
+                else str(belief)
+                for name, belief in given.items()
+            }
+        if _is_list(given):
+            return dict(read_belief(str(each)) for each in given)
+        raise ValueError
+
+    allowed = '"lr~lognormal(0.001,0.5)" and, in Python, {"lr": "lognormal(0.001, 0.5)"}'
+    return Kind("NAME~PRIOR", allowed, read, lambda beliefs: str(beliefs or ""), is_repeated=True)
+
+
+def enumerated(*words: str) -> str:
+    """Return words with commas and a last "and" between them.
+
+    >>> enumerated("asha", "hyperband", "median")
+    'asha, hyperband and median'
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def is_scheduler_address(text: str) -> bool:
+    """Return whether a text can be a scheduler's address or the path of its scheduler file."""
+    return "://" in text or Path(text).suffix == ".json"

@@ -1,0 +1,104 @@
+"""Texts made from the settings table: arguments in Python, and the reference of all options.
+
+`python -m tuner.config.reference` prints `docs/reference-options.md`.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+
+from ..samplers.registry import SEARCH_WORDS
+from .settings import SETTINGS
+from .table import Section, Setting
+
+_ARGUMENTS = {each.flag: each.argument for each in SETTINGS}
+
+_HEAD = """\
+# Settings
+
+All settings of a study: options of `hptune run`, and keyword arguments of `tuner.Tuner`, where
+times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes). `hptune resume` takes those
+marked with "yes" in the column *Resume*; the others stay as they were when the study began.
+
+<!-- Made by `python -m tuner.config.reference` from `tuner/config/settings.py`. -->
+"""
+
+
+def in_python(message: str) -> str:
+    """Return a message with the names of arguments for those of options, except in commands.
+
+    >>> in_python("--min-epochs is 0; or `hptune resume DIR --try x=9`")
+    'min_epochs is 0; or `hptune resume DIR --try x=9`'
+    """
+
+    def argument(found: re.Match[str]) -> str:
+        flag = found[0]
+        if flag.startswith("`"):
+            return flag
+        return _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
+
+    return re.sub(r"`[^`]*`|--[a-z][a-z-]*[a-z]", argument, message)
+
+
+def _sections() -> Iterator[tuple[Section, list[Setting]]]:
+    for section in Section:
+        settings = [each for each in SETTINGS if each.section is section]
+        if settings:
+            yield section, settings
+
+
+def arguments_text() -> str:
+    """Return the settings as arguments, in the form of an `Args:` section of a docstring."""
+    lines = []
+    for section, settings in _sections():
+        lines.append(f"{section}:")
+        for each in settings:
+            default = f" Default: {in_python(each.default_text)}." if each.default_text else ""
+            text = f"{each.argument}: {in_python(each.help)}{default}"
+            lines += textwrap.wrap(text, 92, initial_indent="    ", subsequent_indent=" " * 8)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def parameters() -> list[inspect.Parameter]:
+    """Return the settings as keyword-only parameters of a function."""
+    return [
+        inspect.Parameter(
+            each.argument,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=str(each.default) if isinstance(each.default, enum.Enum) else each.default,
+        )
+        for each in SETTINGS
+    ]
+
+
+def markdown() -> str:
+    """Return the reference of all settings."""
+    lines = [_HEAD]
+    for section, settings in _sections():
+        lines += [f"## {section}", "", "| Option | In Python | Default | Resume | Meaning |"]
+        lines += ["|---|---|---|---|---|", *map(_row, settings), ""]
+    lines += ["## Search methods", "", "| Name | Method |", "|---|---|"]
+    lines += [f"| `{name}` | {words} |" for name, words in SEARCH_WORDS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(setting: Setting) -> str:
+    more = " May be repeated; a list in Python." if setting.kind.is_repeated else ""
+    cells = (
+        f"`{setting.flag} {setting.kind.metavar}`",
+        f"`{setting.argument}`",
+        setting.default_text,
+        "yes" if setting.resumable else "no",
+        f"{setting.help}{more} Allowed: {setting.kind.allowed}.",
+    )
+    return f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

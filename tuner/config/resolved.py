@@ -1,0 +1,58 @@
+"""What follows from the settings and the model file together: the epochs and the pruner."""
+
+from __future__ import annotations
+
+import operator
+
+from ..core.pruner import PrunerSettings
+from ..errors import UsageError
+from .kinds import enumerated
+from .model_file import Found
+from .settings import SETTINGS, StudySettings
+
+DEFAULT_EPOCHS = 10
+
+
+def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
+    """Return how many epochs a trial trains; None if unknown, for an objective function.
+
+    Raises:
+        UsageError: EPOCHS of the model file is not allowed.
+    """
+    if settings.epochs is not None:
+        return settings.epochs
+    given = found.constants.get("EPOCHS")
+    if given is None:
+        return DEFAULT_EPOCHS if found.is_keras else None
+    try:
+        epochs = operator.index(given)  # type: ignore[arg-type]  # a number of NumPy's is one too
+    except TypeError:
+        epochs = 0
+    if epochs < 1:
+        raise UsageError(f"EPOCHS is {given!r}; allowed are whole numbers from 1 on")
+    return epochs
+
+
+def pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettings:
+    """Return how to prune.
+
+    Args:
+        settings: What the user asked for.
+        epochs: The full training of a trial; None if unknown.
+
+    Raises:
+        UsageError: A setting that was given is not for this pruner.
+    """
+    pruner = settings.pruner or "none"
+    given = {}
+    for each in SETTINGS:
+        value = getattr(settings, each.name)
+        if not each.pruners or value is None:
+            continue
+        if pruner not in each.pruners:
+            raise UsageError(
+                f"{each.flag} is given, but --pruner is {pruner}; {each.flag} is for "
+                f"{enumerated(*each.pruners)}"
+            )
+        given[each.name.removeprefix("pruner_")] = value
+    return PrunerSettings(name=pruner, epochs=epochs, **given)

@@ -1,0 +1,126 @@
+"""One row of the settings table: what a setting is called, takes and means."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..errors import UsageError
+from .kinds import Kind, enumerated
+
+
+class Section(enum.StrEnum):
+    """Headings under which settings are listed, in their order."""
+
+    GOAL = "What is optimised"
+    SEARCH = "How it is searched"
+    AMOUNT = "How much"
+    PRUNING = "Early stopping"
+    PLACE = "Where trials run, and with what"
+    CHECKPOINTS = "Checkpoints"
+    FAILURES = "What happens on failure"
+    OTHERS = "Others"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting of a study.
+
+    Attributes:
+        name: Name of the field of `StudySettings`.
+        flag: The command-line option.
+        argument: The keyword argument of `Tuner`.
+        kind: The values that it takes.
+        default: The value of a setting that was not given. If it is None, so may a value be.
+        default_text: The default as help shows it.
+        help: What the setting does, in one or two sentences.
+        section: Heading under which it is listed.
+        resumable: Whether a study that is resumed may be given another value.
+        pruners: The pruners that use it; empty for a setting that is not about pruning.
+    """
+
+    name: str
+    flag: str
+    argument: str
+    kind: Kind
+    default: Any
+    default_text: str
+    help: str
+    section: Section
+    resumable: bool
+    pruners: tuple[str, ...]
+
+    def read(self, value: object) -> Any:
+        """Return the value that was meant.
+
+        Raises:
+            UsageError: The value is not allowed.
+        """
+        if value is None and self.default is None:
+            return None
+        try:
+            return self.kind.read(value)
+        except ValueError as error:
+            if str(error):
+                raise UsageError(f"{self.flag}: {error}") from error
+            # A number in text stands as it was typed: --trials is 0.
+            shown = value if re.fullmatch(r"-?[\d.]+", str(value)) else repr(value)
+            message = f"{self.flag} is {shown}; allowed are {self.kind.allowed}"
+            raise UsageError(message) from error
+
+
+def setting(
+    kind: Kind,
+    section: Section,
+    text: str,
+    *,
+    default: Any,
+    flag: str = "",
+    argument: str = "",
+    default_text: str = "",
+    resumable: bool = True,
+    pruners: tuple[str, ...] = (),
+) -> Any:
+    """Return a field of `StudySettings` that is a row of the settings table.
+
+    Args:
+        kind: As in `Setting`, and so are the others.
+        section: As there.
+        text: As `Setting.help`.
+        default: As there.
+        flag: As there; empty for the field's name with hyphens.
+        argument: As there; empty for the flag's name with underscores.
+        default_text: As there; empty for the default as the user would write it.
+        resumable: As there.
+        pruners: As there.
+    """
+    row = {
+        "flag": flag,
+        "argument": argument,
+        "kind": kind,
+        "default_text": default_text or kind.show(default),
+        "help": f"With --pruner {enumerated(*pruners)}: {text}" if pruners else text,
+        "section": section,
+        "resumable": resumable,
+        "pruners": pruners,
+    }
+    given: dict[str, Any] = {"default": default}
+    if isinstance(default, dict):
+        given = {"default_factory": dict}
+    return field(**given, metadata=row)
+
+
+def rows(settings: type[Any]) -> tuple[Setting, ...]:
+    """Return the settings table of a dataclass whose fields were made by `setting`."""
+    found = []
+    for each in fields(settings):
+        if not each.metadata:
+            continue
+        default = each.default_factory() if callable(each.default_factory) else each.default
+        flag = each.metadata["flag"] or f"--{each.name.replace('_', '-')}"
+        argument = each.metadata["argument"] or flag.removeprefix("--").replace("-", "_")
+        row = {**each.metadata, "flag": flag, "argument": argument}
+        found.append(Setting(name=each.name, default=default, **row))
+    return tuple(found)
