@@ -62,7 +62,7 @@ def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune
     assert ended.code == 0
     assert "every configuration" in ended.out
     assert len(tried(hptune)) == 12
-    assert "the study is done" in hptune("status", hptune.study()).out
+    assert "state    done" in hptune("status", hptune.study()).out
 
     best = json.loads(hptune("best", hptune.study(), "--json").out)
     assert (best["best"]["value"], best["best"]["params"]) == (113, {"a": 3, "b": "y", "c": True})

@@ -1,4 +1,4 @@
-"""What a run shows at a real terminal, and that it waits for none."""
+"""What a run shows on a real terminal, and that no terminal holds it up."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ def test_a_terminal_that_is_read_late_gets_every_line_that_stays(
         full.read()
     shown = full.read()
     assert started.wait().code == 0
-    for told in ("random search for score (max), 12 trials", "Done: 12/12 trials", "next"):
-        assert told in shown
+    for words in ("random search for score (max), 12 trials", "Done: 12/12 trials", "next"):
+        assert words in shown
     if term == "dumb":
         assert all(f"trial {number} complete" in shown for number in range(12))
     else:
         assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is back
 
 
-def test_a_budget_ends_a_study_of_one_trial_that_tells_nothing(hptune: Hptune) -> None:
+def test_a_budget_ends_a_study_of_one_trial_that_reports_nothing(hptune: Hptune) -> None:
     model, study = hptune.file("long.py", LONG), hptune.study()
     ended = hptune("run", model, "--study", study, "--trials", 1, "--budget", "0.001core-h")
     # 3.6 seconds.
     assert ended.err.count("limits   0.001 core hours for all trials") == 1
-    said = ended.out + ended.err
-    assert "The budget of 0.001 core hours is spent: 0/1 trials" in said
-    assert f"hptune resume {study} --budget 0.002core-h" in said
+    output = ended.out + ended.err
+    assert "The budget of 0.001 core hours is spent: 0/1 trials" in output
+    assert f"hptune resume {study} --budget 0.002core-h" in output
     status = hptune("status", study)
-    assert "none (the budget of 0.001 core hours is spent)" in status.out
+    assert "not running (the budget of 0.001 core hours is spent)" in status.out
     assert "--budget 0.002core-h" in status.out

@@ -200,7 +200,7 @@ def test_a_trial_that_needs_a_larger_job_need_not_wait_for_the_end_of_all_small_
     assert gpus.count(2) == 1
     # Its job came as soon as the other was empty, which was made so unless it was by chance.
     assert gpus.index(2) < 12
-    assert "has not opened any: if the model trains on cores, stop" in ended.err
+    assert "but uses none. If the model trains on cores, stop" in ended.err
 
 
 def test_stop_waits_for_no_worker_that_goes_with_its_job(

@@ -196,7 +196,6 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     from ..core.messages import FinishReason
     from ..core.trial import TrialState
     from ..reporting.terminal.display import make_progress
-    from ..reporting.text import counts
     from ..study import Study
 
     # Until the study runs, which knows better, a SIGTERM is a Ctrl-C: it leaves nothing behind.
@@ -222,7 +221,7 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
         raise SystemExit(INTERRUPTED)
     view = study.view()
     if view.best is None:
-        words = f"no trial is complete: {counts(view.counts) if view.trials else 'none began'}."
+        words = f"no trial is complete: {view.counts_text() if view.trials else 'none began'}."
         if view.counts.get(TrialState.FAILED):
             words += f" `hptune status {directory}` says why they failed."
         if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:

@@ -69,7 +69,7 @@ class StudyRecorder:
         changed = tuple(attempts)
         self.ledger.append(events, trials=trials, attempts=changed)
         self.workers.heed(events, changed)
-        self.news.heed(events, changed)
+        self.news.observe(events, changed)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
         """Write down what is known of the study as a whole; all or nothing."""

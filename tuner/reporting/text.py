@@ -40,17 +40,17 @@ def shorten(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
-def alike(text: str) -> str:
+def without_numbers(text: str) -> str:
     """Return the text of a failure with its numbers replaced, to find failures of one kind.
 
     Addresses and the names of Python's temporary directories are replaced as well; digits within
     a word, such as those of float32, are not.
 
-    >>> alike("bad value 0.123") == alike("bad value -4e-06")
+    >>> without_numbers("bad value 0.123") == without_numbers("bad value -4e-06")
     True
-    >>> alike("<Layer at 0x7f10> of float32: (17, 3)")
+    >>> without_numbers("<Layer at 0x7f10> of float32: (17, 3)")
     '<Layer at #> of float32: (#, #)'
-    >>> alike("no file /tmp/tmpx2_k81ab/data-3.npy")
+    >>> without_numbers("no file /tmp/tmpx2_k81ab/data-3.npy")
     'no file /tmp/#/data-#.npy'
     """
     shown = _ADDRESS.sub("#", clean(text))

@@ -61,7 +61,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def test_status_says_what_was_decided_of_packing() -> None:
+def test_status_shows_the_last_packing_decision() -> None:
     *others, last = VIEW.attempts
     why = "up to 4 trials per core now: they keep 0.27 of one busy"
     packed = replace(VIEW, attempts=(*others, replace(last, placed_at=1e9, why=why)))
@@ -74,10 +74,10 @@ def test_status_of_a_running_study() -> None:
     assert status_text(VIEW, now=1100.0) == (
         "study    runs/my digits\n"
         "search   tpe for val_accuracy (max)\n"
-        "master   process 4242 on login1 since 1970-01-01 00:16:40 (1m40s)\n"
+        "state    running on login1 in process 4242 for 1m40s, since 1970-01-01 00:16:40\n"
         "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come\n"
         "retried  1 attempt (1 worker lost)\n"
-        "held     0.169 core hours, 0.025 GPU hours\n"
+        "used     0.169 core hours, 0.025 GPU hours\n"
         "best     0.9000  val_accuracy (max), trial 0, epoch 5\n"
         "         learning_rate=0.001235 units=128 activation=relu\n"
         "\n"
@@ -92,25 +92,38 @@ def test_status_of_a_running_study() -> None:
 
 
 def test_status_of_a_study_whose_master_is_gone() -> None:
-    lines = status_text(replace(VIEW, master=None), now=1100.0).splitlines()
-    assert "master   none; go on with: hptune resume 'runs/my digits'" in lines
-    assert "trial 5 ran when the master ended; resuming goes on with it" in lines
-    assert status_json(replace(VIEW, master=None), now=1100.0)["running"] == []
+    gone = replace(VIEW, master=None)
+    lines = status_text(gone, now=1100.0).splitlines()
+    assert "state    not running; continue with: hptune resume 'runs/my digits'" in lines
+    assert "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 interrupted, 4 to come" in lines
+    assert "trial 5 was interrupted; hptune resume continues it" in lines
+    data: Any = status_json(gone, now=1100.0)
+    assert data["running"] == []
+    assert (data["counts"]["RUNNING"], data["counts"]["WAITING"]) == (0, 1)
+
+
+def test_a_trial_that_was_stopped_is_interrupted_and_one_that_never_began_waits() -> None:
+    stopped = trial(1, TrialState.WAITING)
+    new = replace(trial(2, TrialState.WAITING), attempts=0)
+    view = replace(VIEW, master=None, trials=[VIEW.trials[0], stopped, new], attempts=())
+    ended = Finish(FinishReason.INTERRUPTED, "interrupted by Ctrl-C")
+    lines = closing_text(view, ended, seconds=1.0).splitlines()
+    assert lines[1] == "  1 complete, 1 interrupted, 1 waiting, 7 to come"
 
 
 def test_status_of_a_finished_and_of_a_new_study() -> None:
     done = replace(VIEW, master=None, budget_trials=5)
-    assert "master   none; the study is done" in status_text(done, now=0.0).splitlines()
+    assert "state    done" in status_text(done, now=0.0).splitlines()
     assert status_text(EMPTY, now=0.0).splitlines() == [
         "study    runs/new",
         "search   random for val_accuracy (max)",
-        "master   none; go on with: hptune resume runs/new",
+        "state    not running; continue with: hptune resume runs/new",
         "trials   0 trials: no trials yet",
         f"best     {NOTHING}",
     ]
 
 
-def test_a_budget_that_is_spent_is_no_early_stop_and_goes_on_with_a_larger_one() -> None:
+def test_a_spent_budget_is_no_early_stop_and_the_study_continues_with_a_larger_one() -> None:
     budget = DeviceBudget(Device.GPU, 100.0)
     finish = Finish(FinishReason.BUDGET_SPENT, f"the budget of {budget} is spent")
     spent = replace(VIEW, master=None, device_budget=budget, last_finish=finish)
@@ -119,12 +132,12 @@ def test_a_budget_that_is_spent_is_no_early_stop_and_goes_on_with_a_larger_one()
     command = "hptune resume 'runs/my digits' --budget 200gpu-h"
     assert any(line.startswith(f"  {command}") for line in lines)
     assert (
-        f"master   none (the budget of 100 GPU hours is spent); go on with: {command}"
+        f"state    not running (the budget of 100 GPU hours is spent); continue with: {command}"
         in status_text(spent, now=0.0).splitlines()
     )
 
 
-def test_a_time_limit_that_is_reached_goes_on_with_a_longer_one() -> None:
+def test_a_study_that_reached_its_time_limit_continues_with_a_longer_one() -> None:
     finish = Finish(FinishReason.TIME_UP, "the time limit of 1h30m is reached")
     timed = replace(VIEW, timeout_seconds=5400.0)
     lines = closing_text(timed, finish, seconds=5400.0).splitlines()
@@ -132,16 +145,16 @@ def test_a_time_limit_that_is_reached_goes_on_with_a_longer_one() -> None:
     assert any("--timeout 3h00m" in line for line in lines)
 
 
-def test_a_retry_that_the_user_wanted_is_named_as_what_it_was() -> None:
+def test_retries_are_counted_by_their_causes() -> None:
     retried = attempt(4, ended_at=1001.0, outcome=Outcome.LOST, cause=Cause.NON_FINITE)
     attempts = [*VIEW.attempts, retried, retried]
     lines = status_text(replace(VIEW, attempts=attempts), now=0.0).splitlines()
     assert "retried  3 attempts (2 non-finite metric, 1 worker lost)" in lines
 
 
-def test_a_master_of_which_little_is_known_is_still_shown() -> None:
+def test_a_master_with_little_known_about_it_is_shown() -> None:
     view = replace(VIEW, master=LivingMaster("an unknown machine", 0, 0.0))
-    assert "master   a process on an unknown machine" in status_text(view, now=0.0).splitlines()
+    assert "state    running on an unknown machine" in status_text(view, now=0.0).splitlines()
 
 
 def test_only_the_most_frequent_failures_are_listed() -> None:
@@ -154,7 +167,7 @@ def test_only_the_most_frequent_failures_are_listed() -> None:
     assert len(failure_groups(many.trials)) == 8
 
 
-def test_failures_that_differ_in_numbers_only_are_one_with_the_first_as_example() -> None:
+def test_failures_that_differ_in_numbers_only_are_one_group() -> None:
     reasons = (
         "ValueError: bad value 0.123",
         "ValueError: bad value -4.56e-07",
@@ -166,21 +179,21 @@ def test_failures_that_differ_in_numbers_only_are_one_with_the_first_as_example(
     )
     trials = [trial(i, TrialState.FAILED, reason=reason) for i, reason in enumerate(reasons)]
     failed = replace(VIEW, trials=trials)
-    told = [
+    groups = [
         "2 x such as ValueError: bad value 0.123 (trials 0, 1)",
         "2 x such as <Layer at 0x7f3a10> wants float32 (trials 2, 3)",
         "2 x such as no file /tmp/tmpab12cd_4/data.npy (trials 5, 6)",
     ]
     shown = status_text(failed, now=0.0).splitlines()
-    for line in (*told, "1 x <Layer at 0x7fff20> wants float64 (trial 4)"):
+    for line in (*groups, "1 x <Layer at 0x7fff20> wants float64 (trial 4)"):
         assert f"  {line}" in shown
     ended = closing_text(failed, Finish(FinishReason.DONE, ""), seconds=1.0).splitlines()
     assert ended[1:7] == [
         "  7 failed, 3 to come",
         "  retried: 1 attempt (1 worker lost)",
-        f"  failed: {told[0]}",
-        f"          {told[1]}",
-        f"          {told[2]}",
+        f"  failed: {groups[0]}",
+        f"          {groups[1]}",
+        f"          {groups[2]}",
         "          and 1 other reason",
     ]
     failures: Any = status_json(failed, now=0.0)["failures"]
@@ -202,15 +215,15 @@ def test_trials_that_broke_a_constraint_are_counted_with_the_constraints() -> No
     ]
     done = Finish(FinishReason.DONE, "")
     both = replace(VIEW, trials=trials, aims=replace(AIMS, constraints=(light, quick)))
-    told = "2 trials broke a constraint (2 params < 400, 1 seconds_per_epoch <= 2)"
-    assert f"  {told}" in closing_text(both, done, seconds=1.0).splitlines()
-    assert f"         {told}" in status_text(both, now=0.0).splitlines()
+    line = "2 trials broke a constraint (2 params < 400, 1 seconds_per_epoch <= 2)"
+    assert f"  {line}" in closing_text(both, done, seconds=1.0).splitlines()
+    assert f"         {line}" in status_text(both, now=0.0).splitlines()
     one = replace(both, aims=replace(AIMS, constraints=(light,)))
-    told = "  2 trials broke a constraint (params < 400)"
-    assert told in closing_text(one, done, seconds=1.0).splitlines()
+    line = "  2 trials broke a constraint (params < 400)"
+    assert line in closing_text(one, done, seconds=1.0).splitlines()
 
 
-def test_trials_that_are_pruned_for_a_bad_end_are_counted_with_how_they_ended() -> None:
+def test_failures_that_count_as_pruned_are_counted_by_their_causes() -> None:
     trials = [trial(i, TrialState.PRUNED, value=0.1) for i in range(4)]
     causes = (Cause.PRUNED, Cause.OUT_OF_MEMORY, Cause.TIMED_OUT, Cause.TIMED_OUT)
     attempts = [
@@ -218,11 +231,11 @@ def test_trials_that_are_pruned_for_a_bad_end_are_counted_with_how_they_ended() 
         for i, cause in enumerate(causes)
     ]
     view = replace(VIEW, trials=trials, attempts=attempts)
-    told = "3 trials pruned by --on-failure (2 timed out, 1 out of memory)"
+    line = "3 trials pruned by --on-failure (2 timed out, 1 out of memory)"
     assert (
-        f"  {told}" in closing_text(view, Finish(FinishReason.DONE, ""), seconds=1.0).splitlines()
+        f"  {line}" in closing_text(view, Finish(FinishReason.DONE, ""), seconds=1.0).splitlines()
     )
-    assert f"         {told}" in status_text(view, now=0.0).splitlines()
+    assert f"         {line}" in status_text(view, now=0.0).splitlines()
 
 
 def test_status_as_data_is_strict_json() -> None:
@@ -275,7 +288,7 @@ def test_the_best_trial_with_its_model() -> None:
 def test_no_best_trial_yet() -> None:
     assert best_text(EMPTY) == (
         "No trial of runs/new is complete yet: no trials yet.\n"
-        "See how it goes: hptune status runs/new"
+        "To see its progress: hptune status runs/new"
     )
     assert best_json(EMPTY)["best"] is None
 
@@ -325,9 +338,9 @@ def test_the_end_of_a_finished_run() -> None:
         "load   keras.saving.load_model('runs/my digits/best/model.keras')\n"
         "\n"
         "next\n"
-        "  hptune best 'runs/my digits'                 the best configuration\n"
-        "  hptune export 'runs/my digits' --format csv  all trials as a table\n"
-        "  hptune resume 'runs/my digits' --trials 2    search on"
+        "  hptune best 'runs/my digits'                 show the best trial\n"
+        "  hptune export 'runs/my digits' --format csv  write all trials as a table\n"
+        "  hptune resume 'runs/my digits' --trials 2    continue with more trials"
     )
 
 
@@ -339,8 +352,12 @@ def test_the_end_of_a_finished_run() -> None:
             "Done: every configuration of the space was tried, 5/10 trials",
             None,
         ),
-        (FinishReason.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "go on from here"),
-        (FinishReason.TOO_MANY_FAILURES, "Stopped early (Ctrl-C): 5/10 trials", "go on from here"),
+        (FinishReason.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "continue from here"),
+        (
+            FinishReason.TOO_MANY_FAILURES,
+            "Stopped early (Ctrl-C): 5/10 trials",
+            "continue from here",
+        ),
     ],
 )
 def test_the_end_says_why_and_what_to_do_next(
@@ -349,8 +366,8 @@ def test_the_end_says_why_and_what_to_do_next(
     lines = closing_text(VIEW, Finish(finish_reason, "Ctrl-C"), seconds=60.0).splitlines()
     assert lines[0] == f"{first_line} in 1m00s"
     assert "  retried: 1 attempt (1 worker lost)" in lines
-    told = [line for line in lines if "hptune resume" in line]
-    assert [line.endswith(resume or "") for line in told] == ([True] if resume else [])
+    resumes = [line for line in lines if "hptune resume" in line]
+    assert [line.endswith(resume or "") for line in resumes] == ([True] if resume else [])
 
 
 def test_the_end_without_any_success_points_to_the_failures() -> None:

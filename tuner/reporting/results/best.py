@@ -1,4 +1,4 @@
-"""What `hptune best` prints, and how everything that is shown words a result."""
+"""The output of `hptune best`, and the words for results that other texts share."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from .view import StudyView
 
 
 def best_text(view: StudyView) -> str:
-    """What `hptune best` prints."""
+    """Return the output of `hptune best`."""
     best = view.best
     if best is None:
         directory = shlex.quote(view.directory)
         return (
-            f"No trial of {directory} is complete yet: {text.counts(view.counts)}.\n"
-            f"See how it goes: hptune status {directory}"
+            f"No trial of {directory} is complete yet: {view.counts_text()}.\n"
+            f"To see its progress: hptune status {directory}"
         )
     if len(view.aims.goals) > 1:
         return "\n".join(_front_lines(view))
-    return "\n".join(_one_lines(view, best))
+    return "\n".join(_trial_lines(view, best))
 
 
-def _one_lines(view: StudyView, best: Trial) -> list[str]:
+def _trial_lines(view: StudyView, best: Trial) -> list[str]:
     others = {name: value for name, value in best.metrics.items() if name != view.goal.metric}
     params = {text.clean(name): text.param(value) for name, value in best.params.items()}
     measured = {text.clean(name): text.measured(value) for name, value in others.items()}
     metric = text.clean(view.goal.metric)
     width = max(map(len, (metric, *params, *measured)))
     step = text.at_step(best.step, view.epochs)
-    told = ", ".join(part for part in (str(view.goal.direction), step) if part)
-    again = "" if best.confirms is None else f" (trial {best.confirms} once more)"
+    details = ", ".join(part for part in (str(view.goal.direction), step) if part)
+    again = "" if best.confirms is None else f" (trains trial {best.confirms} again)"
     lines = [
         f"trial {best.number}{again}, the best of {view.progress}",
         *(f"  infeasible: {each}" for each in view.aims.broken(best.metrics)),
-        f"  {metric:<{width}}  {text.measured(best.value)}  ({told})",
+        f"  {metric:<{width}}  {text.measured(best.value)}  ({details})",
     ]
     if (confirmation := view.confirmation(best)) is not None:
         (mean,) = _means(confirmation)
@@ -68,9 +68,9 @@ def _front_lines(view: StudyView) -> list[str]:
 
 
 def best_json(view: StudyView) -> dict[str, object]:
-    """What `hptune best --json` prints, as plain data; `best` is null if no trial is complete.
+    """Return the output of `hptune best --json`; `best` is null if no trial is complete.
 
-    With several objectives, `front` holds all the best trials, and `best` is the first of them.
+    With several objectives, `front` has all the best trials, and `best` is the first of them.
     """
     found: dict[str, object] = {
         "study": view.directory,
@@ -89,7 +89,7 @@ def best_json(view: StudyView) -> dict[str, object]:
 
 
 def aims_json(aims: Aims) -> dict[str, object]:
-    """What a study has beyond one objective, as plain data."""
+    """Return the objectives, if there are several, and the constraints as plain data."""
     found: dict[str, object] = {}
     if len(aims.goals) > 1:
         found["objectives"] = [
@@ -101,7 +101,7 @@ def aims_json(aims: Aims) -> dict[str, object]:
 
 
 def best_words(view: StudyView, best: Trial) -> str:
-    """The best trial in one line."""
+    """Return the best trial in one line."""
     step = text.at_step(best.step, view.epochs)
     goals = "" if len(view.aims.goals) > 1 else f"  {view.goal}"
     broken = "; ".join(view.aims.broken(best.metrics))
@@ -116,7 +116,7 @@ def best_words(view: StudyView, best: Trial) -> str:
 
 
 def values_words(view: StudyView, trial: Trial) -> str:
-    """The values that count of a trial: means, where it was confirmed."""
+    """Return a trial's objectives; their means if the trial was confirmed."""
     confirmation = view.confirmation(trial)
     values = (
         [text.measured(value) for value in trial.values]
@@ -143,7 +143,7 @@ def _trainings(confirmation: Confirmation) -> str:
 
 
 def model_lines(view: StudyView) -> list[str]:
-    """Where the best model lies, and how to load it."""
+    """Return the path of the best model, and how to load it."""
     lines = [f"model  {view.model}"]
     if view.model.endswith(".keras"):
         lines.append(f"load   keras.saving.load_model({view.model!r})")
@@ -151,7 +151,7 @@ def model_lines(view: StudyView) -> list[str]:
 
 
 def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
-    """A trial as plain data."""
+    """Return a trial as plain data."""
     found: dict[str, object] = {
         "trial": trial.number,
         "value": finite(trial.value),
@@ -174,10 +174,10 @@ def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
 
 
 def finite(value: float | None) -> float | None:
-    """The number as strict JSON can hold it: NaN and the infinities become None."""
+    """Return a number for strict JSON: NaN and the infinities become None."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def params_json(params: Params) -> dict[str, object]:
-    """A configuration for strict JSON, with its types kept."""
+    """Return a configuration for strict JSON, with its types kept."""
     return {k: finite(v) if isinstance(v, float) else v for k, v in params.items()}

@@ -1,4 +1,4 @@
-"""What attempts cost: device hours held, time waited, cores idle. Sums over the attempts table."""
+"""Costs of attempts: device hours, waiting time and idle cores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Costs:
     """The cost of some attempts.
 
     Attributes:
-        core_hours: How long cores were held, from the starts of the processes to their ends.
-        gpu_hours: The same of GPUs; parts of one count as parts.
-        wait_seconds: From the attempts' placements to the starts of their processes: for a turn
-            on a worker that several studies use, and for the fork.
-        idle_core_hours: How long cores were held, and neither computed on nor waited for because
-            others had them, as far as was measured.
+        core_hours: Time for which cores were held, from the processes' starts to their ends.
+        gpu_hours: Time for which GPUs were held; parts of a GPU count as parts.
+        wait_seconds: Time from the attempts' placements to the starts of their processes, for
+            example for devices that another study holds.
+        idle_core_hours: Measured time for which held cores did not compute. Waiting for a core
+            that other processes use does not count as idle.
     """
 
     core_hours: float = 0.0
@@ -30,21 +30,21 @@ class Costs:
     idle_core_hours: float = 0.0
 
     def to_json(self) -> dict[str, float]:
-        """As plain values."""
+        """Return the fields as plain values."""
         return asdict(self)
 
 
 NAMES = tuple(Costs().to_json())
-"""What is in the books, in the order of the columns."""
+"""The names of the costs, in the order of the columns."""
 
 
-def books(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
-    """What these attempts cost.
+def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
+    """Return the costs of attempts.
 
     Args:
-        attempts: They may still run.
-        now: The time in seconds since the epoch, up to which attempts count that still run; None
-            where nobody knows whether they do, and they are left out.
+        attempts: The attempts; some may still run.
+        now: The time in seconds since the epoch; None leaves out attempts without a known end,
+            because it is unknown whether they still run.
     """
     counted = [each for each in attempts if each.ended_at is not None or now is not None]
     until = 0.0 if now is None else now
@@ -65,7 +65,7 @@ def _idle_seconds(attempt: Attempt, now: float) -> float:
     used, seconds = attempt.usage, attempt.seconds(now)
     if used is None or not seconds:
         return 0.0
-    # What was measured begins before the process does, and ends when it was last told.
+    # The measurement begins before the process, and ends with the last message from the worker.
     measured = min(used.seconds, seconds) / seconds
     held = measured * held_seconds(attempt, Device.CORE, now=now)
     return max(0.0, held - used.cpu_seconds - used.starved_seconds)

@@ -1,7 +1,7 @@
-"""All trials of a study as a table (CSV, or pandas') or as a tree (JSON), with every digit.
+"""All trials of a study as a table (CSV or pandas) or as a tree (JSON), with every digit.
 
-Trials come in the order of their numbers, columns in the order in which they first appear, so
-that exporting twice gives the same bytes.
+Trials are in the order of their numbers, columns in the order in which they first appear, so
+that two exports have the same bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .best import aims_json, finite, params_json
 from .view import StudyView
 
 
-class ReportRow(Protocol):
-    """One metric that an attempt measured at a step, as the ledger keeps it."""
+class ReportedValue(Protocol):
+    """One metric that an attempt reported at a step, as the ledger has it."""
 
     @property
     def trial(self) -> int:
@@ -31,7 +31,7 @@ class ReportRow(Protocol):
 
     @property
     def step(self) -> int:
-        """Epochs done, or whatever the objective counts."""
+        """Epochs done, or what else the objective counts."""
 
     @property
     def metric(self) -> str:
@@ -48,23 +48,32 @@ class ReportRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A row for each trial, by number; what a trial lacks is not in its row."""
+    """One row for each trial; a column that a trial lacks is not in its row."""
 
     columns: Sequence[str]
     rows: Sequence[Mapping[str, object]]
 
 
 def table(view: StudyView) -> Table:
-    """The trials in rows, with values as they are.
+    """Return one row for each trial, with values as they are.
 
-    The columns are number, state, value, step, `param.<name>` for each hyperparameter of any
-    trial, `metric.<name>` for each metric, attempts, seconds (see `seconds_run`), what the trial
-    cost (see `books.Costs`; attempts that still run do not count), then of its last attempt
-    peak_memory_bytes, peak_gpu_memory_bytes, what it held (cpu_share and gpu_share of each of its
-    cores and GPUs, memory_bytes) and why (if that was measured), worker, node and cause (how it
-    ended), and reason.
-    Before reason come, where the study has such things: front (whether the trial is on the Pareto
-    front), violation (of the constraints), confirms (the trial that it trains once more).
+    The columns:
+        number, state, value, step: The trial, its objective and the step of that value.
+        param.<name>: Each hyperparameter of any trial.
+        metric.<name>: Each metric.
+        attempts: How often the trial was started.
+        seconds: How long its attempts ran (`seconds_run`).
+        core_hours, gpu_hours, wait_seconds, idle_core_hours: Costs of its attempts that ended
+            (`costs.Costs`).
+        peak_memory_bytes, peak_gpu_memory_bytes: The most memory that its last attempt used.
+        cpu_share, gpu_share, memory_bytes: What the last attempt held: a share of each of its
+            cores and GPUs, and memory.
+        why: Why it held that much, if the amount was measured.
+        worker, node, cause: Where the last attempt ran, and how it ended.
+        front: Whether the trial is on the Pareto front; with several objectives only.
+        violation: How much the trial breaks the constraints; with constraints only.
+        confirms: The trial whose configuration it trains again; with confirmations only.
+        reason: Why the trial failed or was stopped.
     """
     trials = sorted(view.trials, key=lambda trial: trial.number)
     of_trial = _by_trial(view.attempts)
@@ -95,9 +104,9 @@ def table(view: StudyView) -> Table:
                 **{f"metric.{name}": value for name, value in trial.metrics.items()},
                 "attempts": trial.attempts,
                 "seconds": seconds_run(attempts),
-                **costs.books(attempts).to_json(),
+                **costs.costs_of(attempts).to_json(),
                 **_of_last(attempts),
-                **{name: tell(trial) for name, tell in special.items()},
+                **{name: value_of(trial) for name, value_of in special.items()},
                 "reason": trial.reason,
             }
         )
@@ -105,10 +114,10 @@ def table(view: StudyView) -> Table:
 
 
 def export_csv(view: StudyView, stream: TextIO) -> None:
-    """Write the `table`, as RFC 4180 describes CSV.
+    """Write the `table` as CSV (RFC 4180).
 
-    What a trial lacks, such as an inactive hyperparameter, is empty; a hyperparameter whose value
-    is None reads `None`.
+    Cells that a trial lacks, such as inactive hyperparameters, are empty. A hyperparameter whose
+    value is None is written as `None`.
 
     Args:
         view: The study.
@@ -129,12 +138,12 @@ _OF_LAST = (
 
 
 def _of_last(attempts: Sequence[Attempt]) -> dict[str, object]:
-    """What the columns of `_OF_LAST` hold."""
+    """Return the columns of `_OF_LAST`."""
     last = _attempt(attempts[-1]) if attempts else {}
     return {name: last.get(name) for name in _OF_LAST}
 
 
-def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -> None:
+def export_json(view: StudyView, reports: Sequence[ReportedValue], stream: TextIO) -> None:
     """Write the trials with their attempts and reports as strict JSON.
 
     Hyperparameters keep their types; NaN and the infinities, which JSON cannot hold, are null;
@@ -142,11 +151,11 @@ def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -
 
     Args:
         view: The study.
-        reports: What the attempts reported.
+        reports: The reports of all attempts.
         stream: Where to write.
     """
     attempts_of = _by_trial(view.attempts)
-    reports_of: dict[int, list[ReportRow]] = {}
+    reports_of: dict[int, list[ReportedValue]] = {}
     for row in reports:
         reports_of.setdefault(row.trial, []).append(row)
     tree = {
@@ -167,7 +176,7 @@ def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -
                 "reason": trial.reason,
                 "detail": trial.detail,
                 "seconds": seconds_run(attempts_of.get(trial.number, [])),
-                **costs.books(attempts_of.get(trial.number, [])).to_json(),
+                **costs.costs_of(attempts_of.get(trial.number, [])).to_json(),
                 "attempts": [_attempt(attempt) for attempt in attempts_of.get(trial.number, [])],
                 "reports": _reports(reports_of.get(trial.number, [])),
             }
@@ -179,9 +188,9 @@ def export_json(view: StudyView, reports: Sequence[ReportRow], stream: TextIO) -
 
 
 def seconds_run(attempts: Iterable[Attempt]) -> float | None:
-    """How long the processes of attempts ran, in sum; None if none of them has run and ended.
+    """Return how long attempts ran in sum; None if none of them ran and ended.
 
-    An attempt without a known end, such as a running one, is not counted.
+    An attempt without a known end, such as a running one, does not count.
     """
     ran = [a.seconds(a.ended_at) for a in attempts if a.ended_at is not None]
     known = [seconds for seconds in ran if seconds is not None]
@@ -206,7 +215,7 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "ended_at": attempt.ended_at,
         "cause": None if attempt.cause is None else str(attempt.cause),
         **_used(attempt.usage),
-        **costs.books([attempt]).to_json(),
+        **costs.costs_of([attempt]).to_json(),
     }
 
 
@@ -215,8 +224,8 @@ def _used(usage: Usage | None) -> dict[str, object]:
     return {name: None if usage is None else getattr(usage, name) for name in names}
 
 
-def _reports(rows: Sequence[ReportRow]) -> list[dict[str, object]]:
-    """One entry for each attempt and step, with all metrics reported then."""
+def _reports(rows: Sequence[ReportedValue]) -> list[dict[str, object]]:
+    """Return one entry for each attempt and step, with all metrics reported then."""
     metrics: dict[tuple[int, int], dict[str, float | None]] = {}
     at: dict[tuple[int, int], float] = {}
     for row in sorted(rows, key=lambda row: (row.attempt, row.step)):

@@ -1,7 +1,7 @@
-"""What `hptune status` and the end of a run print, as texts and as plain data.
+"""The output of `hptune status` and of the end of a run, as text and as plain data.
 
-Pure functions from values. The dicts are strict JSON: a number that JSON cannot hold (NaN, an
-infinity) is null, and times are seconds since the epoch.
+The plain data is strict JSON: NaN and the infinities are null, and times are seconds since the
+epoch.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ...core.messages import Finish, FinishReason
 from ...core.trial import Attempt, Trial, TrialState
 from .. import text
 from .best import aims_json, best_words, finite, model_lines, trial_json
-from .costs import Costs, books
+from .costs import Costs, costs_of
 from .view import StudyView
 
-_FAILURES_TOLD = 5
+_FAILURES_IN_STATUS = 5
 _FAILURES_IN_THE_END = 3
 _TRIALS_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Trials that failed for the same reason, but for numbers and the like (see `text.alike`).
+    """Trials that failed for the same reason, apart from numbers (see `text.without_numbers`).
 
     Attributes:
-        reason: The first one's, in one line.
-        trials: Their numbers.
-        is_example: Whether others of them failed with other numbers.
+        reason: The reason of the first trial, in one line.
+        trials: The trials' numbers.
+        is_example: Whether the reasons of other trials have other numbers.
     """
 
     reason: str
@@ -43,11 +43,11 @@ class FailureGroup:
 
 
 def failure_groups(trials: Sequence[Trial]) -> list[FailureGroup]:
-    """The failed trials by reason, the most frequent reason first."""
+    """Return the failed trials by reason, the most frequent reason first."""
     groups: dict[str, list[Trial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         if trial.state is TrialState.FAILED:
-            reason = text.shorten(text.alike(trial.reason), text.FAILURE_CHARACTERS)
+            reason = text.shorten(text.without_numbers(trial.reason), text.FAILURE_CHARACTERS)
             groups.setdefault(reason, []).append(trial)
     found = [_group(failed) for failed in groups.values()]
     return sorted(found, key=lambda group: -len(group.trials))
@@ -60,14 +60,14 @@ def _group(failed: Sequence[Trial]) -> FailureGroup:
 
 
 def _failure_lines(groups: Sequence[FailureGroup], most: int) -> list[str]:
-    """The most frequent reasons, and how many others there are."""
-    told = [str(group) for group in groups[:most]]
+    """Return the most frequent reasons, and how many others there are."""
+    lines = [str(group) for group in groups[:most]]
     more = len(groups) - most
-    return [*told, f"and {text.plural(more, 'other reason')}"] if more > 0 else told
+    return [*lines, f"and {text.plural(more, 'other reason')}"] if more > 0 else lines
 
 
 def status_text(view: StudyView, *, now: float) -> str:
-    """What `hptune status` prints.
+    """Return the output of `hptune status`.
 
     Args:
         view: The study.
@@ -76,12 +76,13 @@ def status_text(view: StudyView, *, now: float) -> str:
     lines = [
         _field("study", text.clean(view.directory)),
         _field("search", f"{view.search} for {view.aims}"),
-        _field("master", _master_words(view, now)),
-        _field("trials", f"{view.progress}: {text.counts(view.counts, of=view.all_trials)}"),
+        _field("state", _state_words(view, now)),
+        _field("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
     ]
     if view.retried:
         lines.append(_field("retried", _retried_words(view)))
-    lines += [_field("held", held) for held in _held(view, now)]
+    if costs := _cost_words(view, now):
+        lines.append(_field("used", costs))
     if packed := _packed(view):
         lines.append(_field("packed", text.clean(packed)))
     best = view.best
@@ -93,22 +94,22 @@ def status_text(view: StudyView, *, now: float) -> str:
         lines.append(_field("", f"{more} on the Pareto front: hptune best {_directory(view)}"))
     if view.infeasible:
         lines.append(_field("", _infeasible_words(view)))
-    if view.written_off:
-        lines.append(_field("", _written_off_words(view)))
+    if view.pruned_failures:
+        lines.append(_field("", _pruned_words(view)))
     running = _running_rows(view, now)
     if running:
         lines += ["", *running]
     failures = failure_groups(view.trials)
     if failures:
         lines += ["", "failures"]
-        lines += [f"  {line}" for line in _failure_lines(failures, _FAILURES_TOLD)]
+        lines += [f"  {line}" for line in _failure_lines(failures, _FAILURES_IN_STATUS)]
         log = f"{view.directory}/trials/{failures[0].trials[-1]}/log.txt"
         lines.append(f"  see {shlex.quote(log)}")
     return "\n".join(lines)
 
 
-def _held(view: StudyView, now: float) -> list[str]:
-    """How long devices were held, in words."""
+def _cost_words(view: StudyView, now: float) -> str:
+    """Return the device hours that the study has used, in words; empty if there are none."""
     cost = _cost(view, now)
     words = []
     if cost.core_hours:
@@ -118,23 +119,23 @@ def _held(view: StudyView, now: float) -> list[str]:
         words.append(f"{cost.gpu_hours:.3g} GPU hours")
     if words and cost.wait_seconds >= 1.0:
         waited = text.duration(cost.wait_seconds)
-        words.append(f"after {waited} of waiting at workers, in sum over the trials")
-    return [", ".join(words)] if words else []
+        words.append(f"{waited} of waiting at workers (sum over the trials)")
+    return ", ".join(words)
 
 
 def _packed(view: StudyView) -> str:
-    """What was decided last of how many trials share a core or a GPU; empty if nothing was."""
+    """Return the last decision how many trials share a core or a GPU; empty if there is none."""
     latest = max(view.attempts, key=lambda each: each.placed_at, default=None)
     return "" if latest is None else latest.why
 
 
 def _cost(view: StudyView, now: float) -> Costs:
-    # Without a master nobody knows until when the last attempts ran.
-    return books(view.attempts, now=None if view.master is None else now)
+    # Without a master the ends of the last attempts are unknown.
+    return costs_of(view.attempts, now=None if view.master is None else now)
 
 
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
-    """What `hptune status --json` prints, as plain data.
+    """Return the output of `hptune status --json`.
 
     Args:
         view: The study.
@@ -169,7 +170,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
 
 
 def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
-    """What a run prints at its end.
+    """Return the output at the end of a run.
 
     Args:
         view: The study.
@@ -177,15 +178,15 @@ def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
         seconds: How long it took.
     """
     lines = [f"{_finish_words(view, finish)} in {text.duration(seconds)}"]
-    lines.append(f"  {text.counts(view.counts, of=view.all_trials)}")
+    lines.append(f"  {view.counts_text(of=view.all_trials)}")
     if view.retried:
         lines.append(f"  retried: {_retried_words(view)}")
     label = "  failed: "
     for line in _failure_lines(failure_groups(view.trials), _FAILURES_IN_THE_END):
         lines.append(f"{label}{line}")
         label = " " * len(label)
-    if view.written_off:
-        lines.append(f"  {_written_off_words(view)}")
+    if view.pruned_failures:
+        lines.append(f"  {_pruned_words(view)}")
     if view.infeasible:
         lines.append(f"  {_infeasible_words(view)}")
     best = view.best
@@ -207,23 +208,24 @@ def _next_lines(view: StudyView, finish: Finish) -> list[str]:
     directory = _directory(view)
     commands: list[tuple[str, str]] = []
     if view.best is not None:
-        commands.append((f"hptune best {directory}", "the best configuration"))
-        commands.append((f"hptune export {directory} --format csv", "all trials as a table"))
+        commands.append((f"hptune best {directory}", "show the best trial"))
+        commands.append((f"hptune export {directory} --format csv", "write all trials as a table"))
     if view.counts.get(TrialState.FAILED):
-        commands.append((f"hptune status {directory}", "what failed"))
+        commands.append((f"hptune status {directory}", "show why trials failed"))
     if finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
         more = 2 * view.budget_trials
-        commands.append((f"hptune resume {directory} --trials {more}", "search on"))
+        commands.append((f"hptune resume {directory} --trials {more}", "continue with more trials"))
     elif finish.finish_reason is not FinishReason.EXHAUSTED:
-        commands.append((_resume(view, finish), "go on from here"))
+        commands.append((_resume(view, finish), "continue from here"))
     width = max((len(command) for command, _ in commands), default=0)
     return ["next", *(f"  {command:<{width}}  {why}" for command, why in commands)]
 
 
 def _resume(view: StudyView, finish: Finish | None) -> str:
-    """The command that goes on with the study.
+    """Return the command that continues the study.
 
-    Limits hold for all runs together: with the same one, the next run would stop at once.
+    Limits apply to all runs together. With the same limit the next run would stop at once, so
+    it is doubled.
     """
     command = f"hptune resume {_directory(view)}"
     finish_reason = None if finish is None else finish.finish_reason
@@ -235,20 +237,20 @@ def _resume(view: StudyView, finish: Finish | None) -> str:
 
 
 def _retried_words(view: StudyView) -> str:
-    """How many attempts did not count, and why not."""
+    """Return how many attempts were retried, and why."""
     retried = view.retried
     return f"{text.plural(retried.total(), 'attempt')} ({_counted(retried)})"
 
 
-def _written_off_words(view: StudyView) -> str:
-    """How many trials count as pruned for a bad end, and for which."""
-    pruned = view.written_off
+def _pruned_words(view: StudyView) -> str:
+    """Return how many failed trials count as pruned, and how they failed."""
+    pruned = view.pruned_failures
     return f"{text.plural(pruned.total(), 'trial')} pruned by --on-failure ({_counted(pruned)})"
 
 
 def _infeasible_words(view: StudyView) -> str:
-    """How many trials are infeasible, and why."""
-    broken = view.broken
+    """Return how many trials are infeasible, and why."""
+    broken = view.broken_constraints
     which = _counted(broken) if len(broken) > 1 else "".join(broken)
     return f"{text.plural(view.infeasible, 'trial')} broke a constraint ({which})"
 
@@ -269,28 +271,27 @@ def _finish_words(view: StudyView, finish: Finish) -> str:
         case FinishReason.INTERRUPTED:
             return f"Stopped{shown}: {done}"
         case FinishReason.BUDGET_SPENT | FinishReason.TIME_UP if reason:
-            # That is how it was to end.
+            # The user set this limit, so the run did not end early.
             return f"{reason[0].upper()}{reason[1:]}: {done}"
         case _:
             return f"Stopped early{shown}: {done}"
 
 
-def _master_words(view: StudyView, now: float) -> str:
+def _state_words(view: StudyView, now: float) -> str:
     master = view.master
     if master is None:
         limits = [n for n in (view.budget_trials, view.possible_trials) if n is not None]
-        over = bool(limits) and view.ended - view.confirmations >= min(limits)
-        if over:
-            return "none; the study is done"
+        if limits and view.ended - view.confirmations >= min(limits):
+            return "done"
         last = view.last_finish
         why = f" ({text.clean(last.reason)})" if last is not None and last.reason else ""
-        return f"none{why}; go on with: {_resume(view, last)}"
-    process = f"process {master.pid}" if master.pid else "a process"
-    words = f"{process} on {text.clean(master.host)}"
+        return f"not running{why}; continue with: {_resume(view, last)}"
+    words = f"running on {text.clean(master.host)}"
+    words += f" in process {master.pid}" if master.pid else ""
     if not master.since:
         return words
     ago = text.duration(max(0.0, now - master.since))
-    return f"{words} since {text.moment(master.since)} ({ago})"
+    return f"{words} for {ago}, since {text.moment(master.since)}"
 
 
 def _running_rows(view: StudyView, now: float) -> list[str]:
@@ -299,8 +300,8 @@ def _running_rows(view: StudyView, now: float) -> list[str]:
         return []
     if view.master is None:
         numbers = tuple(attempt.id.trial for attempt in attempts)
-        them = "it" if len(numbers) == 1 else "them"
-        return [f"{_named(numbers)} ran when the master ended; resuming goes on with {them}"]
+        were, them = ("was", "it") if len(numbers) == 1 else ("were", "them")
+        return [f"{_named(numbers)} {were} interrupted; hptune resume continues {them}"]
     table = [("running", text.step_word(view.epochs), view.goal.metric, "time", "where")]
     for attempt in attempts:
         report = view.latest.get(attempt.id)

@@ -1,4 +1,4 @@
-"""A study as its ledger tells it: what every text and export about one is made from."""
+"""A study as its ledger has it: the input of every text and export about a study."""
 
 from __future__ import annotations
 
@@ -28,29 +28,28 @@ class MasterStatus(Protocol):
 
     @property
     def since(self) -> float:
-        """When it took the study up, in seconds since the epoch; 0 if unknown."""
+        """When it began to run the study, in seconds since the epoch; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyView:
-    """A study as its ledger tells it.
+    """A study as its ledger has it.
 
     Attributes:
         directory: The study's directory.
         search: The sampler's name, such as "tpe".
-        aims: What is optimised, and what is to be kept to.
-        budget_trials: The number of trials to suggest; None means the whole (finite) space.
+        aims: The objectives and the constraints.
+        budget_trials: The number of trials to suggest; None for the whole (finite) space.
         trials: All trials.
         attempts: All attempts, those of a trial in order.
-        latest: The last report of running attempts, where there is one.
-        master: Who runs the study now; None if nobody does.
-        epochs: How many epochs a trial has; None if unknown or if its steps are not epochs.
-        models: Where the models of the best trials lie, by the trial's number; those that have
-            none are left out.
-        possible_trials: How many configurations the search can try; None if there is no end.
-        device_budget: How long devices may be held; None for as long as it takes.
-        timeout_seconds: How long masters may work on it in all; None for as long as it takes.
-        last_finish: How the last run ended; None while one goes on, and where it was killed.
+        latest: The last reports of running attempts.
+        master: The process that runs the study; None if there is none.
+        epochs: Epochs of a trial; None if unknown or if its steps are not epochs.
+        models: Paths of the best trials' models, by the trial's number.
+        possible_trials: How many configurations the search can try; None if there is no limit.
+        device_budget: Limit of the device hours; None if there is none.
+        timeout_seconds: Limit of the study's time, over all runs; None if there is none.
+        last_finish: How the last run ended; None while one runs, and if it was killed.
     """
 
     directory: str
@@ -75,31 +74,47 @@ class StudyView:
 
     @property
     def goal(self) -> Goal:
-        """The (first) objective."""
+        """The first objective."""
         return self.aims.goal
 
     @property
-    def counts(self) -> Mapping[TrialState, int]:
-        """How many trials there are in each state."""
-        return Counter(trial.state for trial in self.trials)
+    def counts(self) -> Counter[TrialState]:
+        """How many trials are in each state; without a master, no trial runs."""
+        counts = Counter(trial.state for trial in self.trials)
+        if self.master is None:
+            counts[TrialState.WAITING] += counts.pop(TrialState.RUNNING, 0)
+        return counts
+
+    def counts_text(self, *, of: int | None = None) -> str:
+        """Return how many trials are in each state; those that have begun are interrupted.
+
+        Args:
+            of: The number of trials in the end; None leaves out those to come.
+        """
+        open_states = {TrialState.WAITING}
+        if self.master is None:
+            open_states.add(TrialState.RUNNING)
+        interrupted = sum(t.state in open_states and t.attempts > 0 for t in self.trials)
+        return text.counts(self.counts, of=of, interrupted_trials=interrupted)
 
     @property
     def ended(self) -> int:
-        """How many trials are over, whichever way."""
+        """How many trials ended, in any state."""
         return sum(trial.state.is_final for trial in self.trials)
 
     @property
     def confirmations(self) -> int:
-        """How many trials train a configuration again."""
+        """How many trials train the configuration of another one again."""
         return sum(trial.confirms is not None for trial in self.trials)
 
     @property
     def progress(self) -> str:
-        """How many trials are over, of how many, and how many that confirm."""
-        again = [trial for trial in self.trials if trial.confirms is not None]
-        over = sum(trial.state.is_final for trial in again)
-        searched = text.progress(self.ended - over, self.budget_trials)
-        return f"{searched} and {over}/{len(again)} to confirm" if again else searched
+        """How many trials ended, of how many, in words; confirmations are counted apart."""
+        confirmed = sum(t.confirms is not None and t.state.is_final for t in self.trials)
+        searched = text.progress(self.ended - confirmed, self.budget_trials)
+        if not self.confirmations:
+            return searched
+        return f"{searched} and {confirmed}/{self.confirmations} confirmations"
 
     @property
     def infeasible(self) -> int:
@@ -107,8 +122,8 @@ class StudyView:
         return sum(bool(t.violation) for t in self.trials if t.state is TrialState.COMPLETE)
 
     @property
-    def broken(self) -> Counter[str]:
-        """How many complete trials break each constraint, by the constraint in words."""
+    def broken_constraints(self) -> Counter[str]:
+        """How many complete trials break each constraint."""
         complete = [trial for trial in self.trials if trial.state is TrialState.COMPLETE]
         return Counter(
             str(each)
@@ -119,42 +134,42 @@ class StudyView:
 
     @property
     def open_attempts(self) -> list[Attempt]:
-        """The attempts of which no end is known: running, unless the master is gone."""
+        """The attempts without a known end: they run if there is a master."""
         return [attempt for attempt in self.attempts if attempt.outcome is None]
 
     @property
     def all_trials(self) -> int | None:
-        """How many trials there are to be, those that confirm included, if that is known."""
+        """The number of trials in the end, confirmations included; None if unknown."""
         known = self.budget_trials
         return None if known is None else known + self.confirmations
 
     @property
     def retried(self) -> Counter[str]:
-        """How many attempts were not held against their trials, by how they ended."""
+        """How many attempts did not count against their trials, by how they ended."""
         lost = (attempt for attempt in self.attempts if attempt.outcome is Outcome.LOST)
         return Counter("lost" if each.cause is None else str(each.cause) for each in lost)
 
     @property
-    def written_off(self) -> Counter[str]:
-        """How many trials are PRUNED for a bad end, as the user wanted it, by how they ended."""
+    def pruned_failures(self) -> Counter[str]:
+        """How many trials `--on-failure` made PRUNED, by how they failed."""
         pruned = (each for each in self.attempts if each.outcome is Outcome.PRUNED)
         return Counter(str(e.cause) for e in pruned if e.cause not in (None, Cause.PRUNED))
 
     @property
     def front(self) -> tuple[Trial, ...]:
-        """The best trials, the first objective's best first; one at most for one objective."""
+        """The best trials by the first objective, best first; at most one for one objective."""
         return self.ranking.best
 
     @property
     def best(self) -> Trial | None:
-        """The best trial by the first objective; of equally good ones the first to end."""
+        """The best trial by the first objective; of equal ones the first to end."""
         return self.front[0] if self.front else None
 
     @property
     def model(self) -> str:
-        """Where the best trial's model lies; empty if there is none."""
+        """Path of the best trial's model; empty if there is none."""
         return "" if self.best is None else self.models.get(self.best.number, "")
 
     def confirmation(self, trial: Trial) -> Confirmation | None:
-        """What is known of the trial's configuration from training it again."""
+        """Return the results of training the trial's configuration again."""
         return self.ranking.confirmation(trial)

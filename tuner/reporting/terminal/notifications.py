@@ -1,6 +1,6 @@
-"""What the user should know of workers and attempts while a study runs: each thing said once.
+"""What the user should know of workers and attempts while a study runs, each thing once.
 
-There may be thousands of workers, so news of one kind are told together.
+There may be thousands of workers, so notifications of one kind are joined into one line.
 """
 
 from __future__ import annotations
@@ -22,60 +22,60 @@ from ...core.trial import Attempt, AttemptId, Cause, Outcome
 from .. import text
 
 QUIET_SECONDS = 10.0
-"""The shortest time between two tellings; what happens in between is told together."""
+"""Shortest time between two lines of one kind; what happens in between is joined."""
 
 _NAMED = 3
-_TOLD_OTHERWISE = (Cause.KILLED, Cause.WORKER_LOST, Cause.MASTER_LOST)
-"""A lost worker is told of as such; and what is killed may be so because the study ends."""
+_NOT_NOTIFIED = (Cause.KILLED, Cause.WORKER_LOST, Cause.MASTER_LOST)
+"""Ends without a line of their own: a lost worker has one, and killing may end the study."""
 
-_ROOM = 1.25
-"""Memory to ask for, by the most that was seen: what one trial used, another may exceed."""
+_MEMORY_MARGIN = 1.25
+"""Memory to ask for, per memory that one trial used: another trial may use more."""
 
 
 class Notifications:
-    """Takes note of what is written down, and tells of it in lines.
+    """Observes what goes into the ledger, and returns lines for the display.
 
     Args:
-        workers_are_known: Whether the header speaks of the first workers already, since the run
-            starts them itself; only what becomes of them is told then.
-        memory_bytes: What the user says that a trial needs; 0 where that was left open.
+        workers_are_known: Whether the header names the first workers, because the run starts
+            them itself. Then no line says that they joined.
+        memory_bytes: The user's `--memory-per-trial`; 0 if left out.
     """
 
     def __init__(self, *, workers_are_known: bool = False, memory_bytes: int = 0) -> None:
-        self._joins_are_news = not workers_are_known
+        self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
         self._nodes: dict[str, str] = {}
         self._leaving: dict[str, str] = {}
         self._joined: list[WorkerJoined] = []
-        self._left: list[tuple[str, str]] = []
+        self._left: dict[str, list[str]] = {}
         self._died: dict[str, str] = {}
-        self._interrupted = 0
+        self._lost_trials = 0
         self._retried: dict[AttemptId, Attempt] = {}
         self._next: dict[AttemptId, Attempt] = {}
         self._refused: dict[tuple[str, str], None] = {}
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
         self._urgent: list[str] = []
         self._quiet_until = -math.inf
 
-    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Take note of what happened, and of the attempts that were changed by it."""
+    def observe(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Observe events and the attempts that they changed."""
         attempts, died, ended = tuple(attempts), set(), set()
         lost_at = {each.placement.worker for each in attempts if each.outcome is Outcome.LOST}
         for event in events:
             match event:
                 case WorkerJoined():
                     self._nodes[event.worker] = event.node
-                    if self._joins_are_news:
+                    if self._shows_joins:
                         self._joined.append(event)
                 case WorkerLeaving():
                     self._leaving.setdefault(event.worker, event.reason)
                 case WorkerLeft() if event.worker in self._nodes:
                     node = self._nodes.pop(event.worker)
-                    # A worker of our own that comes back is news, too.
-                    self._joins_are_news = True
+                    # A worker of the run's own that comes back is worth a line.
+                    self._shows_joins = True
                     reason = self._leaving.pop(event.worker, None)
                     if reason is not None and event.worker not in lost_at:
-                        self._left.append((node, reason))
+                        self._left.setdefault(reason, []).append(node)
                     else:
                         died.add(event.worker)
                         self._died[event.worker] = node
@@ -84,136 +84,117 @@ class Notifications:
                 case AttemptEnded():
                     ended.add(event.attempt)
                 case AttemptWaits():
-                    waits = f"trial {event.attempt.trial} {event.reason}; others may have to, too"
-                    self._say_once("waits", waits)
+                    trial = f"trial {event.attempt.trial}"
+                    self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
                 case _:
                     pass
         for attempt in attempts:
-            if attempt.placement.worker in died and attempt.outcome is Outcome.LOST:
-                self._interrupted += 1
-            if attempt.id in ended:
-                self._look_at_end(attempt)
-            if (before := _before(attempt)) in self._retried:
+            is_lost = attempt.outcome is Outcome.LOST
+            self._lost_trials += is_lost and attempt.placement.worker in died
+            if is_lost and attempt.id in ended and attempt.cause not in _NOT_NOTIFIED:
+                self._retried[attempt.id] = attempt
+            before = AttemptId(attempt.id.trial, attempt.id.number - 1)
+            if before in self._retried:
                 self._next[before] = attempt
-            self._look_at_memory(attempt)
-            self._look_at_gpus(attempt)
+            self._check_memory(attempt)
+            self._check_gpus(attempt)
 
     def lines(self, now: float) -> list[str]:
-        """What is to be said now.
+        """Return the lines to show now.
 
         Args:
             now: The time in seconds since the epoch.
         """
-        told, self._urgent = self._urgent, []
+        lines, self._urgent = self._urgent, []
         if now < self._quiet_until:
-            return told
-        told += self._of_workers() + self._of_retries()
-        if told:
+            return lines
+        lines += self._worker_lines() + self._retry_lines()
+        if lines:
             self._quiet_until = now + QUIET_SECONDS
-        return told
+        return lines
 
-    def _of_workers(self) -> list[str]:
-        told = []
+    def _worker_lines(self) -> list[str]:
+        lines = []
+        now = f"; now {text.plural(len(self._nodes), 'worker')}"
         if self._joined:
             cores = sum(len(each.capacity.cpus) for each in self._joined)
             gpus = sum(len(each.capacity.gpus) for each in self._joined)
-            has = text.plural(cores, "core") + (f", {text.plural(gpus, 'GPU')}" if gpus else "")
-            who = _workers([each.node for each in self._joined])
-            told.append(f"{who} joined, with {has}{self._now_there()}")
-        by_reason: dict[str, list[str]] = {}
-        for node, reason in self._left:
-            by_reason.setdefault(reason, []).append(node)
-        for reason, nodes in by_reason.items():
-            why = f" ({reason})" if reason else ""
-            told.append(f"{_workers(nodes)} left{why}{self._now_there()}")
+            has = text.plural(cores, "core") + (f" and {text.plural(gpus, 'GPU')}" if gpus else "")
+            lines.append(f"{_workers([each.node for each in self._joined])} joined with {has}{now}")
+        for reason, nodes in self._left.items():
+            lines.append(f"{_workers(nodes)} left{f' ({reason})' if reason else ''}{now}")
         if self._died:
-            goes_on = ""
-            if self._interrupted:
-                go = "trial goes" if self._interrupted == 1 else "trials go"
-                goes_on = f", {self._interrupted} {go} on from the last checkpoint"
             nodes = list(self._died.values())
-            were = "was" if len(nodes) == 1 else "were"
             who = _workers(nodes)
             if len(nodes) == 1 and nodes[0] in self._nodes.values():
-                who += f" at {next(iter(self._died))}"  # there are others
-            told.append(f"{who} {were} lost{goes_on}{self._now_there()}")
+                who += f" at {next(iter(self._died))}"  # the node has other workers
+            trials = ""
+            if self._lost_trials:
+                resume = "resumes from its" if self._lost_trials == 1 else "resume from their"
+                trials = f"; {text.plural(self._lost_trials, 'trial')} {resume} last checkpoint"
+            lines.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}{now}")
         for node, reason in self._refused:
-            told.append(f"the worker on {node} was refused: {reason}")
-        self._joined, self._left, self._died, self._refused = [], [], {}, {}
-        self._interrupted = 0
-        return told
+            lines.append(f"the worker on {node} was refused: {reason}")
+        self._joined, self._left, self._died, self._refused = [], {}, {}, {}
+        self._lost_trials = 0
+        return lines
 
-    def _of_retries(self) -> list[str]:
-        """One line for each way in which attempts ended that are not held against their trials."""
+    def _retry_lines(self) -> list[str]:
+        """Return one line for each cause of attempts that are retried."""
         by_cause: dict[Cause | None, list[Attempt]] = {}
         for attempt in self._retried.values():
             by_cause.setdefault(attempt.cause, []).append(attempt)
-        told = [self._of_retry(cause, attempts) for cause, attempts in by_cause.items()]
+        lines = [self._retry_line(cause, attempts) for cause, attempts in by_cause.items()]
         self._retried, self._next = {}, {}
-        return told
+        return lines
 
-    def _of_retry(self, cause: Cause | None, attempts: Sequence[Attempt]) -> str:
-        first, *others = attempts
+    def _retry_line(self, cause: Cause | None, attempts: Sequence[Attempt]) -> str:
+        first = attempts[0]
         following = [self._next[each.id] for each in attempts if each.id in self._next]
         given = _given(cause, following, first)
-        trial = f"trial {first.id.trial} on {first.node}: " + text.shorten(
-            first.reason, text.FAILURE_CHARACTERS
-        )
-        if not others:
-            again = (
-                f"tried again on {following[0].node}{given}" if following else "to be tried again"
-            )
-            return f"{trial}; {again}"
-        again = f"{len(following)} tried again{given}, {len(attempts) - len(following)} to be"
-        if len(following) == len(attempts):
-            again = f"all tried again{given}"
-        return f"{len(attempts)} attempts: {cause}, such as {trial}; {again}"
+        reason = text.shorten(first.reason, text.FAILURE_CHARACTERS)
+        trial = f"trial {first.id.trial} on {first.node}: {reason}"
+        if len(attempts) == 1:
+            on = f"retrying on {following[0].node}{given}" if following else "it will be retried"
+            return f"{trial}; {on}"
+        left = len(attempts) - len(following)
+        retried = f"{len(following) if left else 'all'} retried{given}"
+        retried += f", {left} will be" if left else ""
+        return f"{len(attempts)} attempts ended ({cause}), such as {trial}; {retried}"
 
-    def _now_there(self) -> str:
-        return f"; {text.plural(len(self._nodes), 'worker')} now"
-
-    def _look_at_end(self, attempt: Attempt) -> None:
-        """Remember an attempt whose bad end is not held against its trial, which is tried again."""
-        if attempt.outcome is Outcome.LOST and attempt.cause not in _TOLD_OTHERWISE:
-            self._retried[attempt.id] = attempt
-
-    def _look_at_memory(self, attempt: Attempt) -> None:
+    def _check_memory(self, attempt: Attempt) -> None:
         granted, used = attempt.placement.memory_bytes, attempt.usage
         if not self._memory_bytes or used is None or used.peak_memory_bytes <= granted:
             return
-        self._say_once(
+        self._show_once(
             "memory",
             f"trial {attempt.id.trial} uses {text.size(used.peak_memory_bytes)} of memory, but "
-            f"--memory-per-trial is {text.size(granted)}: where many run, the machine may run out "
-            f"of it. Stop, and resume with --memory-per-trial {_more(used.peak_memory_bytes)}",
+            f"--memory-per-trial is {text.size(granted)}: the machine may run out of memory. "
+            f"Stop, then resume with --memory-per-trial {_to_ask_for(used.peak_memory_bytes)}",
         )
 
-    def _look_at_gpus(self, attempt: Attempt) -> None:
-        """See whether a trial that holds GPUs has trained without them."""
+    def _check_gpus(self, attempt: Attempt) -> None:
+        """Notify if a trial that holds GPUs trains without them."""
         gpus, used = attempt.placement.gpus, attempt.usage
         if not gpus or used is None or used.peak_gpu_memory_bytes != 0:
             return
-        # What trains for several steps has come to its GPUs by now.
+        # After several steps a trial has opened its GPUs, if it ever does.
         if attempt.outcome is Outcome.FINISHED or used.seconds_per_step is not None:
-            self._say_once(
+            self._show_once(
                 "gpus",
-                f"trial {attempt.id.trial} holds {text.plural(len(gpus), 'GPU')}, but has not "
-                "opened any: if the model trains on cores, stop, and resume with "
-                "--gpus-per-trial 0; if not, `hptune doctor` says why no GPU is seen",
+                f"trial {attempt.id.trial} holds {text.plural(len(gpus), 'GPU')} but uses none. "
+                "If the model trains on cores, stop, then resume with --gpus-per-trial 0; if not, "
+                "run `hptune doctor`",
             )
 
-    def _say_once(self, kind: str, line: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
+    def _show_once(self, kind: str, line: str) -> None:
+        if kind not in self._shown:
+            self._shown.add(kind)
             self._urgent.append(line)
 
 
-def _before(attempt: Attempt) -> AttemptId:
-    return AttemptId(attempt.id.trial, attempt.id.number - 1)
-
-
 def _given(cause: Cause | None, following: Sequence[Attempt], before: Attempt) -> str:
-    """What trials that ran out of memory are given now, in words; empty for others."""
+    """Return what retries after an end for lack of memory are given, in words; else nothing."""
     if not following:
         return ""
     if cause is Cause.DEVICE_OUT_OF_MEMORY and before.placement.gpu_share < 1:
@@ -234,7 +215,7 @@ def _workers(nodes: Sequence[str]) -> str:
     return f"{len(nodes)} workers (on {', '.join(named[:_NAMED])}{more})"
 
 
-def _more(used_bytes: int) -> str:
-    """An amount to ask for, as the command line takes it."""
+def _to_ask_for(used_bytes: int) -> str:
+    """Return an amount of memory with a margin, as the command line takes it."""
     unit, name = (1e9, "GB") if used_bytes >= 1e9 else (1e6, "MB")
-    return f"{math.ceil(used_bytes * _ROOM / unit)}{name}"
+    return f"{math.ceil(used_bytes * _MEMORY_MARGIN / unit)}{name}"
