@@ -1,4 +1,4 @@
-"""What attempts tell while nobody listens: written down, found again, and counted once."""
+"""The journals of attempts whose master is gone: written, read, and counted once."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ ENDED = AttemptEnded(0.0, NAME, Ending(Cause.RETURNED, {"loss": 0.5}, step=2))
 MEASURED = Measured(0.0, NAME, Usage(peak_memory_bytes=5, cpu_seconds=1.0, seconds=2.0))
 
 
-def spooled(directory: StudyDirectory, *events: Event) -> Path:
+def journal_with(directory: StudyDirectory, *events: Event) -> Path:
     home = directory.trial(NAME.trial)
-    spool = AttemptJournal(home, NAME)
+    journal = AttemptJournal(home, NAME)
     for event in events:
-        spool.add(event)
+        journal.add(event)
     return journal_path(home, NAME)
 
 
-def told(events: list[Event]) -> list[object]:
+def plain(events: list[Event]) -> list[object]:
     """Steps of reports, causes of ends, peaks of measures."""
     found: list[object] = []
     for event in events:
@@ -63,71 +63,73 @@ def told(events: list[Event]) -> list[object]:
 
 
 def test_what_is_written_is_read(directory: StudyDirectory) -> None:
-    path = spooled(directory, report(1), report(2), MEASURED, ENDED)
-    assert told(read_journal(path)) == [1, 2, MEASURED.usage, ENDED.ending]
+    path = journal_with(directory, report(1), report(2), MEASURED, ENDED)
+    assert plain(read_journal(path)) == [1, 2, MEASURED.usage, ENDED.ending]
     assert read_journal(path.with_name("7.events")) == []
 
 
 @pytest.mark.parametrize("kept_bytes", range(0, 400, 7))
-def test_a_line_that_was_cut_short_is_none(directory: StudyDirectory, kept_bytes: int) -> None:
-    path = spooled(directory, report(1), report(2), ENDED)
+def test_a_line_that_was_cut_short_does_not_count(
+    directory: StudyDirectory, kept_bytes: int
+) -> None:
+    path = journal_with(directory, report(1), report(2), ENDED)
     whole = path.read_bytes()
     path.write_bytes(whole[:kept_bytes])
     lines = whole[:kept_bytes].count(b"\n")
-    assert told(read_journal(path)) == [1, 2, ENDED.ending][:lines]
+    assert plain(read_journal(path)) == [1, 2, ENDED.ending][:lines]
 
 
-def test_nothing_after_a_spoilt_line_is_believed(directory: StudyDirectory) -> None:
-    path = spooled(directory, report(1), report(2), ENDED)
+def test_nothing_after_a_damaged_line_is_read(directory: StudyDirectory) -> None:
+    path = journal_with(directory, report(1), report(2), ENDED)
     whole = path.read_bytes()
     place = whole.index(b"\n") + 40
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    assert told(read_journal(path)) == [1]
+    assert plain(read_journal(path)) == [1]
 
 
-def test_an_attempt_throws_away_what_earlier_ones_spooled(directory: StudyDirectory) -> None:
-    path = spooled(directory, report(1))
+def test_an_attempt_removes_the_journals_of_earlier_ones(directory: StudyDirectory) -> None:
+    path = journal_with(directory, report(1))
     AttemptJournal(directory.trial(NAME.trial), AttemptId(NAME.trial, 2))
     assert [each.name for each in path.parent.iterdir()] == ["2.events"]
 
 
-def test_a_disk_that_takes_nothing_ends_nobody(tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_written_ends_no_attempt(tmp_path: Path) -> None:
     (tmp_path / "3").write_text("a file where a directory should be")
-    spool = AttemptJournal(tmp_path / "3", NAME)
-    spool.add(report(1))
-    spool.touch()
+    journal = AttemptJournal(tmp_path / "3", NAME)
+    journal.add(report(1))
+    journal.touch()
     assert read_journal(journal_path(tmp_path / "3", NAME)) == []
 
 
-def test_whoever_is_superseded_notices_and_leaves_no_file_again(
+def test_a_superseded_attempt_notices_and_creates_no_file(
     directory: StudyDirectory,
 ) -> None:
     home = directory.trial(NAME.trial)
-    told, quiet = AttemptJournal(home, NAME), AttemptJournal(home, AttemptId(NAME.trial, 2))
-    told.add(report(1))
-    assert (told.is_superseded, quiet.is_superseded) == (True, False)
+    first, second = AttemptJournal(home, NAME), AttemptJournal(home, AttemptId(NAME.trial, 2))
+    first.add(report(1))
+    assert (first.is_superseded, second.is_superseded) == (True, False)
     AttemptJournal(home, AttemptId(NAME.trial, 3))
-    quiet.touch()
-    assert quiet.is_superseded
+    second.touch()
+    assert second.is_superseded
     assert [each.name for each in (home / "journal").iterdir()] == ["3.events"]
 
 
-def test_what_cannot_be_written_down_ends_nobody(directory: StudyDirectory) -> None:
+def test_an_event_that_cannot_be_written_ends_no_attempt(directory: StudyDirectory) -> None:
     strange = ParametersUsed(0.0, NAME, (), {"n": object()})  # type: ignore[dict-item]  # the point
-    path = spooled(directory, report(1), strange, report(2))
-    assert told(read_journal(path)) == [1, 2]
+    path = journal_with(directory, report(1), strange, report(2))
+    assert plain(read_journal(path)) == [1, 2]
 
 
 # --- collecting -------------------------------------------------------------------------------
 
 
 def test_only_what_the_ledger_lacks_is_collected(directory: StudyDirectory) -> None:
-    spooled(directory, report(1), report(2), report(3), MEASURED, ENDED)
+    journal_with(directory, report(1), report(2), report(3), MEASURED, ENDED)
     with directory.acquire():
         everything = [1, 2, 3, MEASURED.usage, ENDED.ending]
-        assert told(collect(directory, [NAME], {})) == everything
+        assert plain(collect(directory, [NAME], {})) == everything
         # Until it is in the ledger, it may be collected again; then, the reports are heard of.
-        assert told(collect(directory, [NAME], {NAME: 2})) == everything[2:]
+        assert plain(collect(directory, [NAME], {NAME: 2})) == everything[2:]
         assert collect(directory, [], {}) == []
         assert collect(directory, [AttemptId(9, 0)], {}) == []
         forget(directory)
@@ -145,29 +147,29 @@ def test_results_are_collected_in_the_order_in_which_they_came(directory: StudyD
 
 
 def test_the_collector_waits_for_one_that_still_runs(directory: StudyDirectory) -> None:
-    path = spooled(directory, report(1))
-    spool = threading.Timer(0.5, lambda: spooled_more(path))
+    path = journal_with(directory, report(1))
+    writing = threading.Timer(0.5, lambda: write_end(path))
     with directory.acquire():
-        spool.start()
-        assert told(collect(directory, [NAME], {})) == [1, ENDED.ending]
-    spool.join()
+        writing.start()
+        assert plain(collect(directory, [NAME], {})) == [1, ENDED.ending]
+    writing.join()
 
 
-def spooled_more(path: Path) -> None:
-    spool = AttemptJournal.__new__(AttemptJournal)
-    spool._path, spool._is_there = path, True
-    spool.add(ENDED)
+def write_end(path: Path) -> None:
+    journal = AttemptJournal.__new__(AttemptJournal)
+    journal._path, journal._exists = path, True
+    journal.add(ENDED)
 
 
 def test_the_collector_does_not_wait_for_the_dead_nor_for_ever(directory: StudyDirectory) -> None:
-    path = spooled(directory, report(1))
+    path = journal_with(directory, report(1))
     with directory.acquire():
         began = time.monotonic()
-        assert told(collect(directory, [NAME], {}, patience_seconds=0.3)) == [1]
+        assert plain(collect(directory, [NAME], {}, patience_seconds=0.3)) == [1]
         assert 0.3 <= time.monotonic() - began < 5
         long_ago = time.time() - 60
         os.utime(path, (long_ago, long_ago))
-        assert told(collect(directory, [NAME], {}, patience_seconds=60)) == [1]
+        assert plain(collect(directory, [NAME], {}, patience_seconds=60)) == [1]
         assert time.monotonic() - began < 10
 
 
@@ -289,7 +291,7 @@ class Running:
             pass
 
     @property
-    def spooled(self) -> list[Event]:
+    def journal(self) -> list[Event]:
         return read_journal(journal_path(self.directory.trial(NAME.trial), NAME))
 
 
@@ -333,7 +335,7 @@ def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
             assert not waiting.is_alive()
         finally:
             running.runner.close()
-        ended = running.spooled[-1]
+        ended = running.journal[-1]
         assert isinstance(ended, AttemptEnded)
         assert ended.ending.cause is Cause.RELEASED
 
@@ -353,7 +355,7 @@ def test_an_attempt_leaves_whose_retry_has_begun(
             )
         finally:
             running.runner.close()
-        assert running.spooled == []
+        assert running.journal == []
 
 
 def test_nothing_is_started_once_the_runner_is_closed(
@@ -381,7 +383,7 @@ def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(
             running.runner.outlive_master()
         finally:
             running.runner.close()
-        ended = running.spooled[-1]
+        ended = running.journal[-1]
         assert isinstance(ended, AttemptEnded)
         assert ended.ending.cause is Halt.LET_GO.cause
         assert (directory.trial(NAME.trial) / "checkpoint" / "left").exists()
@@ -404,7 +406,7 @@ def test_an_attempt_leaves_when_another_master_takes_over(
         running.runner.close()
 
 
-def test_where_there_is_no_grace_nothing_is_spooled(
+def test_where_there_is_no_grace_there_is_no_journal(
     warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
@@ -414,6 +416,6 @@ def test_where_there_is_no_grace_nothing_is_spooled(
             running.runner.outlive_master()  # returns at once
         finally:
             running.runner.close()
-        assert running.spooled == []
+        assert running.journal == []
         assert not journal_path(directory.trial(NAME.trial), NAME).parent.exists()
         assert json.loads((directory.path / "lease").read_text())["token"] == lock.owner.token

@@ -41,7 +41,7 @@ def test_where_no_directory_can_be_had(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_place_where_no_directory_can_be_made() -> None:
-    with pytest.raises(UsageError, match=r"/proc/x: no directory can be made there .*--study"):
+    with pytest.raises(UsageError, match=r"/proc/x: no directory can be created there .*--study"):
         StudyDirectory("/proc/x").create()
 
 
@@ -105,7 +105,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(UsageError, match=r"no directory can be made there \(.*quota"):
+    with pytest.raises(UsageError, match=r"no directory can be created there \(.*quota"):
         StudyDirectory(tmp_path / "study").create()
 
 

@@ -1,4 +1,4 @@
-"""One master at a time: the lock and the lease of a study directory."""
+"""Only one master at a time: the lock and the lease of a study directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from tuner.errors import StudyLockedError
 from tuner.storage.directory import StudyDirectory
-from tuner.storage.lock import HEARTBEAT_SECONDS, STALE_SECONDS
+from tuner.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS
 
 NO_LOCKS = """
 import errno, fcntl, os
@@ -67,29 +67,29 @@ def child(script: str, directory: StudyDirectory) -> Iterator[subprocess.Popen[s
 @contextlib.contextmanager
 def other_master(directory: StudyDirectory, *, setup: str = "") -> Iterator[subprocess.Popen[str]]:
     with child(setup + HOLD, directory) as process:
-        assert says(process) == "held"
+        assert line_from(process) == "held"
         yield process
 
 
-def says(process: subprocess.Popen[str]) -> str:
+def line_from(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def answer(process: subprocess.Popen[str]) -> None:
+def send_line_to(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def attempt_of_another(directory: StudyDirectory, *, setup: str = "") -> str:
+def result_of_another(directory: StudyDirectory, *, setup: str = "") -> str:
     with child(setup + TRY, directory) as process:
-        assert says(process) == "ready"
-        answer(process)
-        return says(process)
+        assert line_from(process) == "ready"
+        send_line_to(process)
+        return line_from(process)
 
 
-def let_heartbeat_age(directory: StudyDirectory, *, seconds: float) -> None:
+def age_heartbeat(directory: StudyDirectory, *, seconds: float) -> None:
     lease = directory.path / "lease"
     then = lease.stat().st_mtime - seconds
     os.utime(lease, (then, then))
@@ -103,7 +103,9 @@ def lease_of_another_machine(directory: StudyDirectory) -> None:
 # --- one master -----------------------------------------------------------------------------
 
 
-def test_a_second_master_is_refused_and_told_who_is_the_first(directory: StudyDirectory) -> None:
+def test_a_second_master_is_refused_and_the_message_names_the_first(
+    directory: StudyDirectory,
+) -> None:
     with other_master(directory) as first:
         owner = directory.owner()
         assert owner is not None
@@ -131,8 +133,8 @@ def test_asking_for_the_owner_does_not_drop_the_masters_own_lock(
     with directory.acquire():
         assert directory.owner() is not None
         assert directory.locks_work()
-        (directory.path / "lease").unlink()  # so that the kernel's lock alone must do
-        assert attempt_of_another(directory).startswith("refused")
+        (directory.path / "lease").unlink()  # only the POSIX lock is left
+        assert result_of_another(directory).startswith("refused")
 
 
 def test_the_lock_is_free_as_soon_as_its_holder_is_killed(directory: StudyDirectory) -> None:
@@ -157,14 +159,16 @@ def test_asking_for_the_owner_never_makes_a_starting_master_fail(
             directory.owner()
     """
     with child(textwrap.dedent(ask), directory) as process:
-        assert says(process) == "asking"
+        assert line_from(process) == "asking"
         for _ in range(200):
             with directory.acquire() as lock:
-                assert lock.kernel_locked
+                assert lock.has_posix_lock
         assert process.poll() is None
 
 
-def test_a_forked_child_neither_has_nor_ends_its_parents_lock(directory: StudyDirectory) -> None:
+def test_a_forked_child_neither_holds_nor_releases_its_parents_lock(
+    directory: StudyDirectory,
+) -> None:
     fork = """
         import os, sys
         from tuner.errors import StudyLockedError
@@ -190,19 +194,19 @@ def test_a_forked_child_neither_has_nor_ends_its_parents_lock(directory: StudyDi
         os.wait()
     """
     with child(textwrap.dedent(fork), directory) as process:
-        assert says(process) == "refused"
-        assert attempt_of_another(directory).startswith("refused")
-        answer(process)
-        assert says(process) == "held"
+        assert line_from(process) == "refused"
+        assert result_of_another(directory).startswith("refused")
+        send_line_to(process)
+        assert line_from(process) == "held"
 
 
-def test_another_machines_lease_counts_until_it_is_stale(directory: StudyDirectory) -> None:
+def test_another_machines_lease_protects_until_it_is_stale(directory: StudyDirectory) -> None:
     """A file system may keep locks to one machine without saying so."""
     lease_of_another_machine(directory)
     owner = directory.owner()
     assert owner is not None
     assert owner.host == "node7"
-    with pytest.raises(StudyLockedError, match=r"4711 on node7.*seconds ago"):
+    with pytest.raises(StudyLockedError, match=r"4711 on node7.*try again in \d+ seconds"):
         directory.acquire()
     assert sorted(path.name for path in directory.path.iterdir()) == [
         "best",
@@ -211,17 +215,17 @@ def test_another_machines_lease_counts_until_it_is_stale(directory: StudyDirecto
         "stop",
         "trials",
     ]
-    let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+    age_heartbeat(directory, seconds=STALE_SECONDS + 1)
     assert directory.owner() is None
     with directory.acquire() as lock:
         assert directory.owner() == lock.owner
 
 
-def test_a_damaged_lease_is_a_strangers(directory: StudyDirectory) -> None:
+def test_a_damaged_lease_belongs_to_an_unknown_master(directory: StudyDirectory) -> None:
     (directory.path / "lease").write_text("{", encoding="utf-8")
     with pytest.raises(StudyLockedError, match="unknown machine"):
         directory.acquire()
-    let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+    age_heartbeat(directory, seconds=STALE_SECONDS + 1)
     directory.acquire().release()
     assert directory.owner() is None
 
@@ -229,7 +233,7 @@ def test_a_damaged_lease_is_a_strangers(directory: StudyDirectory) -> None:
 def test_the_heartbeat(directory: StudyDirectory) -> None:
     lease = directory.path / "lease"
     with directory.acquire() as lock:
-        let_heartbeat_age(directory, seconds=2 * HEARTBEAT_SECONDS)
+        age_heartbeat(directory, seconds=2 * HEARTBEAT_SECONDS)
         aged = lease.stat().st_mtime
         lock.refresh()
         assert lease.stat().st_mtime == aged, "too soon after the last heartbeat"
@@ -240,7 +244,7 @@ def test_the_heartbeat(directory: StudyDirectory) -> None:
         assert lease.exists()
 
 
-# --- where the file system keeps no locks ---------------------------------------------------
+# --- where the file system has no POSIX locks -----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -256,13 +260,13 @@ def test_a_lease_where_locks_are_refused(
     monkeypatch.setattr(os, "lockf", refuse)
     assert not directory.locks_work()
     with directory.acquire() as lock:
-        assert not lock.kernel_locked
+        assert not lock.has_posix_lock
         assert not directory.locks_work()
         assert directory.owner() == lock.owner
     assert directory.owner() is None
 
 
-def test_a_lease_refuses_until_it_is_stale_and_then_its_holder_stops(
+def test_a_lease_protects_until_it_is_stale_and_then_its_owner_stops(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -271,37 +275,26 @@ def test_a_lease_refuses_until_it_is_stale_and_then_its_holder_stops(
     monkeypatch.setattr(fcntl, "lockf", refuse)
     monkeypatch.setattr(os, "lockf", refuse)
     with directory.acquire() as first:
-        refused = attempt_of_another(directory, setup=NO_LOCKS)
+        refused = result_of_another(directory, setup=NO_LOCKS)
         assert refused.startswith("refused")
-        assert "keeps no locks" in refused
-        let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+        assert "try again in" in refused
+        age_heartbeat(directory, seconds=STALE_SECONDS + 1)
         with other_master(directory, setup=NO_LOCKS) as second:
             with pytest.raises(StudyLockedError, match=rf"taken over by process {second.pid} "):
                 first.refresh(every_seconds=0)
             first.release()
             found = json.loads((directory.path / "lease").read_bytes())
-            assert found["pid"] == second.pid, "the first must not end the second's lease"
+            assert found["pid"] == second.pid, "the first must not remove the lease of the second"
 
 
-def test_of_many_who_find_a_stale_lease_one_takes_over(directory: StudyDirectory) -> None:
+def test_one_of_many_takes_over_a_stale_lease(directory: StudyDirectory) -> None:
     lease_of_another_machine(directory)
-    let_heartbeat_age(directory, seconds=STALE_SECONDS + 1)
+    age_heartbeat(directory, seconds=STALE_SECONDS + 1)
     with contextlib.ExitStack() as stack:
         masters = [stack.enter_context(child(NO_LOCKS + TRY, directory)) for _ in range(4)]
         for master in masters:
-            assert says(master) == "ready"
+            assert line_from(master) == "ready"
         for master in masters:
-            answer(master)
-        answers = [says(master).split(":")[0] for master in masters]
+            send_line_to(master)
+        answers = [line_from(master).split(":")[0] for master in masters]
     assert sorted(answers) == ["held", "refused", "refused", "refused"]
-
-
-def test_a_lease_without_hard_links(
-    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    with directory.acquire() as lock:
-        assert json.loads((directory.path / "lease").read_bytes())["token"] == lock.owner.token

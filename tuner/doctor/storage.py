@@ -119,7 +119,7 @@ def _room(folder: Path) -> Finding:
 def _locks(name: str, folder: Path) -> Finding:
     """Two processes want to be a study's master."""
     with MasterLock(folder) as lock:
-        kernel_locked = lock.kernel_locked
+        kernel_locked = lock.has_posix_lock
         second = _contend(folder)
     third = _contend(folder)
     if (second, third) != ("refused", "taken"):
@@ -152,7 +152,7 @@ def _sqlite(name: str, folder: Path) -> Finding:
     path = folder / "study.db"
     try:
         with MasterLock(folder) as lock:
-            locks_work = lock.kernel_locked
+            locks_work = lock.has_posix_lock
     except StudyLockedError as error:
         return failed(name, error.message, "see locks above")
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The models of a study: the best are kept in `best/`, the others are thrown away."""
+"""The model files of a study: those of the best trials go to `best/`, the others are deleted."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from .directory import StudyDirectory, atomic_write, storage_errors
 MODEL_FILES = ("model.keras", "model.weights.h5")
 SUMMARY = "best.json"
 RESUME = "resume"
-"""A trial's checkpoints, which its next attempt goes on from (see `training.checkpoint`)."""
+"""The folder of a trial's checkpoints, from which its next attempt continues."""
 
 
 class StudyFiles:
-    """Keeps `best/` true: at any instant it holds a whole model, and says whose it is.
+    """The keeper of `best/`, which at any instant holds a complete model and names its trial.
 
-    With one goal, `best/` is the best trial's. With several, each trial of the Pareto front has a
-    `best/<number>/`, and `best/` itself is the one's that is best by the first goal.
+    With one goal, `best/` belongs to the best trial. With several, each trial of the Pareto front
+    has `best/<number>/`, and `best/` itself belongs to the trial that is best by the first goal.
+
+    Args:
+        directory: The study's directory.
+        aims: The goals and constraints.
+        keep_checkpoints: Whether to keep the checkpoints of a trial whose model was moved.
     """
 
     def __init__(
@@ -38,33 +43,35 @@ class StudyFiles:
     def keep_best(self, trials: Sequence[Trial]) -> None:
         """Make these trials' models the study's best, the first one above all. May be repeated.
 
-        What `best/` has of a trial with the same result stays: whatever lies in the trial's own
-        directory is then of an attempt that trains on, and nobody knows yet what it is worth.
+        A model in `best/` stays if its trial's result is unchanged. Files in the trial's directory
+        then belong to an attempt that trains further, whose result is not known yet.
 
         Raises:
-            StorageFullError: There is no room, or writing is forbidden.
+            StorageFullError: There is no space, or writing is forbidden.
         """
         best = self._directory.best
         with storage_errors(best):
-            homes = {trial.number: self._directory.trial(trial.number) for trial in trials}
+            sources = {trial.number: self._directory.trial(trial.number) for trial in trials}
             if len(self._aims.goals) == 1:
-                taken = [trials[0]] if self._keep(trials[0], homes[trials[0].number], best) else []
+                moved = [
+                    each for each in trials[:1] if self._keep(each, sources[each.number], best)
+                ]
             else:
-                shelves = {number: best / str(number) for number in homes}
-                taken = [t for t in trials if self._keep(t, homes[t.number], shelves[t.number])]
-                self._keep(trials[0], shelves[trials[0].number], best)
+                targets = {number: best / str(number) for number in sources}
+                moved = [t for t in trials if self._keep(t, sources[t.number], targets[t.number])]
+                self._keep(trials[0], targets[trials[0].number], best)
                 for path in best.iterdir():
-                    if path.name.isdecimal() and int(path.name) not in shelves:
+                    if path.name.isdecimal() and int(path.name) not in targets:
                         shutil.rmtree(path)
-            for trial in taken:
-                home = homes[trial.number]
+            for trial in moved:
+                source = sources[trial.number]
                 for name in MODEL_FILES:
-                    (home / name).unlink(missing_ok=True)
+                    (source / name).unlink(missing_ok=True)
                 if not self._keep_checkpoints:
-                    shutil.rmtree(home / RESUME, ignore_errors=True)
+                    shutil.rmtree(source / RESUME, ignore_errors=True)
 
     def _keep(self, trial: Trial, source: Path, target: Path) -> bool:
-        """Put a trial's model on a shelf; False if it is there."""
+        """Copy or link a trial's model into `target`; return False if it is already there."""
         text = json.dumps(self._summary(trial), indent=2, ensure_ascii=False, allow_nan=False)
         if _text_of(target / SUMMARY) == f"{text}\n":
             return False
@@ -73,11 +80,11 @@ class StudyFiles:
         for name in new:
             _put(source / name, target / name)
         is_new = bool(new) or _number_in(target) != trial.number
-        # An objective function keeps what it likes in its checkpoint directory.
+        # An objective function writes files of its own choice to its checkpoint directory.
         if is_new and not new and _copy_directory(source / "checkpoint", target / "checkpoint"):
             new = ["checkpoint"]
         if is_new:
-            # What else lies there is of the best trial before.
+            # Other files belong to the previous best trial.
             for name in {*MODEL_FILES, "checkpoint"}.difference(new):
                 _remove(target / name)
         atomic_write(target / SUMMARY, f"{text}\n".encode())
@@ -92,7 +99,7 @@ class StudyFiles:
             "value": trial.value,
             "step": trial.step,
             "hyperparameters": dict(trial.params),
-            # JSON has no word for NaN, which a metric beside the goals' may be.
+            # A metric that is no goal may be NaN, which JSON does not have.
             "metrics": {
                 name: value if math.isfinite(value) else None
                 for name, value in trial.metrics.items()
@@ -103,53 +110,52 @@ class StudyFiles:
         return summary
 
     def best_number(self) -> int | None:
-        """Whose model lies in `best/`; None if there is none yet."""
+        """Return the number of the trial in `best/`; None if there is none yet."""
         return _number_in(self._directory.best)
 
     def model_path(self, number: int | None = None) -> Path | None:
-        """The best model's file (or checkpoint directory); None if there is none.
+        """Return the best model's file (or checkpoint directory); None if there is none.
 
         Args:
-            number: Of one trial of the front; None for the one that is best by the first goal.
+            number: A trial of the Pareto front; None for the best trial by the first goal.
         """
         best = self._directory.best
-        shelf = best if number is None or len(self._aims.goals) == 1 else best / str(number)
+        folder = best if number is None or len(self._aims.goals) == 1 else best / str(number)
         for name in (*MODEL_FILES, "checkpoint"):
-            if (path := shelf / name).exists():
+            if (path := folder / name).exists():
                 return path
         return None
 
     def models(self) -> dict[int, Path]:
-        """The models of the best trials that left one, by the trial's number."""
+        """Return the models of the best trials that saved one, by the trial's number."""
         best = self._directory.best
-        shelves = [path for path in best.glob("*") if path.name.isdecimal()]
-        numbers = {int(path.name) for path in shelves}
+        numbers = {int(path.name) for path in best.glob("*") if path.name.isdecimal()}
         if not numbers and (number := self.best_number()) is not None:
             numbers = {number}
         paths = {number: self.model_path(number) for number in sorted(numbers)}
         return {number: path for number, path in paths.items() if path is not None}
 
     def discard(self, number: int, *, keep_checkpoint: bool = False) -> None:
-        """Throw away a trial's model and checkpoints; its log stays, and what is asked for."""
-        home = self._directory.trial(number)
+        """Delete a trial's model and journal, and its checkpoints unless told to keep them."""
+        folder = self._directory.trial(number)
         with contextlib.suppress(OSError):
             for name in MODEL_FILES:
-                (home / name).unlink(missing_ok=True)
+                (folder / name).unlink(missing_ok=True)
         for name in ("checkpoint", JOURNAL_FOLDER):
-            shutil.rmtree(home / name, ignore_errors=True)
+            shutil.rmtree(folder / name, ignore_errors=True)
         if not keep_checkpoint:
-            shutil.rmtree(home / RESUME, ignore_errors=True)
+            shutil.rmtree(folder / RESUME, ignore_errors=True)
 
     def has_checkpoint(self, number: int) -> bool:
-        """Whether the trial can go on from where it was."""
+        """Return whether the trial has a checkpoint to continue from."""
         return any((self._directory.trial(number) / RESUME).glob("*.ckpt"))
 
     def sweep(self, over: set[int], able_to_go_on: Collection[int] = ()) -> None:
-        """Throw away what a master left behind that died before it could.
+        """Delete the files that a previous master should have deleted, but died before.
 
         Args:
-            over: The numbers of the trials that are over, but for those whose models are needed.
-            able_to_go_on: Those of them whose last checkpoint is kept.
+            over: The numbers of the trials that are over and whose models are not needed.
+            able_to_go_on: The numbers of those whose last checkpoint is kept.
         """
         for pattern in (*MODEL_FILES, "checkpoint", RESUME):
             for path in self._directory.trials.glob(f"*/{pattern}"):
@@ -158,9 +164,9 @@ class StudyFiles:
                     self.discard(number, keep_checkpoint=number in able_to_go_on)
 
 
-def _number_in(shelf: Path) -> int | None:
+def _number_in(folder: Path) -> int | None:
     try:
-        return int(json.loads((shelf / SUMMARY).read_text())["trial"])
+        return int(json.loads((folder / SUMMARY).read_text())["trial"])
     except (OSError, ValueError, KeyError):
         return None
 
@@ -183,11 +189,16 @@ def _remove(path: Path) -> None:
 
 
 def _copy_directory(source: Path, target: Path) -> bool:
-    """Put a copy of a directory in another's place; False if there is nothing to copy."""
+    """Replace `target` by a copy of `source` in one step; return False if `source` is empty.
+
+    `target` is a symbolic link to one of two directories, because a rename cannot replace a
+    directory that has files. The copy goes to the other one.
+    """
     if not source.is_dir() or not any(source.iterdir()):
         return False
     before = _linked_from(target)
-    fresh = next(each for each in _homes_of(target) if each != before)
+    copies = (target.with_name(f".{target.name}-{which}") for which in "ab")
+    fresh = next(each for each in copies if each != before)
     shutil.rmtree(fresh, ignore_errors=True)
     failed: list[OSError] = []
 
@@ -201,7 +212,7 @@ def _copy_directory(source: Path, target: Path) -> bool:
     try:
         shutil.copytree(source, fresh, copy_function=copy)
     except shutil.Error as error:
-        # It only says that something failed; whether the disk is full is in the first failure.
+        # shutil.Error has no errno, which tells a full disk; the first failure has it.
         raise (failed[0] if failed else error) from error
     _link(target, fresh)
     if before is not None:
@@ -209,22 +220,17 @@ def _copy_directory(source: Path, target: Path) -> bool:
     return True
 
 
-def _homes_of(link: Path) -> list[Path]:
-    """Where the directory may lie that a link leads to: in one, while the other is made."""
-    return [link.with_name(f".{link.name}-{which}") for which in "ab"]
-
-
 def _linked_from(link: Path) -> Path | None:
     return link.with_name(link.readlink().name) if link.is_symlink() else None
 
 
 def _link(link: Path, directory: Path) -> None:
-    """Let a link lead to a directory beside it from now on: a directory takes no other's place."""
+    """Point a link to a directory next to it."""
     fresh = link.with_name(link.name + ".new")
     fresh.unlink(missing_ok=True)
     try:
         fresh.symlink_to(directory.name, target_is_directory=True)
-    except OSError:  # some file systems have no links, so there is an instant without it
+    except OSError:  # no symbolic links here: for an instant, nothing has the name
         _remove(link)
         directory.rename(link)
         return
@@ -234,13 +240,13 @@ def _link(link: Path, directory: Path) -> None:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Put a file into another's place in one step, leaving the source where it is."""
+    """Replace a file by a link to `source`, or by a copy, in one step."""
     fresh = target.with_name(target.name + ".new")
     fresh.unlink(missing_ok=True)
     try:
         os.link(source, fresh)
-    except OSError:  # some file systems have no hard links
+    except OSError:  # no hard links here
         shutil.copyfile(source, fresh)
     fresh.replace(target)
-    # Two links to the same file are left as they are by the system's rename.
+    # A rename does nothing if both names are links to the same file.
     fresh.unlink(missing_ok=True)

@@ -1,12 +1,12 @@
-"""What attempts have told, on disk until the study's ledger has it.
+"""The journal of an attempt: its events on disk until the study's ledger has them.
 
 ::
 
     trials/<number>/journal/<attempt>.events      one line for each event: a checksum, and the event
 
-Where workers may outlive their master, whatever an attempt tells is written here before it is
-sent. Usually nobody ever reads it. But if the master dies, what is sent is lost, and the next one
-finds here what the ledger lacks (`tuner.master.recovery`). A line that a kill cut short is none.
+Where workers may outlive their master, every event of an attempt is written here before it is
+sent. If the master dies, the events on their way are lost, and the next master finds here what the
+ledger lacks (`tuner.master.recovery`). A line that a kill cut short does not count.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ from ..core.trial import AttemptId
 logger = logging.getLogger(__name__)
 
 JOURNAL_FOLDER = "journal"
+"""The folder of the journals in a trial's directory."""
+
 HEARTBEAT_SECONDS = 5.0
-"""How often a runner shows, by the file's time, that the attempt still runs."""
+"""Seconds between two updates of a journal's file time, by which a runner shows that it lives."""
 
 
 def journal_path(trial_directory: Path, attempt: AttemptId) -> Path:
-    """Where an attempt's events are."""
+    """Return the path of an attempt's journal."""
     return trial_directory / JOURNAL_FOLDER / f"{attempt.number}.events"
 
 
 class AttemptJournal:
-    """Writes one attempt's events. A disk that takes none is no reason to end the attempt.
+    """The writer of one attempt's journal. An error of the file system never ends the attempt.
+
+    A new attempt removes the journals of the trial's earlier ones: that it was ordered shows that
+    the ledger has their ends.
 
     Attributes:
-        is_superseded: Somebody took the file away: a later attempt of the trial runs elsewhere,
-            and nobody waits for this one any more.
+        is_superseded: Whether somebody removed the file: a later attempt of the trial runs
+            elsewhere, and this one is no longer needed.
 
     Args:
         trial_directory: The trial's directory.
-        attempt: The attempt. That it was ordered shows that the ledger knows how the trial's
-            earlier ones ended, so what these have spooled is thrown away.
+        attempt: The attempt.
     """
 
     def __init__(self, trial_directory: Path, attempt: AttemptId) -> None:
         self._path = journal_path(trial_directory, attempt)
-        self._is_there = False
+        self._exists = False
         self.is_superseded = False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,40 +61,40 @@ class AttemptJournal:
                 if earlier.stem.isdigit() and int(earlier.stem) < attempt.number:
                     earlier.unlink(missing_ok=True)
             self._path.write_bytes(b"")
-            self._is_there = True
+            self._exists = True
         except OSError:
-            logger.warning("What the attempt %s tells cannot be spooled.", attempt, exc_info=True)
+            logger.warning("the journal %s cannot be created", self._path, exc_info=True)
 
     def add(self, event: Event) -> None:
-        """Write down an event; the attempt's end is on disk when this returns."""
-        # Not at the top: the codec is not needed where workers end with their master.
+        """Append an event; an `AttemptEnded` is on disk when this returns."""
+        # Imported late: the codec is not needed where workers end with their master.
         from .ledger.codec import encode_event
 
         try:
             line = json.dumps(encode_event(replace(event, at=time.time())))
-            with self._path.open("r+b" if self._is_there else "ab") as file:
+            with self._path.open("r+b" if self._exists else "ab") as file:
                 file.seek(0, os.SEEK_END)
                 file.write(f"{_checksum(line)} {line}\n".encode())
                 file.flush()
                 if isinstance(event, AttemptEnded):
                     os.fsync(file.fileno())
         except FileNotFoundError:
-            self.is_superseded = self._is_there
+            self.is_superseded = self._exists
         except (OSError, TypeError, ValueError):
-            logger.warning("An event cannot be spooled in %s.", self._path, exc_info=True)
+            logger.warning("an event cannot be added to %s", self._path, exc_info=True)
 
     def touch(self) -> None:
-        """The attempt still runs."""
+        """Show that the attempt still runs."""
         try:
             os.utime(self._path)
         except FileNotFoundError:
-            self.is_superseded = self._is_there
+            self.is_superseded = self._exists
         except OSError:
-            logger.debug("%s cannot be touched.", self._path, exc_info=True)
+            logger.debug("%s cannot be touched", self._path, exc_info=True)
 
 
 def read_journal(path: Path) -> list[Event]:
-    """The events that an attempt has spooled, in order; those after a spoilt line are left out."""
+    """Return an attempt's events in order, up to the first damaged line."""
     from ..errors import StudyError
     from .ledger.codec import decode_event
 

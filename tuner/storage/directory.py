@@ -1,13 +1,13 @@
-"""What lies where in a study directory, and how one is created, opened and owned.
+"""The study directory: its layout, and how it is created, opened, locked and removed.
 
 ::
 
     DIR/study.db            the ledger
     DIR/best/               the best model, its configuration and its metrics
     DIR/trials/<number>/    a trial's checkpoint while needed, and its log.txt
-    DIR/report.html         once asked for
-    DIR/lock, DIR/lease     who is the master (see `master_lock`)
-    DIR/stop                a request to let go; empty while there is none
+    DIR/report.html         if one was requested
+    DIR/lock, DIR/lease     the master's lock (see `lock`)
+    DIR/stop                a request to stop; empty if there is none
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
-from .lock import LockOwner, MasterLock, living_owner, locks_work
+from .lease import LockOwner
+from .lock import MasterLock, living_owner, locks_work
 
 _FOLDER = "studies"
 _STORAGE_ERRORS = frozenset(
@@ -43,21 +44,21 @@ _STORAGE_ERRORS = frozenset(
 
 
 def whole_path(path: str | os.PathLike[str]) -> Path:
-    """The path from the root on, without detours: `runs/../one` is `one`, whatever it is.
+    """Return the absolute path without `..`: `runs/../one` becomes `/here/one`.
 
-    Symbolic links stay: other machines may have them lead elsewhere. Only where one stands before
-    `..`, so that leaving both out would lead elsewhere, nothing is left out.
+    Symbolic links are kept, because they may lead elsewhere on other machines. A `..` after a
+    symbolic link is kept too if its removal would change where the path leads.
     """
-    said = Path(path).expanduser().absolute()
-    plain = Path(os.path.normpath(said))
-    return plain if plain.resolve() == said.resolve() else said
+    given = Path(path).expanduser().absolute()
+    plain = Path(os.path.normpath(given))
+    return plain if plain.resolve() == given.resolve() else given
 
 
 class StudyDirectory:
-    """A study's directory; making this object touches nothing.
+    """A study's directory. Creating this object touches no file.
 
     Args:
-        path: The directory. It is made absolute, so that a later `chdir` does no harm.
+        path: The directory. It is made absolute, so that a later `chdir` does not matter.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -67,7 +68,7 @@ class StudyDirectory:
         return f"StudyDirectory({str(self._path)!r})"
 
     def __str__(self) -> str:
-        """The path as a shell takes it, for messages that people copy commands from."""
+        """Return the path quoted for a shell, for commands in messages."""
         return shlex.quote(str(self._path))
 
     @property
@@ -82,29 +83,29 @@ class StudyDirectory:
 
     @property
     def best(self) -> Path:
-        """Where the best model is kept."""
+        """The directory of the best model."""
         return self._path / "best"
 
     @property
     def trials(self) -> Path:
-        """Where the trials' directories are."""
+        """The directory of the trials' directories."""
         return self._path / "trials"
 
     def trial(self, number: int) -> Path:
-        """A trial's directory; whoever needs it makes it."""
+        """Return a trial's directory, which may not exist."""
         return self.trials / str(number)
 
     # --- creating and opening ---------------------------------------------------------------
 
     def create(self) -> Self:
-        """Make the directory and what belongs in it, ready for `Ledger.create`.
+        """Create the directory and its folders, ready for `Ledger.create`.
 
-        May be repeated until there is a ledger; files that lie there already are left alone.
+        May be repeated until there is a ledger. Files that exist already are not changed.
 
         Raises:
             StudyExistsError: There is a study here already.
-            UsageError: The path, or one above it, is no directory and cannot be made one.
-            StorageFullError: There is no room, or writing is forbidden.
+            UsageError: The path, or a parent, is no directory and cannot become one.
+            StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
             if self.database.exists():
@@ -121,11 +122,11 @@ class StudyDirectory:
         return self
 
     def check_place(self) -> None:
-        """See that a study can be put here, as far as that is seen without making anything.
+        """Check that a study can be created here, without creating anything.
 
         Raises:
             StudyExistsError: There is a study here already.
-            UsageError: Something is in the way, or nothing may be written here.
+            UsageError: Something is in the way, or writing is forbidden.
         """
         if self.database.exists():
             raise study_exists(self)
@@ -138,25 +139,25 @@ class StudyDirectory:
 
     def _in_the_way(self, found: str | os.PathLike[str]) -> UsageError:
         return UsageError(
-            f"the study cannot be put into {self}: {shlex.quote(str(found))} is in the way, which "
-            "is not a directory. Name another directory with --study"
+            f"the study cannot be created in {self}: {shlex.quote(str(found))} is not a directory. "
+            "Choose another directory with --study"
         )
 
     def _no_place(self, number: int | None) -> UsageError:
         return UsageError(
-            f"the study cannot be put into {self}: no directory can be made there "
-            f"({os.strerror(number or 0)}). Name another directory with --study"
+            f"the study cannot be created in {self}: no directory can be created there "
+            f"({os.strerror(number or 0)}). Choose another directory with --study"
         )
 
     @classmethod
     def free(cls, name: str) -> Self:
-        """Make a directory for a study that was given none: `studies/NAME-1`, or the next number.
+        """Create an empty directory for a study: `studies/NAME-1`, or the next free number.
 
-        It is empty and nobody else's: two who ask at the same time get two.
+        Two processes that call this at the same time get different directories.
 
         Raises:
             UsageError: `studies` is not a directory.
-            StorageFullError: There is no room, or writing is forbidden.
+            StorageFullError: There is no space, or writing is forbidden.
         """
         folder = Path(_FOLDER)
         with storage_errors(folder):
@@ -165,8 +166,8 @@ class StudyDirectory:
                     folder.mkdir(exist_ok=True)
                 if not folder.is_dir():
                     raise UsageError(
-                        f"the study cannot be put into {folder.absolute()}, which is not a "
-                        "directory. Name another place with --study"
+                        f"the study cannot be created in {folder.absolute()}, which is not a "
+                        "directory. Choose another one with --study"
                     )
                 with contextlib.suppress(FileExistsError):
                     (path := folder / f"{name}-{number}").mkdir()
@@ -174,14 +175,14 @@ class StudyDirectory:
         raise AssertionError("there is always a next number")
 
     def give_up(self) -> None:
-        """Take the directory away again if nothing lies in it, and `studies` with it."""
+        """Remove the directory if it is empty, and `studies` too."""
         with contextlib.suppress(OSError):
             self._path.rmdir()
             if self._path.parent.name == _FOLDER:
                 self._path.parent.rmdir()
 
     def remove(self) -> None:
-        """Take away a study that has no result. What else lies there stays, and so does its folder.
+        """Remove a study that has no result. Other files, and then the directory too, are kept.
 
         Raises:
             StorageFullError: Writing is forbidden.
@@ -197,7 +198,7 @@ class StudyDirectory:
         self.give_up()
 
     def open(self) -> Self:
-        """See that there is a study here.
+        """Check that there is a study here, and return this object.
 
         Raises:
             NoStudyError: There is none.
@@ -209,7 +210,7 @@ class StudyDirectory:
             if not self._path.exists():
                 found = "there is no such directory"
             elif not self._path.is_dir():
-                found = "it is a file; name the directory that the study was put into"
+                found = "it is a file; give the study's directory"
             else:
                 found = "the directory has no file study.db"
         raise NoStudyError(
@@ -220,45 +221,45 @@ class StudyDirectory:
     # --- the one master ---------------------------------------------------------------------
 
     def acquire(self) -> MasterLock:
-        """Become the study's master, until the lock is released or the process ends.
+        """Become the study's master until the lock is released or the process ends.
 
-        Use it as a context manager, and call its `refresh` from the master's loop.
+        Use the lock as a context manager, and call its `refresh` from the master's loop.
 
         Raises:
             StudyLockedError: Another master runs the study.
-            StorageFullError: There is no room, or writing is forbidden.
+            StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
             return MasterLock(self._path)
 
     def owner(self) -> LockOwner | None:
-        """The master that runs the study now, or None; disturbs nobody."""
+        """Return the master that runs the study now, or None, without taking any lock."""
         with storage_errors(self._path):
             return living_owner(self._path)
 
     def locks_work(self) -> bool:
-        """Whether the file system keeps locks."""
+        """Return whether the file system has POSIX locks."""
         with storage_errors(self._path):
             return locks_work(self._path)
 
     # --- stop requests ----------------------------------------------------------------------
 
-    # The file is always there and is overwritten in place. A file that comes and goes, or that is
-    # renamed into place, may stay unseen for a minute on NFS, whose clients remember which names
-    # exist; the contents of a known file are looked up afresh whenever it is opened.
+    # The file always exists and is overwritten in place. NFS clients cache for up to a minute which
+    # names exist, so a new or renamed file may be seen late. They check the contents of a known
+    # file at every open.
 
     @property
     def _stop_file(self) -> Path:
         return self._path / "stop"
 
     def request_stop(self, reason: str) -> None:
-        """Ask the study's master to let go; it learns of it when it next asks.
+        """Ask the study's master to stop; it polls for requests.
 
         Args:
             reason: One line for people.
 
         Raises:
-            StorageFullError: There is no room, or writing is forbidden.
+            StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path), self._stop_file.open("wb") as file:
             file.write(json.dumps({"reason": reason}).encode())
@@ -266,37 +267,37 @@ class StudyDirectory:
             os.fsync(file.fileno())
 
     def stop_requested(self) -> str | None:
-        """Why somebody asked the master to let go; None if nobody did."""
+        """Return the reason of a request to stop; None if there is no request."""
         with storage_errors(self._path):
             try:
                 request = json.loads(self._stop_file.read_bytes())
-            except (FileNotFoundError, ValueError):  # ValueError: empty, or half written as yet
+            except (FileNotFoundError, ValueError):  # ValueError: empty or incomplete
                 return None
         return str(request["reason"])
 
     def clear_stop_request(self) -> None:
-        """Forget a request, such as one that was meant for the master before."""
+        """Remove a request to stop, such as one for the previous master."""
         with storage_errors(self._path):
             self._stop_file.write_bytes(b"")
 
 
 def study_exists(directory: StudyDirectory) -> StudyExistsError:
-    """The error for a directory that holds a study already."""
+    """Return the error for a directory that already holds a study."""
     return StudyExistsError(
-        f"{directory} already holds a study. Go on with it by `hptune resume {directory}` (in "
-        "Python: Tuner(resume=True)), or name another directory with --study"
+        f"{directory} already holds a study. Continue it with `hptune resume {directory}` (in "
+        "Python: Tuner(resume=True)), or choose another directory with --study"
     )
 
 
 def atomic_write(path: Path, contents: bytes) -> None:
-    """Write a file so that a reader, or a crash at any instant, meets the old or the new whole.
+    """Replace a file's contents so that readers, also after a crash, find all old or all new ones.
 
     Args:
         path: The file; its directory must exist.
-        contents: What it is to hold. When this returns, it is on disk.
+        contents: The new contents, which are on disk when this returns.
 
     Raises:
-        StorageFullError: There is no room, or writing is forbidden; the old file is unharmed.
+        StorageFullError: There is no space, or writing is forbidden; the old file is unchanged.
     """
     fresh = path.with_name(f".{secrets.token_hex(8)}.tmp")
     with storage_errors(path):
@@ -313,40 +314,39 @@ def atomic_write(path: Path, contents: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Put a directory's entries (new and renamed files) on disk."""
+    """Write a directory's entries (new and renamed files) to disk."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     except OSError as err:
-        if err.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # no such thing here
+        if err.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not supported here
             raise
     finally:
         os.close(directory)
 
 
 def storage_full(path: Path, what: str) -> StorageFullError:
-    """The error for a file system that takes no more.
+    """Return the error for a file system without space or permission.
 
     Args:
-        path: What could not be written or read.
-        what: What the operating system or the database said.
+        path: The file that could not be written or read.
+        what: The message of the operating system or of SQLite.
     """
     return StorageFullError(
-        f"{shlex.quote(str(path))} cannot be used: {what}. What the study finished is safely "
-        "stored. Free some room (or lift the quota, or make it writable), then go on with "
-        "`hptune resume DIR`"
+        f"{shlex.quote(str(path))} cannot be used: {what}. Finished trials are safely stored. Free "
+        "space (or raise the quota, or make it writable), then continue with `hptune resume DIR`"
     )
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's "no room" and "forbidden" into `StorageFullError`.
+    """Turn the operating system's errors for space and permission into `StorageFullError`.
 
     Args:
-        path: What is written or read, for the message.
+        path: The file that is written or read, for the message.
 
     Raises:
-        StorageFullError: There is no room, or it is forbidden; other errors pass unchanged.
+        StorageFullError: There is no space, or no permission; other errors pass unchanged.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which file system a path lies on, by what the kernel says of its mounts."""
+"""The file system of a path, from the kernel's table of mounts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ NETWORK = {
     "orangefs", "panfs", "wekafs", "9p", "virtiofs",
     "fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.beegfs", "fuse.juicefs",
 }  # fmt: skip
-"""Kinds whose files are read over a network, or by another machine at any rate."""
+"""File systems whose files are on another machine."""
 
 MEMORY = {"tmpfs", "ramfs", "hugetlbfs"}
-"""Kinds whose files take memory for as long as they are there."""
+"""File systems whose files are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file system and where it is mounted.
+    """A mounted file system.
 
     Attributes:
         point: The directory that it is mounted on.
-        kind: The kernel's name of its kind, such as "ext4" or "lustre"; "unknown" if it says none.
+        kind: The kernel's name of the file system, such as "ext4" or "lustre"; or "unknown".
         options: Its mount options.
     """
 
@@ -32,17 +32,17 @@ class Mount:
 
     @property
     def is_network(self) -> bool:
-        """Whether its files come over a network."""
+        """Whether its files are on another machine."""
         return self.kind in NETWORK
 
     @property
     def is_memory(self) -> bool:
-        """Whether its files take memory."""
+        """Whether its files are in memory."""
         return self.kind in MEMORY
 
 
 def mount_of(path: Path, table: Path = Path("/proc/self/mountinfo")) -> Mount:
-    """The mount that a path (or the nearest parent that is there) lies on."""
+    """Return the mount of a path, or of its nearest parent that exists."""
     real = path.resolve()
     try:
         lines = table.read_text(errors="replace").splitlines()
@@ -58,7 +58,7 @@ def mount_of(path: Path, table: Path = Path("/proc/self/mountinfo")) -> Mount:
 
 
 def _read(line: str) -> Mount | None:
-    r"""A line of mountinfo, see proc_pid_mountinfo(5).
+    r"""Return the mount of a line of mountinfo; see proc_pid_mountinfo(5).
 
     >>> _read("36 35 98:0 / /my\\040data rw,noatime shared:1 - ext4 /dev/sda1 rw,errors=continue")
     Mount(point='/my data', kind='ext4', options=('rw', 'noatime', 'errors=continue'))
@@ -67,7 +67,7 @@ def _read(line: str) -> Mount | None:
     fields, rest = before.split(), after.split()
     if not separator or len(fields) < 6 or not rest:
         return None
-    # A blank in a name is written as its octal number.
+    # A space in a name is written as an octal escape.
     point = fields[4].encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
     options = [*fields[5].split(","), *(rest[2].split(",") if len(rest) > 2 else ())]
     return Mount(point, rest[0], tuple(dict.fromkeys(options)))

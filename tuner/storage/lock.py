@@ -1,91 +1,56 @@
-"""Only one master at a time: the lock of a study directory.
+"""The lock of a study directory: only one master runs a study at a time.
 
-Two things guard a study, because neither is enough on every file system:
+Two locks guard a study:
 
-The *kernel lock* is an exclusive POSIX lock on the file `lock`. The kernel lets go of it however
-the master dies, and NFSv4 and Lustre (mounted with `flock`) carry it between nodes.
+- A POSIX lock on the file `lock`. The kernel releases it when the master dies, however it dies.
+  NFSv4 and Lustre (mounted with `flock`) share it between machines.
+- The lease, which expires when its heartbeat stops (see `lease`). It names the master in messages,
+  and guards the study alone where POSIX locks do not work between machines: where the file system
+  refuses them, or keeps them local without an error (Lustre with `localflock`).
 
-The *lease* is the file `lease`, which names the master and whose modification time is the
-master's heartbeat. It says who holds the study, and it is the only guard where the file system
-refuses locks, or keeps them to one node without saying so (NFS with `local_lock` or `nolock`,
-Lustre with `localflock`). Ages are differences between two times of the same file system, never
-of this machine's clock, because nodes' clocks differ.
-
-========================  ===============================  ====================================
-what a new master finds   lease of this very kernel        lease of another kernel (node)
-========================  ===============================  ====================================
-kernel lock taken         refused                          refused
-kernel lock free          that master died: taken over     refused until the lease is stale
-locks unsupported         refused until the lease is       refused until the lease is stale
-                          stale
-========================  ===============================  ====================================
-
-A lease is stale after `STALE_SECONDS` without a heartbeat.
+======================  ===========================  ===========================
+a new master finds      lease of this machine        lease of another machine
+======================  ===========================  ===========================
+POSIX lock held         refused                      refused
+POSIX lock free         taken over: its master died  refused until it is stale
+POSIX locks refused     refused until it is stale    refused until it is stale
+======================  ===========================  ===========================
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
-import json
 import logging
+import math
 import os
-import secrets
 import shlex
-import socket
 import threading
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ..errors import StudyLockedError
+from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, boot_id
 
 logger = logging.getLogger(__name__)
 
-STALE_SECONDS = 60.0
-"""A lease without a heartbeat for this long belongs to a dead master."""
+_SETTLE_SECONDS = 1.0
+"""Seconds to wait after a takeover for other masters that saw the same stale lease.
 
-HEARTBEAT_SECONDS = 10.0
-"""How often a master's heartbeat is written, however often `refresh` is called."""
-
-_SETTLE_SECONDS = 0.5
-"""How long to wait for others who judged the same lease dead at the same time."""
+The last one to write its lease keeps it, so the others must look again after that.
+"""
 
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
 
-@dataclass(frozen=True, slots=True)
-class LockOwner:
-    """Who runs a study.
-
-    Attributes:
-        host: The machine's name.
-        pid: The master's process id there.
-        since: When it took the study up, in seconds since the epoch by that machine's clock.
-        boot: Names the running kernel: containers of one machine share it, reboots change it.
-        token: Tells two masters of the same host and pid apart.
-    """
-
-    host: str
-    pid: int
-    since: float
-    boot: str = ""
-    token: str = ""
-
-    def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host} since {since}"
-
-
 class MasterLock:
-    """The right to be a study's master, held until `release` or the end of the process.
+    """The right to be a study's master, until `release` or the end of the process.
 
-    Made by `StudyDirectory.acquire`; a context manager. The master's loop calls `refresh` at
-    least every few seconds. A forked child does not hold its parent's lock.
+    A context manager, made by `StudyDirectory.acquire`. The master's loop calls `refresh` at least
+    every few seconds. A forked child does not hold its parent's lock.
 
     Args:
         directory: The study directory; it must exist.
@@ -97,74 +62,64 @@ class MasterLock:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._lease = directory / "lease"
-        self._owner = LockOwner(
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            since=time.time(),
-            boot=_boot_id(),
-            token=secrets.token_hex(8),
-        )
+        self._lease = Lease(directory / "lease")
+        self._owner = LockOwner.this_process()
         self._refreshed = time.monotonic()
-        self._released = False
+        self._is_released = False
         with _registry_guard:
-            file, self._kernel_locked = _take_kernel_lock(directory)
+            self._file, self._has_posix_lock = _take_posix_lock(directory)
             try:
                 self._take_lease()
             except BaseException:
-                os.close(file)
+                os.close(self._file)
                 raise
-            self._file = file
             self._identity = _identity(directory / "lock")
             _held[self._identity] = self
 
     @property
     def owner(self) -> LockOwner:
-        """Who holds this lock: this process."""
+        """This process, as the lease names it."""
         return self._owner
 
     @property
-    def kernel_locked(self) -> bool:
-        """Whether the file system keeps locks; if not, the lease alone guards the study."""
-        return self._kernel_locked
+    def has_posix_lock(self) -> bool:
+        """Whether the file system supports POSIX locks; otherwise only the lease guards."""
+        return self._has_posix_lock
 
     def refresh(self, *, every_seconds: float = HEARTBEAT_SECONDS) -> None:
-        """Show that this master lives; cheap, and does nothing if called again too soon.
+        """Write a heartbeat if the last one is `every_seconds` old.
 
-        A file system that does not answer is no reason to stop: the next call tries again.
+        If the file system does not answer, the next call tries again.
 
         Raises:
             StudyLockedError: Another master took the study over, because this one was suspended
-                for more than `STALE_SECONDS` where locks do not work. Stop without writing.
+                for more than `STALE_SECONDS`. This one must stop without writing.
         """
         if time.monotonic() - self._refreshed < every_seconds:
             return
         try:
-            found = _read_lease_or_unknown(self._lease)
+            found = self._lease.read()
             if found == self._owner:
-                os.utime(self._lease)
-            elif found is _UNKNOWN and self._kernel_locked and not self._lease.exists():
-                self._take_lease()  # somebody tidied up
-            else:
+                self._lease.beat()
+            # The POSIX lock still proves who the master is if somebody deleted the lease.
+            elif found or not self._has_posix_lock or not self._lease.create(self._owner):
                 raise StudyLockedError(
-                    f"the study in {shlex.quote(str(self._directory))} was taken over by {found}, "
-                    f"because this master gave no sign of life for {STALE_SECONDS:.0f} seconds. "
-                    "This one stops; the study goes on there"
+                    f"the study in {shlex.quote(str(self._directory))} was taken over by "
+                    f"{found or UNKNOWN}, because this master gave no sign of life for "
+                    f"{STALE_SECONDS:.0f} seconds. This one stops; the study goes on there"
                 )
             self._refreshed = time.monotonic()
         except OSError as err:
-            logger.warning("cannot refresh %s: %s", self._lease, err)
+            logger.warning("cannot refresh %s: %s", self._lease.path, err)
 
     def release(self) -> None:
-        """Let another master take the study; may be repeated."""
-        if self._released or os.getpid() != self._owner.pid:
+        """Release the lock; may be repeated."""
+        if self._is_released or os.getpid() != self._owner.pid:
             return
-        self._released = True
+        self._is_released = True
         with _registry_guard:
-            # The lease goes first: whoever gets the kernel lock must not find it.
-            with contextlib.suppress(OSError):
-                if _read_lease(self._lease) == self._owner:
-                    self._lease.unlink()
+            # In this order: a master that gets the POSIX lock must not find this lease.
+            self._lease.remove(self._owner)
             _held.pop(self._identity, None)
             os.close(self._file)
 
@@ -180,98 +135,71 @@ class MasterLock:
         self.release()
 
     def _take_lease(self) -> None:
-        # Written whole under another name and linked into place: `link` fails if there is a
-        # lease already, on NFS too, and nobody ever reads half a lease.
-        fresh = self._directory / f".lease.{self._owner.token}"
-        fresh.write_text(json.dumps(asdict(self._owner)), encoding="utf-8")
-        try:
-            sure = True
-            for _ in range(3):
-                try:
-                    _put(fresh, self._lease)
-                except FileExistsError:
-                    sure = self._clear_dead_lease(fresh)
-                    continue
-                if not sure:
-                    time.sleep(_SETTLE_SECONDS)
-                if sure or _read_lease_or_unknown(self._lease) == self._owner:
-                    return
-            found = _read_lease_or_unknown(self._lease)
-            raise _locked(self._directory, found, kernel_locked=self._kernel_locked)
-        finally:
-            fresh.unlink(missing_ok=True)
-
-    def _clear_dead_lease(self, clock: Path) -> bool:
-        """Remove the lease of a dead master, or refuse; whether nobody else can be at it too."""
-        try:
-            found = _read_lease(self._lease)
-            age_seconds = _age_seconds(self._lease, clock)
-        except FileNotFoundError:
-            return False
-        died_here = self._kernel_locked and found.boot == self._owner.boot
-        if not died_here and age_seconds < STALE_SECONDS:
-            raise _locked(
-                self._directory, found, kernel_locked=self._kernel_locked, age_seconds=age_seconds
-            )
-        # Another master may have judged the same lease dead and have put its own there
-        # meanwhile. So what is moved away is looked at, and given back if it is not the dead one.
-        aside = self._directory / f".lease.{self._owner.token}.dead"
-        with contextlib.suppress(FileNotFoundError):
-            self._lease.rename(aside)
-            try:
-                if _read_lease(aside) != found:
-                    with contextlib.suppress(FileExistsError):
-                        _put(aside, self._lease)
-            finally:
-                aside.unlink()
-        return died_here
+        if self._lease.create(self._owner):
+            return
+        found, left_seconds = self._lease.read(), STALE_SECONDS - self._lease.age_seconds()
+        died_here = self._has_posix_lock and found is not None and found.boot == self._owner.boot
+        if not died_here and left_seconds > 0:
+            raise _locked(self._directory, found, left_seconds=left_seconds)
+        self._lease.replace(self._owner)
+        if not died_here:
+            time.sleep(_SETTLE_SECONDS)
+        if (now := self._lease.read()) != self._owner:
+            raise _locked(self._directory, now)
 
 
 def living_owner(directory: Path) -> LockOwner | None:
-    """The master that runs the study now, or None.
+    """Return the master that runs the study now, or None.
 
-    Never disturbs anyone: it asks the kernel who would be in the way of a lock (F_GETLK, inside
-    `os.lockf(…, F_TEST)`) and takes none, because even a shared lock held for a moment would make
-    a master that starts at this moment fail.
+    This takes no lock, not even a shared one for a moment: a master that starts at that moment
+    would fail. It asks the kernel which lock is in the way (F_GETLK, by `os.lockf(…, F_TEST)`).
     """
-    lease = directory / "lease"
+    lease = Lease(directory / "lease")
     with _registry_guard:
-        # Closing any descriptor of a file drops all POSIX locks that the process has on it, so
-        # the file must not even be opened where this process holds the lock.
-        mine = _held.get(_identity(directory / "lock"))
-        if mine is not None:
+        if mine := _held.get(_identity(directory / "lock")):
             return mine.owner
-        locked = _kernel_lock_is_taken(directory / "lock")
-    try:
-        found = _read_lease(lease)
-        if locked:
-            return found
-        if locked is False and found.boot == _boot_id():
-            return None
-        return found if _age_seconds_read_only(lease) < STALE_SECONDS else None
-    except FileNotFoundError:
-        return _UNKNOWN if locked else None
+        is_locked = _is_posix_locked(directory / "lock")
+    found = lease.read()
+    if is_locked:
+        return found or UNKNOWN
+    if found is None or (is_locked is False and found.boot == boot_id()):
+        return None
+    return found if lease.age_seconds() < STALE_SECONDS else None
 
 
 def locks_work(directory: Path) -> bool:
-    """Whether the directory's file system keeps POSIX locks; True while that is unknown."""
+    """Return whether the directory's file system supports POSIX locks; True if unknown."""
     with _registry_guard:
-        mine = _held.get(_identity(directory / "lock"))
-        if mine is not None:
-            return mine.kernel_locked
-        return _kernel_lock_is_taken(directory / "lock") is not None
+        if mine := _held.get(_identity(directory / "lock")):
+            return mine.has_posix_lock
+        return _is_posix_locked(directory / "lock") is not None
 
 
-# --- the locks that this process holds ------------------------------------------------------
+def _locked(
+    directory: Path, owner: LockOwner | None, *, left_seconds: float | None = None
+) -> StudyLockedError:
+    place = shlex.quote(str(directory))
+    message = (
+        f"the study in {place} is already run by {owner or UNKNOWN}. "
+        f"Look at it with `hptune status {place}` or end it with `hptune stop {place}`"
+    )
+    if left_seconds is not None:
+        message += f". If that process is dead, try again in {math.ceil(left_seconds)} seconds"
+    return StudyLockedError(message)
 
+
+# --- POSIX locks ----------------------------------------------------------------------------
+
+# A POSIX lock belongs to the process. Taking it a second time in the same process succeeds, and
+# closing any descriptor of the file drops it. So this process remembers the locks that it holds,
+# and never opens their files again.
 _Identity = tuple[int, int] | None
 _held: dict[_Identity, MasterLock] = {}
 _registry_guard = threading.RLock()
-_UNKNOWN = LockOwner(host="an unknown machine", pid=0, since=0.0)
 
 
 def _forget_parents_locks() -> None:
-    global _registry_guard  # noqa: PLW0603 - the parent's may be held by a thread that is gone
+    global _registry_guard  # noqa: PLW0603 - a thread that does not exist here may hold the old one
     _registry_guard = threading.RLock()
     _held.clear()
 
@@ -287,29 +215,31 @@ def _identity(path: Path) -> _Identity:
     return found.st_dev, found.st_ino
 
 
-def _take_kernel_lock(directory: Path) -> tuple[int, bool]:
-    """The open lock file, and whether the kernel keeps the lock."""
+def _take_posix_lock(directory: Path) -> tuple[int, bool]:
+    """Return the open lock file, and whether the file system supports locks.
+
+    Raises:
+        StudyLockedError: Somebody holds the lock.
+    """
     path = directory / "lock"
-    identity = _identity(path)
-    if identity is not None and identity in _held:
-        raise _locked(directory, _held[identity].owner, kernel_locked=True)
+    if mine := _held.get(_identity(path)):
+        raise _locked(directory, mine.owner)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as err:
         if err.errno in _UNSUPPORTED:
-            logger.info("%s: no locks here (%s); a lease guards the study", path, err)
+            logger.info("%s: the file system has no POSIX locks (%s); using the lease", path, err)
             return file, False
         os.close(file)
         if err.errno in _TAKEN:
-            found = _read_lease_or_unknown(directory / "lease")
-            raise _locked(directory, found, kernel_locked=True) from err
+            raise _locked(directory, Lease(directory / "lease").read()) from err
         raise
     return file, True
 
 
-def _kernel_lock_is_taken(path: Path) -> bool | None:
-    """Whether another process holds the lock; None where the file system keeps no locks."""
+def _is_posix_locked(path: Path) -> bool | None:
+    """Return whether another process holds the lock; None if the file system has no locks."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -325,77 +255,3 @@ def _kernel_lock_is_taken(path: Path) -> bool | None:
     finally:
         os.close(file)
     return False
-
-
-# --- leases ---------------------------------------------------------------------------------
-
-
-def _put(file: Path, name: Path) -> None:
-    """Give a file a second name that nobody else has; FileExistsError if somebody has it."""
-    try:
-        os.link(file, name)
-    except OSError as err:
-        if err.errno not in (errno.EPERM, *_UNSUPPORTED):
-            raise
-        # No hard links here. A reader may meet half a lease, and then takes it for a stranger's.
-        with name.open("xb") as lease:
-            lease.write(file.read_bytes())
-
-
-def _read_lease(path: Path) -> LockOwner:
-    try:
-        return LockOwner(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        return _UNKNOWN
-
-
-def _read_lease_or_unknown(path: Path) -> LockOwner:
-    try:
-        return _read_lease(path)
-    except FileNotFoundError:
-        return _UNKNOWN
-
-
-def _age_seconds(lease: Path, clock: Path) -> float:
-    """How long ago the heartbeat was, told by a file of ours that is touched now."""
-    os.utime(clock)
-    return clock.stat().st_mtime - lease.stat().st_mtime
-
-
-def _age_seconds_read_only(lease: Path) -> float:
-    clock = lease.with_name(f".clock.{secrets.token_hex(8)}")
-    try:
-        clock.touch(exist_ok=False)
-        try:
-            return _age_seconds(lease, clock)
-        finally:
-            clock.unlink()
-    except FileNotFoundError:
-        raise
-    except OSError:  # whoever may only read here has no better clock than the machine's
-        return time.time() - lease.stat().st_mtime
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return socket.gethostname()
-
-
-def _locked(
-    directory: Path, owner: LockOwner, *, kernel_locked: bool, age_seconds: float | None = None
-) -> StudyLockedError:
-    place = shlex.quote(str(directory))
-    message = (
-        f"the study in {place} is already run by {owner}, and only one master may run it. "
-        f"Look at it with `hptune status {place}` or end it with `hptune stop {place}`"
-    )
-    if age_seconds is not None:
-        why = "on another machine" if kernel_locked else "and this file system keeps no locks"
-        message += (
-            f". If that master is dead: it ran {why}, so it counts as alive until "
-            f"{STALE_SECONDS:.0f} seconds after its last sign of life, which was "
-            f"{max(age_seconds, 0.0):.0f} seconds ago; then try again"
-        )
-    return StudyLockedError(message)

@@ -17,7 +17,7 @@ from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Repor
 from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
-from ..storage.lock import STALE_SECONDS
+from ..storage.lease import STALE_SECONDS
 from .attempt import AttemptProcess, EarlyStops
 from .forkserver.client import Client, ForkServer
 from .monitoring.gpu import GpuUsage

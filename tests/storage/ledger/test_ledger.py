@@ -39,7 +39,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
         assert list(ledger.events()) == [first, second]
         assert ledger.facts == {
             "hptune_version": "0.1",
-            "schema_version": 4,
+            "format": 1,
             "settings": {"seed": 1, "trials": 9},
         }
     reader = LedgerReader(directory)

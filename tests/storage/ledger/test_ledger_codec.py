@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.core.goals import Aims
-from tuner.core.messages import Event, FinishReason, StopRequested, StudyOpened
+from tuner.core.messages import Event, FinishReason, StopRequested
 from tuner.core.resources import Resources
-from tuner.core.trial import Direction, Goal
 from tuner.errors import StudyError
 from tuner.storage.ledger.codec import decode_event, dumps, encode_event, loads
 
@@ -87,15 +85,3 @@ def test_an_event_of_a_newer_version() -> None:
         decode_event("Teleported", "{}")
     with pytest.raises(StudyError, match="cannot be read"):
         decode_event("StopRequested", '{"at": 1.0}')
-
-
-def test_an_opening_from_before_there_were_several_goals_is_read() -> None:
-    payload = (
-        '{"at":1.0,"trials":5,"goal":{"metric":"loss","direction":"min"},"seed":3,'
-        '"resources":{"cpus":1,"gpus":null,"memory_bytes":0},"max_failures":null,'
-        '"same_failure_limit":3}'
-    )
-    event = decode_event("StudyOpened", payload)
-    assert isinstance(event, StudyOpened)
-    assert event.aims == Aims((Goal("loss", Direction.MIN),))
-    assert (event.confirm, event.pruner.name) == (0, "none")

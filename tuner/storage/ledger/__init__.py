@@ -1,6 +1,6 @@
-"""The ledger: every event of a study, and the tables that people query, in one SQLite file.
+"""The ledger: all events of a study, and tables for people to query, in one SQLite file.
 
-Offers: `Ledger` (the one writer), `LedgerReader`, `ReportRow`.
+Offers: `Ledger` (the only writer), `LedgerReader`, `ReportRow`.
 
 May import: `errors`, `core`, `storage`.
 """

@@ -1,13 +1,13 @@
-"""Events, and the values in them, as strict JSON and back, exactly.
+"""Encoding of events, and of the values in them, as strict JSON without loss.
 
-`1`, `1.0` and `True` stay apart. JSON has no NaN and no infinities, and turns tuples into lists,
-so a payload that holds such values is wrapped in full::
+`1`, `1.0` and `True` stay different. JSON has no NaN and no infinities, and turns tuples into
+lists, so a payload with such values is escaped as a whole::
 
     {"at": 3.5, "reason": "Ctrl-C"}                     the usual case
     {"$escaped": {"at": {"$float": "nan"}, …}}          the unusual one
 
-Within a wrapped payload, `{"$float": "nan"}` is a float, `{"$tuple": […]}` a tuple, and an object
-whose keys might be mistaken for these is `{"$dict": [[key, value], …]}`.
+In an escaped payload, `{"$float": "nan"}` is a float, `{"$tuple": […]}` a tuple, and an object with
+a key that begins with `$` is `{"$dict": [[key, value], …]}`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ESCAPED = "$escaped"
 
 
 def encode_event(event: Event) -> tuple[str, str]:
-    """An event's kind and its payload.
+    """Return an event's kind and its payload.
 
     Raises:
         TypeError: It holds a value that is no plain data, such as a numpy scalar.
@@ -40,32 +40,29 @@ def encode_event(event: Event) -> tuple[str, str]:
 
 
 def decode_event(kind: str, payload: str) -> Event:
-    """The event that `encode_event` was given.
+    """Return the event that `encode_event` was given.
 
     Raises:
-        StudyError: This version of hptune knows no such event, or it has other contents.
+        StudyError: This version of hptune has no such event, or the event has other contents.
     """
     if kind not in _EVENT_TYPES:
         raise StudyError(
             f"the study holds an event of the kind {kind!r}, which this version of hptune does "
-            f"not know (it knows {', '.join(_EVENT_TYPES)}). Use the version that ran the study, "
-            "or a newer one"
+            "not have. Use the version that ran the study"
         )
     try:
-        plain = loads(payload)
-        if kind == "StudyOpened" and "goal" in plain:  # written before there were several
-            plain["aims"] = {"goals": [plain.pop("goal")]}
-        return _converter().structure(plain, _EVENT_TYPES[kind])
+        return _converter().structure(loads(payload), _EVENT_TYPES[kind])
     except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as err:
         raise StudyError(
             f"the study holds an event of the kind {kind!r} that cannot be read: {payload[:200]}. "
-            "Use the version of hptune that ran the study; if it is this one, the file study.db "
-            "is damaged"
+            "Use the version of hptune that ran the study; if it is this one, study.db is damaged"
         ) from err
 
 
 def dumps(value: object) -> str:
-    """Plain data (None, bool, int, float, str, lists, tuples, mappings by str) as strict JSON.
+    """Return plain data as strict JSON.
+
+    Plain data is None, bool, int, float, str, and lists, tuples and mappings by str of these.
 
     >>> dumps({"units": 1, "rate": 1.0, "bias": True})
     '{"units":1,"rate":1.0,"bias":true}'
@@ -81,7 +78,7 @@ def dumps(value: object) -> str:
 
 
 def loads(text: str) -> Any:
-    """The value that `dumps` was given."""
+    """Return the value that `dumps` was given."""
     value = json.loads(text)
     if isinstance(value, dict) and _ESCAPED in value:
         return _unescape(value[_ESCAPED])
@@ -136,12 +133,12 @@ def _unescape(value: Any) -> Any:
 @functools.cache
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=False)
-    # Fields that are declared as tuples need no mark to become tuples again; tuples inside
-    # free-form values do, and are left to `dumps`.
+    # Fields declared as tuples become tuples again without an escape. Tuples inside free-form
+    # values need one, which `dumps` adds.
     converter.register_unstructure_hook_factory(_is_tuple_field, _tuple_field_encoder)
     converter.register_unstructure_hook(AttemptId, list)
     converter.register_structure_hook(AttemptId, lambda value, _: AttemptId(*value))
-    for free_form in (ParamValue, float, object):  # JSON keeps these types apart by itself
+    for free_form in (ParamValue, float, object):  # JSON tells these types apart
         converter.register_structure_hook_func(
             functools.partial(operator.eq, free_form), lambda value, _: value
         )

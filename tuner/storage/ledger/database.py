@@ -1,8 +1,8 @@
-"""The ledger's SQLite file: its tables, how it is opened safely, and what its errors mean.
+"""The ledger's SQLite file: its tables, its settings and its errors.
 
-Safe on NFS and Lustre means: a rollback journal, because the write-ahead log needs memory that
-all readers share; no memory mapping; every commit on disk, the journal's removal included; and
-where the file system keeps no POSIX locks, SQLite's own lock directory `study.db.lock` instead.
+The settings are safe on NFS and Lustre: a rollback journal, because the write-ahead log needs
+memory shared by all readers; no memory mapping; every commit on disk, including the removal of the
+journal. Where the file system has no POSIX locks, SQLite locks with a directory, `study.db.lock`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,20 @@ from ...errors import StudyError
 from ..directory import StudyDirectory, storage_full
 from .codec import decode_event, dumps, loads
 
-SCHEMA_VERSION = 4
+FORMAT = 1
+"""The number of this ledger format. A study of any other format is refused."""
 
 BUSY_SECONDS = 30.0
-"""How long to wait for another process that reads or writes at this moment."""
+"""Seconds to wait for another process that reads or writes the file."""
 
 DEAD_DOT_LOCK_SECONDS = 10.0
-"""A lock directory that stays the same for this long was left by a killed process."""
+"""Seconds after which an unchanged lock directory belongs to a killed process.
+
+A reader holds it for some milliseconds.
+"""
 
 _EVENTS_PER_READ = 2_000
+"""Events in one read transaction: some 10 ms, during which the master cannot commit."""
 
 _SCHEMA = """
 CREATE TABLE study (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -41,8 +46,8 @@ CREATE TABLE trials (
 CREATE TABLE attempts (
     trial INTEGER NOT NULL, number INTEGER NOT NULL, outcome TEXT, worker TEXT NOT NULL,
     node TEXT NOT NULL, devices TEXT NOT NULL, placed REAL NOT NULL, started REAL, ended REAL,
-    reason TEXT NOT NULL, peak_memory_bytes INTEGER, peak_gpu_memory_bytes INTEGER,
-    cpu_seconds REAL, seconds REAL, seconds_per_step REAL, cause TEXT, starved_seconds REAL,
+    reason TEXT NOT NULL, cause TEXT, peak_memory_bytes INTEGER, peak_gpu_memory_bytes INTEGER,
+    cpu_seconds REAL, seconds REAL, seconds_per_step REAL, starved_seconds REAL,
     PRIMARY KEY (trial, number)) WITHOUT ROWID;
 CREATE TABLE reports (
     trial INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, metric TEXT NOT NULL,
@@ -54,23 +59,23 @@ CREATE TABLE events (
 
 SELECT_TRIALS = """SELECT number, state, params, value, step, metrics, origin, attempts, reason,
     detail FROM trials"""
-_ATTEMPTS = """trial, number, outcome, worker, node, devices, placed, started, ended,
-    reason"""
-_USAGE = {
-    "peak_memory_bytes": "INTEGER",
-    "peak_gpu_memory_bytes": "INTEGER",
-    "cpu_seconds": "REAL",
-    "seconds": "REAL",
-    "seconds_per_step": "REAL",
-}
-"""The columns of `attempts` that version 2 added."""
-_ADDED = {**_USAGE, "cause": "TEXT", "starved_seconds": "REAL"}
-"""Those that any later version than the first added, in their order."""
+_USAGE = (
+    "peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds", "seconds_per_step",
+    "starved_seconds",
+)  # fmt: skip
+"""The columns of `attempts` that hold an `Usage`; all are NULL if nothing was measured."""
+SELECT_ATTEMPTS = f"""SELECT trial, number, outcome, worker, node, devices, placed, started, ended,
+    reason, cause, {", ".join(_USAGE)} FROM attempts"""  # noqa: S608 - names of our own
 SELECT_REPORTS = "SELECT trial, attempt, step, metric, value, time FROM reports"
 
 
 def connect(path: Path, *, locks_work: bool, create: bool = False) -> sqlite3.Connection:
     """Open a database file with hptune's settings.
+
+    Args:
+        path: The file.
+        locks_work: Whether its file system has POSIX locks.
+        create: Whether to create the file if it does not exist.
 
     Raises:
         sqlite3.Error: It cannot be opened; wrap the call in `sqlite_errors`.
@@ -78,13 +83,13 @@ def connect(path: Path, *, locks_work: bool, create: bool = False) -> sqlite3.Co
     options = f"mode={'rwc' if create else 'rw'}"
     if not locks_work:
         options += "&vfs=unix-dotfile"
-    # No implicit transactions: they are begun and ended by name.
+    # isolation_level=None: no implicit transactions; each is begun and ended by a statement.
     connection = sqlite3.connect(
         f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
     )
     try:
-        # EXTRA is FULL plus the removal of the journal on disk: without it, a power cut right
-        # after a commit could bring the journal back, and with it the time before the commit.
+        # EXTRA also syncs the removal of the journal. Without it, a power cut right after a commit
+        # could bring the journal back, which would undo the commit.
         for setting in ("synchronous=EXTRA", "mmap_size=0", "temp_store=MEMORY"):
             connection.execute(f"PRAGMA {setting}")
     except BaseException:
@@ -94,62 +99,31 @@ def connect(path: Path, *, locks_work: bool, create: bool = False) -> sqlite3.Co
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables of an empty database."""
+    """Create the tables in an empty database."""
     for statement in _SCHEMA.split(";"):
         connection.execute(statement)
 
 
-def check_schema(connection: sqlite3.Connection, directory: StudyDirectory) -> None:
-    """See that this version of hptune can use the database.
+def check_format(connection: sqlite3.Connection, directory: StudyDirectory) -> None:
+    """Check that the database is a study of this version's format.
 
     Raises:
-        StudyError: It is no study, or a newer version wrote it.
+        StudyError: It is no study, or of another format.
     """
     facts = read_facts(connection)
-    version = facts.get("schema_version")
-    if not isinstance(version, int):
+    if (found := facts.get("format")) != FORMAT:
+        writer = facts.get("hptune_version", "another version")
         raise StudyError(
-            f"the file study.db in {directory} is a database, but holds no study of hptune. "
-            "Name the study's own directory"
+            f"the study in {directory} has ledger format {found} (written by hptune {writer}), but "
+            f"this hptune reads format {FORMAT} only. Use the hptune that wrote it"
         )
-    if version > SCHEMA_VERSION:
-        writer = facts.get("hptune_version", "a newer version")
-        raise StudyError(
-            f"the study in {directory} was written by a newer hptune ({writer}): its tables are "
-            f"of version {version}, and this hptune knows versions up to {SCHEMA_VERSION}. Use "
-            "that version of hptune"
-        )
-
-
-def bring_up_to_date(connection: sqlite3.Connection) -> None:
-    """Add what an older version's tables lack. Only for the master, within a transaction."""
-    if read_facts(connection)["schema_version"] >= SCHEMA_VERSION:
-        return
-    there = _columns(connection)
-    for name, kind in _ADDED.items():
-        if name not in there:
-            connection.execute(f"ALTER TABLE attempts ADD COLUMN {name} {kind}")
-    connection.execute(
-        "UPDATE study SET value = ? WHERE key = 'schema_version'", (dumps(SCHEMA_VERSION),)
-    )
-
-
-def select_attempts(connection: sqlite3.Connection) -> str:
-    """The query for rows of `attempt_of`; what an older version did not write is NULL."""
-    there = _columns(connection)
-    added = ", ".join(name if name in there else "NULL" for name in _ADDED)
-    return f"SELECT {_ATTEMPTS}, {added} FROM attempts"  # noqa: S608 - names of our own
-
-
-def _columns(connection: sqlite3.Connection) -> set[str]:
-    return {row[1] for row in connection.execute("PRAGMA table_info(attempts)")}
 
 
 def remove_dead_dot_lock(database: Path) -> None:
-    """Remove the lock directory that a killed process left where locks do not work.
+    """Remove the lock directory that a killed process left.
 
-    Only for the master, who alone writes: a lock that lives longer is held by nobody, because
-    reading takes moments.
+    Only the master may call this: as nobody else writes, a lock directory that stays unchanged
+    belongs to no living process.
     """
     lock = database.with_name(database.name + ".lock")
     with contextlib.suppress(FileNotFoundError):
@@ -165,10 +139,10 @@ def remove_dead_dot_lock(database: Path) -> None:
 
 @contextlib.contextmanager
 def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
-    """Turn SQLite's errors into ours.
+    """Turn SQLite's errors into hptune's.
 
     Raises:
-        StorageFullError: No room, no quota, no permission, or the file system failed.
+        StorageFullError: No space, no quota, no permission, or the file system failed.
         StudyError: The file is damaged or no study, or another program keeps it locked.
     """
     try:
@@ -179,9 +153,8 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
             raise
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
             raise StudyError(
-                f"the master of the study in {directory} was killed in the middle of a write, and "
-                "you may not write there, so the half write cannot be undone. Run `hptune status "
-                f"{directory}` once as the study's owner"
+                f"the master of {directory} was killed in the middle of a write, which only its "
+                f"owner can undo. Have the owner run `hptune status {directory}` once"
             ) from err
         match code & 0xFF:
             case (
@@ -194,17 +167,14 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
                 raise storage_full(directory.database, str(err)) from err
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                 raise StudyError(
-                    f"the file study.db in {directory} is damaged, or is no study at all "
-                    f"({err}). Restore it from a backup; what can be saved from it, "
-                    "`sqlite3 study.db .recover` shows"
+                    f"the file study.db in {directory} is damaged or no study ({err}). Restore it "
+                    "from a backup; `sqlite3 study.db .recover` shows what can be saved"
                 ) from err
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
                 raise StudyError(
                     f"the file study.db in {directory} was kept locked for {BUSY_SECONDS:.0f} "
-                    "seconds by another program: most likely a database browser or a backup "
-                    "that has it open, a suspended `hptune` command, or a node that died while "
-                    "it read. End that program, then go on with `hptune resume "
-                    f"{directory}`"
+                    "seconds by another program (a database browser, a backup, a suspended "
+                    f"`hptune`). End it, then continue with `hptune resume {directory}`"
                 ) from err
         raise StudyError(
             f"the file study.db in {directory} cannot be used as a study ({err}). If another "
@@ -216,12 +186,12 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
 
 
 def read_facts(connection: sqlite3.Connection) -> dict[str, Any]:
-    """What is known of the study as a whole."""
+    """Return the facts about the study as a whole, by name."""
     return {key: loads(value) for key, value in connection.execute("SELECT * FROM study")}
 
 
 def read_events(connection: sqlite3.Connection) -> Iterator[Event]:
-    """Every event in order, in several short reads, so that a slow caller holds up no writer."""
+    """Yield every event in order, in several short reads, so that no reader blocks the master."""
     latest = -1
     while rows := connection.execute(
         "SELECT seq, kind, payload FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
@@ -233,12 +203,12 @@ def read_events(connection: sqlite3.Connection) -> Iterator[Event]:
 
 
 def text(value: str) -> str:
-    """The text as SQLite takes it: file names that are not Unicode must not stop a study."""
+    """Return the text as SQLite accepts it: a file name may hold bytes that are not Unicode."""
     return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def trial_row(trial: Trial) -> tuple[object, ...]:
-    """A trial as a row of `SELECT_TRIALS`."""
+    """Return a trial as a row of `SELECT_TRIALS`."""
     return (
         trial.number,
         trial.state.value,
@@ -254,7 +224,7 @@ def trial_row(trial: Trial) -> tuple[object, ...]:
 
 
 def trial_of(row: tuple[Any, ...]) -> Trial:
-    """The trial of a row of `SELECT_TRIALS`."""
+    """Return the trial of a row of `SELECT_TRIALS`."""
     number, state, params, value, step, metrics, origin, attempts, reason, detail = row
     return Trial(
         number=number,
@@ -271,7 +241,7 @@ def trial_of(row: tuple[Any, ...]) -> Trial:
 
 
 def attempt_row(attempt: Attempt) -> tuple[object, ...]:
-    """An attempt as a row of `select_attempts`."""
+    """Return an attempt as a row of `SELECT_ATTEMPTS`."""
     placement = attempt.placement
     devices = {
         "cpus": list(placement.cpus),
@@ -294,16 +264,16 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
         attempt.started_at,
         attempt.ended_at,
         text(attempt.reason),
-        *(None if attempt.usage is None else getattr(attempt.usage, name) for name in _USAGE),
         None if attempt.cause is None else attempt.cause.value,
-        None if attempt.usage is None else attempt.usage.starved_seconds,
+        *(None if attempt.usage is None else getattr(attempt.usage, name) for name in _USAGE),
     )
 
 
 def attempt_of(row: tuple[Any, ...]) -> Attempt:
-    """The attempt of a row of `select_attempts`."""
-    trial, number, outcome, worker, node, devices, placed, started, ended, reason, *later = row
-    *used, cause, starved = later
+    """Return the attempt of a row of `SELECT_ATTEMPTS`."""
+    trial, number, outcome, worker, node, devices, placed, started, ended, reason, cause, *used = (
+        row
+    )
     held = loads(devices)
     return Attempt(
         id=AttemptId(trial, number),
@@ -312,9 +282,9 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
             cpus=tuple(held["cpus"]),
             gpus=tuple(held["gpus"]),
             memory_bytes=held["memory_bytes"],
-            gpu_share=held.get("gpu_share", 1.0),
-            gpu_memory_bytes=held.get("gpu_memory_bytes", 0),
-            cpu_share=held.get("cpu_share", 1.0),
+            gpu_share=held["gpu_share"],
+            gpu_memory_bytes=held["gpu_memory_bytes"],
+            cpu_share=held["cpu_share"],
         ),
         node=node,
         placed_at=placed,
@@ -322,15 +292,8 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         ended_at=ended,
         outcome=None if outcome is None else Outcome(outcome),
         reason=reason,
-        usage=_usage_of(used, starved_seconds=starved or 0.0),
+        usage=None if used[0] is None else Usage(**dict(zip(_USAGE, used, strict=True))),
         cause=None if cause is None else Cause(cause),
         why=held.get("why", ""),
         before=HeldBefore(**held["before"]) if "before" in held else None,
     )
-
-
-def _usage_of(used: list[Any], *, starved_seconds: float) -> Usage | None:
-    known = dict(zip(_USAGE, used, strict=True))
-    if known["peak_memory_bytes"] is None:
-        return None
-    return Usage(**known, starved_seconds=starved_seconds)

@@ -1,4 +1,4 @@
-"""The ledger as everybody else sees it: status, report, dashboard, export."""
+"""`LedgerReader`: the ledger for everyone but the master (status, report, dashboard, export)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...core.messages import Event
 from ...core.trial import Attempt, Trial
 from ..directory import StudyDirectory
 from .database import (
+    SELECT_ATTEMPTS,
     SELECT_REPORTS,
     SELECT_TRIALS,
     attempt_of,
-    check_schema,
+    check_format,
     connect,
     read_events,
     read_facts,
-    select_attempts,
     sqlite_errors,
     trial_of,
 )
@@ -33,10 +33,10 @@ class ReportRow:
     Attributes:
         trial: The trial's number.
         attempt: The attempt's number within the trial.
-        step: Epochs done, or whatever the objective counts.
+        step: The number of epochs done, or of what the objective counts.
         metric: The metric's name.
-        value: Its value; NaN where the table has NULL.
-        time: When the master learned of it, in seconds since the epoch.
+        value: Its value; NaN if the table has NULL.
+        time: When the master received it, in seconds since the epoch.
     """
 
     trial: int
@@ -48,51 +48,48 @@ class ReportRow:
 
 
 class LedgerReader:
-    """Reads a study's ledger, also while its master writes.
+    """A reader of a study's ledger, which may be used while the master writes.
 
-    Every call reads what is there at that moment, in one short transaction of its own, and holds
-    nothing open in between. If the master was killed in the middle of a write, the first reader
-    undoes that half write; for this alone is the file opened for writing. May be used from any
-    thread. Every call raises what making a reader raises.
+    Every call reads the present contents in one short transaction and keeps nothing open. The file
+    is opened for writing only because the first reader after a master's death in the middle of a
+    write undoes that write. May be used from any thread. Every call may raise these errors:
 
     Args:
         directory: The study's directory.
 
     Raises:
         NoStudyError: There is no study.
-        StudyError: It is damaged, written by a newer hptune, or kept locked by another program.
-        StorageFullError: It may not be read, or a killed master's half write must be undone by
-            somebody who may write.
+        StudyError: It is damaged, of another format, or kept locked by another program.
+        StorageFullError: It may not be read; or an incomplete write must be undone, and this
+            process may not write.
     """
 
     def __init__(self, directory: StudyDirectory) -> None:
         self._directory = directory.open()
         with self._reading() as connection:
-            check_schema(connection, directory)
+            check_format(connection, directory)
 
     def facts(self) -> dict[str, Any]:
-        """What is known of the study as a whole."""
+        """Return the facts about the study as a whole, by name."""
         with self._reading() as connection:
             return read_facts(connection)
 
     def trials(self) -> list[Trial]:
-        """Every trial, by number."""
+        """Return every trial, by number."""
         return [trial_of(row) for row in self._trial_rows("ORDER BY number")]
 
     def trial(self, number: int) -> Trial | None:
-        """One trial; None if there is no such number."""
+        """Return one trial; None if there is no such number."""
         rows = self._trial_rows("WHERE number = ?", number)
         return trial_of(rows[0]) if rows else None
 
     def attempts(self, trial: int | None = None) -> list[Attempt]:
-        """Every attempt, or those of one trial, by trial and number."""
-        with self._reading() as connection:
-            query, values = _of(select_attempts(connection), trial, "ORDER BY trial, number")
-            rows = connection.execute(query, values).fetchall()
-        return [attempt_of(row) for row in rows]
+        """Return every attempt, or those of one trial, by trial and number."""
+        query, values = _of(SELECT_ATTEMPTS, trial, "ORDER BY trial, number")
+        return [attempt_of(row) for row in self._rows(query, *values)]
 
     def reports(self, trial: int | None = None) -> list[ReportRow]:
-        """Every report, or those of one trial, in the order in which they came."""
+        """Return every report, or those of one trial, in the order of their arrival."""
         query, values = _of(SELECT_REPORTS, trial, "ORDER BY rowid")
         return [
             ReportRow(of, attempt, step, metric, math.nan if value is None else value, time)
@@ -100,7 +97,7 @@ class LedgerReader:
         ]
 
     def events(self) -> Iterator[Event]:
-        """Every event in order, those included that come while the caller reads."""
+        """Yield every event in order, including those added while the caller reads."""
         with self._reading() as connection:
             yield from read_events(connection)
 
@@ -124,7 +121,7 @@ class LedgerReader:
 
 
 def _of(select: str, trial: int | None, order: str) -> tuple[str, tuple[int, ...]]:
-    """The query for all rows, or for those of one trial, and its values."""
+    """Return the query for all rows, or for those of one trial, and its values."""
     if trial is None:
         return f"{select} {order}", ()
     return f"{select} WHERE trial = ? {order}", (trial,)

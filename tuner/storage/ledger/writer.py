@@ -1,4 +1,4 @@
-"""The ledger as its one writer, the master, sees it."""
+"""`Ledger`: the ledger for its only writer, the master."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from ...errors import StudyError
 from ..directory import StudyDirectory, storage_errors, study_exists, sync_directory
 from .codec import dumps, encode_event
 from .database import (
-    SCHEMA_VERSION,
+    FORMAT,
     SELECT_TRIALS,
     attempt_row,
-    bring_up_to_date,
-    check_schema,
+    check_format,
     connect,
     create_tables,
     read_events,
@@ -40,11 +39,10 @@ _UPSERT_FACT = "INSERT OR REPLACE INTO study VALUES (?, ?)"
 
 
 class Ledger:
-    """Writes down what happens in a study. Made by `create` or `open`; a context manager.
+    """The writer of a study's ledger; a context manager, made by `create` or `open`.
 
     Only the master may have one, while it holds the study's lock, and only the thread that
-    opened it may use it. A failed call leaves the ledger as it was before the call, and the
-    ledger can be used again.
+    opened it may use it. A call that fails changes nothing, and the ledger can be used again.
     """
 
     def __init__(self, directory: StudyDirectory, connection: sqlite3.Connection) -> None:
@@ -53,23 +51,23 @@ class Ledger:
 
     @classmethod
     def create(cls, directory: StudyDirectory, facts: Mapping[str, Any]) -> Self:
-        """Start the ledger of a new study.
+        """Create the ledger of a new study.
 
         Args:
-            directory: A created directory, of which the caller holds the lock.
-            facts: What is known of the study as a whole, as JSON values: `hptune_version`,
-                `created_at`, the settings, the search space, … `schema_version` is added.
+            directory: A created directory whose lock the caller holds.
+            facts: Facts about the study as a whole, as JSON values: `hptune_version`,
+                `created_at`, the settings, the search space, … `format` is added.
 
         Raises:
             StudyExistsError: There is a ledger already.
-            StorageFullError: There is no room, or writing is forbidden.
+            StorageFullError: There is no space, or writing is forbidden.
         """
         if directory.database.exists():
             raise study_exists(directory)
-        # Made under another name, so that a study.db is never half a ledger.
+        # Created under another name, so that study.db is never incomplete.
         fresh = directory.database.with_name("study.db.new")
         rows = [(key, dumps(fact)) for key, fact in facts.items()]
-        rows.append(("schema_version", dumps(SCHEMA_VERSION)))
+        rows.append(("format", dumps(FORMAT)))
         with storage_errors(fresh), sqlite_errors(directory):
             for leftover in (fresh, fresh.with_name(fresh.name + "-journal")):
                 leftover.unlink(missing_ok=True)
@@ -86,14 +84,14 @@ class Ledger:
 
     @classmethod
     def open(cls, directory: StudyDirectory) -> Self:
-        """Go on with the ledger of a study.
+        """Open the ledger of an existing study.
 
         Args:
-            directory: The study's directory, of which the caller holds the lock.
+            directory: The study's directory, whose lock the caller holds.
 
         Raises:
             NoStudyError: There is none.
-            StudyError: It is damaged, no study, or written by a newer hptune.
+            StudyError: It is damaged, no study, or of another format.
             StorageFullError: Writing is forbidden, or the file system fails.
         """
         directory.open()
@@ -103,12 +101,11 @@ class Ledger:
                 remove_dead_dot_lock(directory.database)
             connection = connect(directory.database, locks_work=locks_work)
             stack.callback(connection.close)
-            check_schema(connection, directory)
+            check_format(connection, directory)
             connection.execute("PRAGMA journal_mode=DELETE")
-            # If it may not write here, it had better fail now than after the first epoch.
+            # A master that may not write here should fail now, not after the first epoch.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("UPDATE study SET value = value")
-            bring_up_to_date(connection)
             connection.execute("COMMIT")
             stack.pop_all()
         return cls(directory, connection)
@@ -120,18 +117,18 @@ class Ledger:
         trials: Iterable[Trial] = (),
         attempts: Iterable[Attempt] = (),
     ) -> None:
-        """Write down events and what they changed, all or nothing; on disk when this returns.
+        """Store events and the rows that they changed in one transaction.
 
-        The rows of `reports` follow from the `Reported` events. SQLite knows no NaN: a metric or
-        a trial's value that is NaN is NULL in the tables (the events keep it).
+        All of it is on disk when this returns. The rows of `reports` follow from the `Reported`
+        events. SQLite has no NaN, so a NaN is NULL in the tables; the events keep it.
 
         Args:
-            events: What happened, in order.
-            trials: The trials that changed, as they are now.
-            attempts: The attempts that changed, as they are now.
+            events: The events, in order.
+            trials: The new state of the trials that changed.
+            attempts: The new state of the attempts that changed.
 
         Raises:
-            StorageFullError: There is no room, or writing is forbidden.
+            StorageFullError: There is no space, or writing is forbidden.
             StudyError: Another program keeps the file locked, or it is damaged.
             TypeError: An event or a trial holds a value that is no plain data.
             OverflowError: A step does not fit 64 bits.
@@ -159,51 +156,50 @@ class Ledger:
             self._connection.executemany(_UPSERT_ATTEMPT, attempt_rows)
 
     def events(self) -> Iterator[Event]:
-        """Every event in order, for replay."""
+        """Yield every event in order, for replay."""
         with sqlite_errors(self._directory):
             yield from read_events(self._connection)
 
     def check(self, trials: Iterable[Trial]) -> None:
-        """See that replay has come to the same trials as are written down.
+        """Check that replay produced the trials that are stored.
 
-        It has, unless another version of hptune decided otherwise than this one would: then the
-        events mean something else now, and to go on by them would lose or repeat trials.
+        They differ if another version of hptune decided differently than this one. To continue
+        would then lose or repeat trials.
 
         Args:
-            trials: All trials, by number, as they are after replay.
+            trials: All trials after replay, by number.
 
         Raises:
-            StudyError: They are others.
+            StudyError: They differ.
         """
         with sqlite_errors(self._directory):
             rows = self._connection.execute(f"{SELECT_TRIALS} ORDER BY number").fetchall()
-        written, replayed = map(_standings, (map(trial_of, rows), trials))
+        written, replayed = map(_comparable, (map(trial_of, rows), trials))
         if written == replayed:
             return
         numbers = written.keys() | replayed.keys()
         differing = [each for each in sorted(numbers) if written.get(each) != replayed.get(each)]
         first = differing[0]
+        writer = read_facts(self._connection).get("hptune_version", "unknown")
         raise StudyError(
-            f"this hptune reads the events of {self._directory} otherwise than the one that wrote "
-            f"them ({read_facts(self._connection).get('hptune_version', 'unknown')}): "
-            f"{len(differing)} of {len(written)} trials differ, the first being trial {first}, "
-            f"which {_words(written.get(first))} by what is written down and "
-            f"{_words(replayed.get(first))} now. Nothing was changed. Go on with that version of "
-            "hptune, or let a new study learn from this one: hptune run … --warm-start "
+            f"{len(differing)} of {len(written)} trials differ after replay of {self._directory} "
+            f"(written by hptune {writer}). The first is trial {first}, which "
+            f"{_words(written.get(first))} in the ledger and {_words(replayed.get(first))} after "
+            "replay. Nothing was changed. Use that hptune, or start a new study with --warm-start "
             f"{self._directory}"
         )
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is known of the study as a whole."""
+        """The facts about the study as a whole, by name."""
         with sqlite_errors(self._directory):
             return read_facts(self._connection)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
-        """Write down what is known of the study as a whole, in place of what was; all or nothing.
+        """Replace some facts about the study as a whole in one transaction.
 
         Raises:
-            StorageFullError: There is no room, or writing is forbidden.
+            StorageFullError: There is no space, or writing is forbidden.
             TypeError: A value is no plain data.
         """
         rows = [(key, dumps(value)) for key, value in facts.items()]
@@ -233,17 +229,17 @@ class Ledger:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                # After some errors SQLite has rolled back by itself.
+                # After some errors SQLite has already rolled back.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
 
 
-_Standing = tuple[str, int, float | None, int | None]
+_Comparable = tuple[str, int, float | None, int | None]
 
 
-def _standings(trials: Iterable[Trial]) -> dict[int, _Standing]:
-    """The state, the attempts, the value and the step of each trial; the tables know no NaN."""
+def _comparable(trials: Iterable[Trial]) -> dict[int, _Comparable]:
+    """Return the state, the attempts, the value and the step of each trial, with None for NaN."""
     return {
         each.number: (
             each.state,
@@ -255,9 +251,9 @@ def _standings(trials: Iterable[Trial]) -> dict[int, _Standing]:
     }
 
 
-def _words(standing: _Standing | None) -> str:
-    if standing is None:
-        return "is not there"
-    state, attempts, value, _ = standing
-    told = "" if value is None else f" with {value:.6g}"
-    return f"is {state}{told} after {attempts} attempt{'s' * (attempts != 1)}"
+def _words(trial: _Comparable | None) -> str:
+    if trial is None:
+        return "does not exist"
+    state, attempts, value, _ = trial
+    result = "" if value is None else f" with {value:.6g}"
+    return f"is {state}{result} after {attempts} attempt{'s' * (attempts != 1)}"

@@ -8,7 +8,7 @@ import math
 import time
 from pathlib import Path
 
-from ...storage.lock import STALE_SECONDS
+from ...storage.lease import STALE_SECONDS
 
 LOOK_SECONDS = 3.0
 

@@ -1,0 +1,138 @@
+"""The lease of a study: a file that names its master and carries the master's heartbeat.
+
+The heartbeat is the file's modification time. Its age is the difference between two times of the
+same file system, because the clocks of two machines differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+STALE_SECONDS = 60.0
+"""Age of a heartbeat, in seconds, from which its master counts as dead.
+
+Six missed heartbeats: a busy file server delays one or two.
+"""
+
+HEARTBEAT_SECONDS = 10.0
+"""Seconds between two heartbeats of a master."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """The master of a study.
+
+    Attributes:
+        host: The machine's name.
+        pid: The process id on that machine.
+        since: When it became the master, in seconds since the epoch by that machine's clock.
+        boot: The id of the running kernel. Containers of one machine share it; a reboot changes it.
+        token: A random text that is different for every master.
+    """
+
+    host: str
+    pid: int
+    since: float
+    boot: str = ""
+    token: str = ""
+
+    @classmethod
+    def this_process(cls) -> LockOwner:
+        """Return this process as a new owner."""
+        return cls(socket.gethostname(), os.getpid(), time.time(), boot_id(), secrets.token_hex(8))
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host} since {since}"
+
+
+UNKNOWN = LockOwner(host="an unknown machine", pid=0, since=0.0)
+"""The owner of a lease that cannot be read, and of a lock without a lease."""
+
+
+class Lease:
+    """The lease file of one study directory.
+
+    Args:
+        path: The file; it need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> LockOwner | None:
+        """Return the owner, `UNKNOWN` if the file is damaged, or None if there is no file."""
+        try:
+            return LockOwner(**json.loads(self.path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            return UNKNOWN
+
+    def create(self, owner: LockOwner) -> bool:
+        """Create the file, and return whether it did not exist before."""
+        try:
+            # O_EXCL is atomic on NFS (from version 3 on) and on Lustre.
+            with self.path.open("xb") as file:
+                file.write(_encoded(owner))
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, owner: LockOwner) -> None:
+        """Put another owner into the file's place in one step."""
+        fresh = self._temporary()
+        try:
+            fresh.write_bytes(_encoded(owner))
+            fresh.replace(self.path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    def remove(self, owner: LockOwner) -> None:
+        """Remove the file if it names this owner."""
+        with contextlib.suppress(OSError):
+            if self.read() == owner:
+                self.path.unlink()
+
+    def beat(self) -> None:
+        """Write a heartbeat."""
+        os.utime(self.path)
+
+    def age_seconds(self) -> float:
+        """Return the age of the heartbeat; infinity if there is no lease."""
+        try:
+            beat = self.path.stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
+        clock = self._temporary()
+        try:
+            clock.touch(exist_ok=False)
+            try:
+                return clock.stat().st_mtime - beat
+            finally:
+                clock.unlink()
+        except OSError:  # read-only: the machine's own clock is the best one left
+            return time.time() - beat
+
+    def _temporary(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+
+
+def boot_id() -> str:
+    """Return the id of the running kernel; the machine's name if the kernel gives none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def _encoded(owner: LockOwner) -> bytes:
+    return json.dumps(asdict(owner)).encode()
