@@ -11,6 +11,7 @@ from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..core.trial import Trial
 from ..errors import ModelFileError, UsageError
+from ..reporting.text import duration
 from ..storage.directory import StudyDirectory
 
 
@@ -22,11 +23,13 @@ class ResumeState:
         directory: Where the study is.
         facts: What is known of it as a whole.
         trials: All its trials.
+        active_seconds: How long its masters have worked; 0 if unknown.
     """
 
     directory: StudyDirectory
     facts: Mapping[str, Any]
     trials: Collection[Trial]
+    active_seconds: float = 0.0
 
 
 def check_changes(settings: StudySettings, standing: ResumeState) -> None:
@@ -42,6 +45,7 @@ def check_changes(settings: StudySettings, standing: ResumeState) -> None:
             f"`hptune resume {directory} --model-file FILE`"
         )
     _check_budget(settings, standing)
+    _check_timeout(settings, standing)
     _check_repeats(settings, standing)
 
 
@@ -76,6 +80,17 @@ def _check_budget(settings: StudySettings, standing: ResumeState) -> None:
             f"{standing.directory} has {have} trials already, and --trials is the total: allowed "
             f"are {have} and more, {settings.trials} was given"
         )
+
+
+def _check_timeout(settings: StudySettings, standing: ResumeState) -> None:
+    """Refuse a new timeout that is used up; an old one ends the run as it did before."""
+    total, used = settings.timeout_seconds, standing.active_seconds
+    if total in (None, standing.facts["settings"]["timeout_seconds"]) or total > used:
+        return
+    raise UsageError(
+        f"{standing.directory} has run for {duration(used)} already, and --timeout is the total; "
+        f"give more than that, {duration(total)} was given"
+    )
 
 
 def _check_repeats(settings: StudySettings, standing: ResumeState) -> None:

@@ -157,7 +157,10 @@ def resume(
         directory.clear_stop_request()
         past, heard = _replay(directory, ledger)
         # Before what still runs for a master that is gone is asked to leave.
-        check_changes(settings, ResumeState(directory, facts, tuple(past.engine.trials)))
+        engine = past.engine
+        check_changes(
+            settings, ResumeState(directory, facts, tuple(engine.trials), engine.active_seconds)
+        )
         _collect(ledger, past, heard)
         asks_for_more = bool(changes or tries or accept_space)
         if not asks_for_more and (finish := _finished(facts)) is not None:
