@@ -32,7 +32,7 @@ from tuner.config.model_file import check_path, load
 from tuner.core.goals import Aims
 from tuner.core.trial import AttemptId, Direction, Goal, Score
 from tuner.training.context import TrialContext
-from tuner.training.hyperparameters import import_keras_tuner
+from tuner.training.hyperparameters import make_hyperparameters
 from tuner.training.keras import objective as keras_objective
 from tuner.training.resume import resumption
 from tuner.training.resume.randomness import seed_everything
@@ -106,7 +106,7 @@ def train(
                 send=lambda _event: None,
             )
             seed_everything(1, deterministic=False)
-            hp = import_keras_tuner().HyperParameters()
+            hp = make_hyperparameters()
             hp.values = dict(params)
             with Path(os.devnull).open("w") as nowhere:
                 out, sys.stdout = sys.stdout, nowhere

@@ -75,14 +75,20 @@ def reading_cli(cli: InProcess, warm: ForkServer, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """One warm parent for the model files of many tests; each is read in a child of its own."""
+    """One fork server, without frameworks, for the model files of many tests."""
     first = tmp_path_factory.mktemp("first") / "first.py"
     first.write_text("def objective(hp, trial):\n    return 0\n")
-    parent = ForkServer(check_path(first))
-    try:
-        yield parent
-    finally:
-        parent.close()
+    with contextlib.closing(ForkServer(check_path(first))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """One fork server that has imported Keras; a module of Keras tests takes it as its `warm`."""
+    first = tmp_path_factory.mktemp("first") / "first.py"
+    first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
+    with contextlib.closing(ForkServer(check_path(first))) as server:
+        yield server
 
 
 @pytest.fixture

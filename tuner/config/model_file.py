@@ -30,8 +30,9 @@ ENTRY_POINTS = (
 )
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
+_FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
+_FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
 _HPTUNE = str(Path(__file__).parents[1])
-
 CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES")
 
 
@@ -181,7 +182,7 @@ def load(source: ObjectiveSource) -> UserCode:
     """
     if source.kind is SourceKind.PICKLE:
         with Path(source.path).open("rb") as file:
-            paths = pickle.load(file)  # noqa: S301 - as below
+            paths, _ = pickle.load(file)  # noqa: S301 - as below
             sys.path.extend(path for path in paths if path not in sys.path)
             code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
         if not isinstance(code, UserCode):
@@ -192,6 +193,16 @@ def load(source: ObjectiveSource) -> UserCode:
             code = replace(code, load_data=StoredData(beside))
         return code
     return _entry_points(_import(Path(source.path)), source.path)
+
+
+def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
+    """Return the frameworks that the user's code imports anywhere, without running it."""
+    path = Path(source.path)
+    if source.kind is SourceKind.PICKLE:
+        with path.open("rb") as file:
+            _, names = pickle.load(file)  # noqa: S301 - plain texts from the study directory
+            return tuple(names)
+    return tuple(dict.fromkeys(_FRAMEWORK_IMPORT.findall(path.read_text(errors="replace"))))
 
 
 def save(code: UserCode, path: Path) -> None:
@@ -211,8 +222,11 @@ def save(code: UserCode, path: Path) -> None:
         ) from error
     # Modules of the user's own are pickled by name: they must be found there too.
     folders = [str(Path(folder).absolute()) for folder in sys.path]
+    names = [name for name in _FRAMEWORKS if name in sys.modules]
+    if code.objective is None and "keras" not in names:
+        names.append("keras")
     fresh = path.with_name(f"{path.name}.new")
-    fresh.write_bytes(pickle.dumps(folders) + contents)
+    fresh.write_bytes(pickle.dumps((folders, names)) + contents)
     fresh.replace(path)
 
 

@@ -411,7 +411,7 @@ def _tell_reading(settings: StudySettings, watch: RunDisplay) -> None:
         return
     source = settings.source
     name = Path(source.path).name if source.kind is SourceKind.FILE else "the model function"
-    watch.progress.note(f"importing KerasTuner, then reading {name} and its data …")
+    watch.progress.note(f"reading {name} and its data …")
 
 
 def _version() -> str:

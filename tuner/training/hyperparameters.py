@@ -1,25 +1,318 @@
-"""KerasTuner's `HyperParameters`, at no more cost than the user's code has already paid."""
+"""The `hp` that the user's code declares hyperparameters with.
+
+`HyperParameters` has the methods of KerasTuner's class of that name, with the same meaning, and
+needs no framework: KerasTuner imports Keras and its backend, which costs seconds and half a
+gigabyte. User code that has imported KerasTuner gets a subclass of both classes, so that
+`isinstance` holds there.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Self
 
-_BACKENDS = ("tensorflow", "torch", "jax")
+from ..core.space.parameters import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FixedParameter,
+    FloatParameter,
+    IntParameter,
+    Parameter,
+    identity,
+)
+from ..core.space.parameters.checks import plain
+from ..core.space.parameters.json_form import parameter_from_json, parameter_to_json, scale_of
+from ..errors import SpaceError
 
 
-def import_keras_tuner() -> Any:
-    """Import KerasTuner, and with it Keras and its backend, if that has not been done yet.
+class HyperParameters:
+    """The declared hyperparameters and their values in one trial.
 
-    Where the user's code has loaded a framework of its own and not chosen a backend, Keras takes
-    that one: an objective in PyTorch has no use for TensorFlow, which would cost it seconds and
-    half a gigabyte.
+    `Int`, `Float`, `Choice`, `Boolean` and `Fixed` declare a hyperparameter and return its value;
+    None if a condition on it does not hold. Declared again under the same conditions, a
+    hyperparameter keeps its first bounds. Without a value it gets its default.
+
+    Not offered: the methods that only KerasTuner's own tuners call (`merge`,
+    `ensure_active_values`, `to_proto`, `from_proto`).
+
+    Attributes:
+        values: The values of the active hyperparameters.
+        active_scopes: The conditions of every `conditional_scope` that was entered while they held.
+        inactive_scopes: The same of those that were entered while one did not hold.
+        on_declaration: Called after each new declaration; None for nothing.
     """
-    if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
-        loaded = [name for name in _BACKENDS if name in sys.modules]
-        if loaded:
-            os.environ["KERAS_BACKEND"] = loaded[0]
-    import keras_tuner
 
-    return keras_tuner
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.active_scopes: list[list[Condition]] = []
+        self.inactive_scopes: list[list[Condition]] = []
+        self.on_declaration: Callable[[], None] | None = None
+        self._declared: dict[tuple[str, tuple[Condition, ...]], Parameter] = {}
+        self._name_scopes: list[str] = []
+        self._conditions: list[Condition] = []
+
+    # --- declarations -------------------------------------------------------------------------
+
+    def Int(
+        self,
+        name: str,
+        min_value: int,
+        max_value: int,
+        step: int | None = None,
+        sampling: str | None = "linear",
+        default: int | None = None,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare a whole number between two bounds, both included.
+
+        Args:
+            name: The hyperparameter's name.
+            min_value: The least value.
+            max_value: The greatest value.
+            step: The distance between two values; with `sampling="log"` the factor.
+            sampling: "linear", "log" or "reverse_log".
+            default: The value before anything was searched; `min_value` if not given.
+            parent_name: The hyperparameter that this one depends on.
+            parent_values: The values of the parent for which this one is active.
+        """
+        return self._declare(
+            IntParameter,
+            name,
+            (parent_name, parent_values),
+            low=min_value,
+            high=max_value,
+            step=step,
+            scale=scale_of(self._full_name(name), sampling),
+            default=default,
+        )
+
+    def Float(
+        self,
+        name: str,
+        min_value: float,
+        max_value: float,
+        step: float | None = None,
+        sampling: str | None = "linear",
+        default: float | None = None,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare a number between two bounds, both included; the arguments are those of `Int`."""
+        return self._declare(
+            FloatParameter,
+            name,
+            (parent_name, parent_values),
+            low=min_value,
+            high=max_value,
+            step=step,
+            scale=scale_of(self._full_name(name), sampling),
+            default=default,
+        )
+
+    def Choice(
+        self,
+        name: str,
+        values: Sequence[Any],
+        ordered: bool | None = None,
+        default: Any = None,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare one of several values of one type; True and False count as 1 and 0.
+
+        Args:
+            name: The hyperparameter's name.
+            values: The choices.
+            ordered: Whether their order means something; if not given, that of numbers does.
+            default: The value before anything was searched; the first one if not given.
+            parent_name: The hyperparameter that this one depends on.
+            parent_values: The values of the parent for which this one is active.
+        """
+        choices: tuple[Any, ...] = tuple(map(plain, values))
+        if choices and all(isinstance(value, bool) for value in choices):
+            choices = tuple(map(int, choices))
+            default = None if default is None else int(default)
+        return self._declare(
+            ChoiceParameter,
+            name,
+            (parent_name, parent_values),
+            values=choices,
+            ordered=ordered,
+            default=default,
+        )
+
+    def Boolean(
+        self,
+        name: str,
+        default: bool = False,
+        parent_name: str | None = None,
+        parent_values: Any = None,
+    ) -> Any:
+        """Declare a truth value."""
+        parent = parent_name, parent_values
+        return self._declare(BooleanParameter, name, parent, default=default)
+
+    def Fixed(
+        self, name: str, value: Any, parent_name: str | None = None, parent_values: Any = None
+    ) -> Any:
+        """Declare a value that is recorded and not searched."""
+        return self._declare(FixedParameter, name, (parent_name, parent_values), value=value)
+
+    @contextmanager
+    def name_scope(self, name: str) -> Iterator[None]:
+        """Put `name/` before the names that are used in this scope."""
+        self._name_scopes.append(name)
+        try:
+            yield
+        finally:
+            self._name_scopes.pop()
+
+    @contextmanager
+    def conditional_scope(self, parent_name: str, parent_values: Any) -> Iterator[None]:
+        """Make what is declared in this scope depend on another hyperparameter.
+
+        Args:
+            parent_name: The other one, declared outside of the scope.
+            parent_values: The value or values of it for which the scope is active.
+
+        Raises:
+            SpaceError: The parent is not declared in the surrounding scope.
+        """
+        parent = self._full_name(parent_name)
+        if (parent, tuple(self._conditions)) not in self._declared:
+            within = f" within the scope {self._scope_words()}" if self._conditions else ""
+            raise SpaceError(
+                f"conditional_scope: {parent} is not declared{within}; declare it before the scope"
+            )
+        self._conditions.append(Condition(parent, _of_one_type(parent_values)))
+        is_active = self._hold(self._conditions)
+        (self.active_scopes if is_active else self.inactive_scopes).append([*self._conditions])
+        try:
+            yield
+        finally:
+            self._conditions.pop()
+
+    # --- values -------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Any:
+        """Return the value of an active hyperparameter.
+
+        Raises:
+            ValueError: The hyperparameter is not active.
+            KeyError: There is none of this name.
+        """
+        name = self._full_name(name)
+        if name in self.values:
+            return self.values[name]
+        if any(parameter.name == name for parameter in self.space):
+            raise ValueError(f"{name} is currently inactive.")
+        raise KeyError(f"{name} does not exist.")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return self._full_name(name) in self.values
+
+    def is_active(self, hyperparameter: object) -> bool:
+        """Return whether the conditions of a hyperparameter, or of any of this name, hold."""
+        if isinstance(hyperparameter, Parameter):
+            return self._hold(hyperparameter.conditions)
+        return any(self._hold(p.conditions) for p in self.space if p.name == str(hyperparameter))
+
+    @property
+    def space(self) -> list[Parameter]:
+        """All the declarations, a parent before those that depend on it."""
+        return list(self._declared.values())
+
+    def get_config(self) -> dict[str, Any]:
+        """Return declarations and values in KerasTuner's JSON form."""
+        return {
+            "space": [parameter_to_json(parameter) for parameter in self.space],
+            "values": dict(self.values),
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return what `get_config` has written down.
+
+        Raises:
+            SpaceError: A declaration is not valid.
+        """
+        hp = cls()
+        parameters = map(parameter_from_json, config["space"])
+        hp._declared = {identity(parameter): parameter for parameter in parameters}
+        hp.values = dict(config["values"])
+        return hp
+
+    def copy(self) -> Self:
+        """Return another object with the same declarations and values."""
+        return self.from_config(self.get_config())
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _declare(
+        self,
+        kind: Callable[..., Parameter],
+        name: str,
+        parent: tuple[str | None, Any],
+        **fields: Any,
+    ) -> Any:
+        parent_name, values = parent
+        with self.conditional_scope(parent_name, values) if parent_name else nullcontext():
+            name, conditions = self._full_name(name), tuple(self._conditions)
+            if any(condition.name == name for condition in conditions):
+                raise SpaceError(f"{name} depends on itself; give it another name")
+            try:
+                declared = kind(name=name, conditions=conditions, **fields)
+            except SpaceError as error:
+                # The user's own line comes last in the traceback, not that of a generated method.
+                raise error.with_traceback(None) from None
+            if not name:
+                raise SpaceError(f"a hyperparameter ({declared.bounds}) has no name; give it one")
+            is_new = identity(declared) not in self._declared
+            parameter = self._declared.setdefault(identity(declared), declared)
+            value = None
+            if self._hold(conditions):
+                value = self.values.setdefault(name, parameter.default)
+            if is_new and self.on_declaration is not None:
+                self.on_declaration()
+            return value
+
+    def _hold(self, conditions: Sequence[Condition]) -> bool:
+        return all(condition.holds(self.values) for condition in conditions)
+
+    def _full_name(self, name: object) -> str:
+        return "/".join((*self._name_scopes, str(name)))
+
+    def _scope_words(self) -> str:
+        return " and ".join(map(str, self._conditions))
+
+
+def _of_one_type(values: Any) -> tuple[Any, ...]:
+    """The values of a condition, as KerasTuner reads them: all of the type of the first."""
+    several = tuple(values) if isinstance(values, list | tuple) else (values,)
+    for kind in (str, bool, int):
+        if several and isinstance(several[0], kind):
+            return several if kind is bool else tuple(map(kind, several))
+    return several
+
+
+def make_hyperparameters(
+    space: Sequence[Mapping[str, object]] = (), values: Mapping[str, Any] | None = None
+) -> HyperParameters:
+    """Make the `hp` for the user's code, after that was imported.
+
+    Args:
+        space: Declarations in their JSON form.
+        values: The trial's values.
+    """
+    own: Any = HyperParameters
+    if keras_tuner := sys.modules.get("keras_tuner"):
+        own = type("HyperParameters", (HyperParameters, keras_tuner.HyperParameters), {})
+    hp: HyperParameters = own.from_config({"space": space, "values": values or {}})
+    return hp

@@ -7,7 +7,6 @@ crash or a long training does not hide the hyperparameters that were declared be
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +16,10 @@ from typing import Any
 
 from ..config.model_file import Found, UserCode
 from ..core.goals import MEASURED
+from ..core.space.parameters import BooleanParameter, ChoiceParameter, IntParameter
 from ..errors import ModelFileError, SpaceError
 from .function_objective import read_result
-from .hyperparameters import import_keras_tuner
+from .hyperparameters import HyperParameters, make_hyperparameters
 from .keras.objective import fit_arguments, has_own_fit, load_data, own_fit
 
 MAX_BUILDS = 60
@@ -80,37 +80,17 @@ def find_space(code: UserCode, nothing: Found, *, tell: Callable[[Found], None])
         BaseException: What the user's code raises with the default values.
     """
     findings = _Findings(nothing, tell)
-
-    own: Any = import_keras_tuner().HyperParameters
-
-    class Watched(own):
-        """KerasTuner's own, telling of each new declaration, and more of what is wrong in one."""
-
-        def Int(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:
-            _check_bounds(name, min_value, max_value, *more, **named)
-            return super().Int(name, min_value, max_value, *more, **named)
-
-        def Float(self, name: str, min_value: Any, max_value: Any, *more: Any, **named: Any) -> Any:
-            _check_bounds(name, min_value, max_value, *more, **named)
-            return super().Float(name, min_value, max_value, *more, **named)
-
-        def Choice(self, name: str, values: Any, *more: Any, **named: Any) -> Any:
-            _check_choices(name, values)
-            return super().Choice(name, values, *more, **named)
-
-        def _register(self, hyperparameter: Any, overwrite: bool = False) -> Any:
-            value = super()._register(hyperparameter, overwrite)
-            findings.add(space=tuple(space_json(self)))
-            return value
-
-    hp = Watched()
+    hp = make_hyperparameters()
+    hp.on_declaration = lambda: findings.add(space=tuple(hp.get_config()["space"]))
     if code.objective is None:
         _find_keras_space(code, hp, findings)
     else:
         _call_objective(code.objective, hp, findings)
 
 
-def _call_objective(objective: Callable[[Any, Any], Any], hp: Any, findings: _Findings) -> None:
+def _call_objective(
+    objective: Callable[[Any, Any], Any], hp: HyperParameters, findings: _Findings
+) -> None:
     findings.add(may_train=True)
 
     def call() -> Any:
@@ -136,32 +116,7 @@ def _call_objective(objective: Callable[[Any, Any], Any], hp: Any, findings: _Fi
     findings.add(is_complete=is_quick and _open_corners(call, hp))
 
 
-def _check_bounds(
-    name: str, lower: Any, upper: Any, _step: Any = None, sampling: Any = None, *_: Any, **__: Any
-) -> None:
-    if lower > upper:
-        raise SpaceError(
-            f"{name}: the lower bound {lower} is above the upper bound {upper}; the lower one "
-            "comes first"
-        )
-    if sampling in ("log", "reverse_log") and lower <= 0:
-        raise SpaceError(
-            f"{name}: the lower bound is {lower}, but on a logarithmic scale it must be above 0"
-        )
-
-
-def _check_choices(name: str, values: Any) -> None:
-    kinds = sorted({type(value).__name__ for value in values})
-    if not kinds:
-        raise SpaceError(f"{name}: there is no value to choose from; give at least one")
-    if len(kinds) > 1:
-        raise SpaceError(
-            f"{name}: the values {list(values)!r} are of the types {', '.join(kinds)}; a Choice "
-            "takes values of one type"
-        )
-
-
-def _find_keras_space(code: UserCode, hp: Any, findings: _Findings) -> None:
+def _find_keras_space(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
     model = code.hypermodel.build(hp)
     owns_fit = code.fit is not None or has_own_fit(code.hypermodel)
     _check_model(model, owns_fit=owns_fit)
@@ -182,7 +137,7 @@ def _find_keras_space(code: UserCode, hp: Any, findings: _Findings) -> None:
 
 
 def _open_corners(
-    call: Callable[[], Any], hp: Any, warn: Callable[[str], None] = lambda _: None
+    call: Callable[[], Any], hp: HyperParameters, warn: Callable[[str], None] = lambda _: None
 ) -> bool:
     """Call with the values of each corner; False if there was no time for all of them."""
     began = time.monotonic()
@@ -217,7 +172,7 @@ def _check_model(model: Any, *, owns_fit: bool) -> None:
         )
 
 
-def _corners(hp: Any) -> Iterator[dict[str, Any]]:
+def _corners(hp: HyperParameters) -> Iterator[dict[str, Any]]:
     """Values that lead into each branch of the user's code, one build at a time.
 
     First every conditional scope (`hp` notes, as it is built, which were active). Then the
@@ -234,26 +189,22 @@ def _corners(hp: Any) -> Iterator[dict[str, Any]]:
             break
         tried.append(closed)
         yield {**_defaults(hp), **{each.name: each.values[0] for each in closed}}
-    largest = {p.name: p.max_value for p in hp.space if _kind(p) == "Int"}
-    flipped = {p.name: not p.default for p in hp.space if _kind(p) == "Boolean"}
+    largest = {p.name: p.high for p in hp.space if isinstance(p, IntParameter)}
+    flipped = {p.name: not p.default for p in hp.space if isinstance(p, BooleanParameter)}
     if largest or flipped:
         yield {**_defaults(hp), **largest, **flipped}
-    for parameter in list(hp.space):
-        if _kind(parameter) == "Choice" and isinstance(parameter.values[0], str):
+    for parameter in hp.space:
+        if isinstance(parameter, ChoiceParameter) and isinstance(parameter.values[0], str):
             for word in parameter.values:
                 if word != parameter.default:
                     yield {**_defaults(hp), parameter.name: word}
 
 
-def _kind(parameter: Any) -> str:
-    return type(parameter).__name__
-
-
-def _defaults(hp: Any) -> dict[str, Any]:
+def _defaults(hp: HyperParameters) -> dict[str, Any]:
     return {p.name: p.default for p in hp.space}
 
 
-def _probe_fit(code: UserCode, hp: Any, model: Any, data: Any) -> None:
+def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> None:
     """Call the user's fit up to the moment when it would train."""
     import keras
 
@@ -308,9 +259,3 @@ def _metric_names(config: Any) -> list[str]:
         return []
     # Metrics in a list of lists belong to outputs, whose names come before theirs.
     return [name for each in config if not isinstance(each, list) for name in _metric_names(each)]
-
-
-def space_json(hp: Any) -> list[Mapping[str, object]]:
-    """The search space in its JSON form, detached from the live object."""
-    space: list[Mapping[str, object]] = copy.deepcopy(hp.get_config()["space"])
-    return space

@@ -13,6 +13,7 @@ from attempts import Attempts
 
 from tuner.config.objectives import resolve_aims
 from tuner.core.trial import Cause, Direction, Score
+from tuner.worker.forkserver.client import ForkServer
 
 BUILD = """
 import keras
@@ -46,6 +47,12 @@ train, validation = names["load_data"]()
 model = keras.models.load_model(sys.argv[2])
 print(model.evaluate(*validation, verbose=0))
 """
+
+
+@pytest.fixture
+def warm(warm_keras: ForkServer) -> ForkServer:
+    """A fork server that has imported Keras."""
+    return warm_keras
 
 
 def evaluated(model_file: Path, model: Path) -> float:

@@ -18,6 +18,12 @@ from tuner.training.resume.checkpoint import Checkpoints
 from tuner.worker.forkserver.client import ForkServer
 
 
+@pytest.fixture
+def warm(warm_keras: ForkServer) -> ForkServer:
+    """A fork server that has imported Keras."""
+    return warm_keras
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -40,7 +46,7 @@ def test_on_other_backends_too(tmp_path: Path, backend: str) -> None:
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     first = tmp_path / "first.py"
-    first.write_text("def objective(hp, trial):\n    return 0\n")
+    first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
     with mock.patch.dict(os.environ, KERAS_BACKEND=backend):
         warm = ForkServer(check_path(first))
     try:

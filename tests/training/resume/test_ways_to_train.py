@@ -9,6 +9,7 @@ from attempts import Attempts
 from interrupted_training import EPOCHS, FIT, MODEL, Put
 
 from tuner.core.trial import Cause
+from tuner.worker.forkserver.client import ForkServer
 
 HYPERMODEL = """
 import keras_tuner
@@ -99,6 +100,12 @@ def load_data():
     train, validation = arrays()
     return Batches(*train), validation
 """
+
+
+@pytest.fixture
+def warm(warm_keras: ForkServer) -> ForkServer:
+    """A fork server that has imported Keras."""
+    return warm_keras
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,12 @@ def objective(hp, trial):
 
 
 @pytest.fixture
-def probe(warm: ForkServer, tmp_path: Path) -> Any:
+def probe(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     def read(text: str) -> Found:
         model = tmp_path / "model.py"
         model.write_text(textwrap.dedent(text))
-        return warm.probe(ProbeOrder(check_path(model), str(tmp_path)))
+        server: ForkServer = request.getfixturevalue("warm_keras" if "keras" in text else "warm")
+        return server.probe(ProbeOrder(check_path(model), str(tmp_path)))
 
     return read
 
@@ -74,15 +75,15 @@ def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
         ),
         (
             "def objective(hp, trial):\n return hp.Float('rate', 0, 1, sampling='log')",
-            ["line 2", "rate: the lower bound is 0", "logarithmic scale it must be above 0"],
+            ["line 2", "rate: the lower bound is 0", "log scale; it must be above 0"],
         ),
         (
             "def objective(hp, trial):\n return hp.Choice('act', [])",
-            ["line 2", "act: there is no value", "at least one"],
+            ["line 2", "act: there are no choices", "at least one"],
         ),
         (
             "def objective(hp, trial):\n return hp.Choice('act', ['a', 1])",
-            ["line 2", "act: the values ['a', 1]", "one type"],
+            ["line 2", "act: the choices ['a', 1]", "one type"],
         ),
     ],
 )
@@ -163,7 +164,7 @@ def test_what_a_model_can_be_judged_by(probe: Any, change: tuple[str, str], metr
 
 
 def test_a_training_loop_of_the_users_own_is_not_waited_for(
-    warm: ForkServer, tmp_path: Path
+    warm_keras: ForkServer, tmp_path: Path
 ) -> None:
     model = tmp_path / "model.py"
     model.write_text(
@@ -176,7 +177,7 @@ def fit(hp, model, data, callbacks, epochs):
 """
     )
     order = ProbeOrder(check_path(model), str(tmp_path), quiet_seconds=0.2)
-    found = warm.probe(order)
+    found = warm_keras.probe(order)
     assert names(found) == {"units", "batch_size"}
     assert (found.metric, found.is_complete) == ("val_loss", False)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config.model_file import BuildFunction, UserCode
-from ..hyperparameters import import_keras_tuner
+from ..hyperparameters import make_hyperparameters
 from .objective import load_data, train
 
 
@@ -96,7 +96,7 @@ def train_one_batch(code: UserCode, directory: Path) -> str:
     Raises:
         BaseException: Whatever the user's code raises.
     """
-    hp: Any = import_keras_tuner().HyperParameters()
+    hp = make_hyperparameters()
     if code.objective is not None:
         try:
             code.objective(hp, _Trial(hp, directory))

@@ -143,10 +143,12 @@ def _build(model: Any, data: Any) -> None:
 
 def has_own_fit(hypermodel: Any) -> bool:
     """Whether the user's HyperModel trains in its own way."""
+    fit = getattr(type(hypermodel), "fit", None)
+    if fit is None:
+        return False
     import keras_tuner
 
-    fit = getattr(type(hypermodel), "fit", None)
-    return fit is not None and fit is not keras_tuner.HyperModel.fit
+    return fit is not keras_tuner.HyperModel.fit
 
 
 def own_fit(

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -174,6 +174,7 @@ def _is_full(directory: Path) -> bool:
 def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
     from ...training import context, function_objective
     from ...training.data_cache.data_cache import staged
+    from ...training.hyperparameters import make_hyperparameters
     from ...training.keras import objective as keras_objective
     from ...training.resume.randomness import seed_everything
 
@@ -205,7 +206,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
     )
     isolation.cap_gpu_memory(order.placement)
     seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
-    hp = _hyperparameters(order.space, order.params)
+    hp = make_hyperparameters(order.space, order.params)
     declared = len(hp.space)
     try:
         if code.objective is not None:
@@ -218,7 +219,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
             incumbents=order.incumbents,
         )
     finally:
-        new = _declarations(hp)[declared:]
+        new = hp.get_config()["space"][declared:]
         used = {str(name): _plain_value(value) for name, value in hp.values.items()}
         if new or used != dict(order.params):
             send(ParametersUsed(0.0, order.attempt, tuple(new), used))
@@ -234,29 +235,6 @@ def _plain_value(value: object) -> ParamValue:
     if value is None or (is_builtin and isinstance(value, bool | int | float | str)):
         return value
     return str(value)
-
-
-def _hyperparameters(space: Sequence[Mapping[str, object]], params: Params) -> Any:
-    from ...training.hyperparameters import import_keras_tuner
-
-    own: Any = import_keras_tuner().HyperParameters
-
-    class HyperParameters(own):
-        """KerasTuner's own, which knows a value for what joined the space after the suggestion."""
-
-        def _retrieve(self, parameter: Any) -> Any:
-            if self._exists(parameter.name, parameter.conditions):
-                self.values.setdefault(parameter.name, parameter.default)
-            return super()._retrieve(parameter)
-
-    config = {"space": list(space), "values": dict(params)}
-    return HyperParameters.from_config(config)
-
-
-def _declarations(hp: Any) -> list[dict[str, object]]:
-    from ...training.probe import space_json
-
-    return [dict(each) for each in space_json(hp)]
 
 
 def _listen(channel: Connection[Any, Any], trial: Any) -> None:
@@ -354,10 +332,12 @@ def _size(order: SizeOrder, channel: Connection[Any, Any]) -> None:
     isolation.limit_threads(1)
     params: Params = {}
     try:
+        from ...training.hyperparameters import make_hyperparameters
+
         resources = load(order.source).constants["RESOURCES"]
         sizes = []
         for params in order.configurations:
-            found = resources(_hyperparameters(order.space, params))
+            found = resources(make_hyperparameters(order.space, params))
             sizes.append(_plain_resources(found, "RESOURCES(hp) returned"))
         channel.send(sizes)
     except BaseException as error:  # the boundary of the user's code

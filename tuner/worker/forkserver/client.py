@@ -24,6 +24,8 @@ from ...errors import ModelFileError, StudyError
 from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
 
 READY = b"ready\n"
+FRAMEWORKS_ONLY = "frameworks-only"
+"""Last argument of a server that does not import the user's file."""
 MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
 _SIZE_SECONDS = 60.0
@@ -66,8 +68,9 @@ class ForkServer:
 
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
-        path = self._source.path if with_source else ""
-        arguments = [self.address, str(self._source.kind), path]
+        arguments = [self.address, str(self._source.kind), self._source.path]
+        if not with_source:
+            arguments.append(FRAMEWORKS_ONLY)
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 # -P: a file of the user's called random.py must not hide the library's.

@@ -1,4 +1,4 @@
-"""The warm parent's own process: imports the framework and the user's file once, then forks.
+"""The warm parent's own process: imports the user's file and its frameworks once, then forks.
 
 A child forked from here begins its training at once, in a process of its own. What makes that
 safe is that this process never does anything but import: one thread, no framework operation, no
@@ -6,9 +6,12 @@ device. If the user's file starts threads when it is imported (because it runs T
 top level, say), the process gives up and is started again without the user's file, which each
 child then imports for itself.
 
-Run as `python -m tuner.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH`. With an empty
-SOURCE_PATH the user's file is not imported. The process ends, and its children with it, when its
-standard input closes.
+Frameworks are those that the user's file imports, in its functions too: an objective in plain
+Python starts without any.
+
+Run as `python -m tuner.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH [frameworks-only]`.
+With the last word, the user's file itself is not imported. The process ends, and its children with
+it, when its standard input closes.
 """
 
 from __future__ import annotations
@@ -29,21 +32,22 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ...config.model_file import ObjectiveSource, SourceKind, load
+from ...config.model_file import ObjectiveSource, SourceKind, frameworks, load
 from ...training.data_cache import data_cache
-from ...training.hyperparameters import import_keras_tuner
 from .. import devices
 from . import child as trial_process
+from .client import FRAMEWORKS_ONLY, READY
 
-READY = b"ready\n"
 UNSAFE_STATUS = 75
 """Exit status that asks to be started again without the user's file."""
 
 # What a trial imports only when it first uses it.
-_USED_LATER = (
+_USED_LATER_BY_KERAS = (
     "keras.src.backend.{backend}.trainer",
     "keras.src.saving.saving_api",
     "keras.src.trainers.data_adapters.array_data_adapter",
+)
+_USED_LATER = (
     "threadpoolctl",
     "tuner.training.function_objective",
     "tuner.training.keras.objective",
@@ -171,22 +175,24 @@ def _threads() -> int:
     return sum(1 for _ in tasks.iterdir()) if tasks.exists() else 1
 
 
-def _preload(source: ObjectiveSource | None) -> None:
-    if source is not None:
-        code = None
-        before = _threads()
-        # A file that cannot be imported says so again in the child, where it is reported.
-        with contextlib.suppress(BaseException), _ending_with_the_owner():
-            code = load(source)
-        if _threads() > before:
-            os._exit(UNSAFE_STATUS)
-        if code is None:
-            return  # nothing will be trained
-    import_keras_tuner()
-    backend = sys.modules["keras"].config.backend()
-    for name in _USED_LATER:
+def _preload(source: ObjectiveSource, *, with_source: bool) -> None:
+    before = _threads()
+    # A file that cannot be imported says so again in the child, where it is reported.
+    with contextlib.suppress(BaseException), _ending_with_the_owner():
+        if with_source:
+            load(source)
+        for name in frameworks(source):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    if with_source and _threads() > before:
+        os._exit(UNSAFE_STATUS)
+    names = list(_USED_LATER)
+    if keras := sys.modules.get("keras"):
+        backend = keras.config.backend()
+        names += (name.format(backend=backend) for name in _USED_LATER_BY_KERAS)
+    for name in names:
         with contextlib.suppress(ImportError):
-            importlib.import_module(name.format(backend=backend))
+            importlib.import_module(name)
 
 
 @contextlib.contextmanager
@@ -208,7 +214,7 @@ def _ending_with_the_owner() -> Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def main(address: str, source_kind: str, source_path: str) -> None:
+def main(address: str, source_kind: str, source_path: str, mode: str = "") -> None:
     """Import, say that all is ready, and serve."""
     # Nobody is there to answer what the user's file may ask.
     owner = os.dup(0)
@@ -219,9 +225,10 @@ def main(address: str, source_kind: str, source_path: str) -> None:
     ready = os.dup(1)
     os.dup2(2, 1)
     server = _Server(address, owner)
-    source = ObjectiveSource(SourceKind(source_kind), source_path) if source_path else None
-    _preload(source)
-    data_cache.join(Path(address).with_name("life"), source)
+    source = ObjectiveSource(SourceKind(source_kind), source_path)
+    with_source = mode != FRAMEWORKS_ONLY
+    _preload(source, with_source=with_source)
+    data_cache.join(Path(address).with_name("life"), source if with_source else None)
     # The children share these pages until somebody writes to them; the collector would.
     gc.collect()
     gc.freeze()
@@ -232,4 +239,4 @@ def main(address: str, source_kind: str, source_path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:])

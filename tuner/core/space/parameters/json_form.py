@@ -77,7 +77,7 @@ def _float(config: _Config) -> FloatParameter:
         _need(config, "min_value"),
         _need(config, "max_value"),
         step=config.get("step"),
-        scale=_scale(config),
+        scale=scale_of(_name(config), config.get("sampling")),
         default=config.get("default"),
         conditions=_conditions(config),
     )
@@ -89,7 +89,7 @@ def _int(config: _Config) -> IntParameter:
         _need(config, "min_value"),
         _need(config, "max_value"),
         step=config.get("step"),
-        scale=_scale(config),
+        scale=scale_of(_name(config), config.get("sampling")),
         default=config.get("default"),
         conditions=_conditions(config),
     )
@@ -151,15 +151,20 @@ def _list(config: _Config, key: str) -> Sequence[Any]:
     return found
 
 
-def _scale(config: _Config) -> Scale:
-    # KerasTuner takes None for linear, and lets the case of the word free.
-    word = str(config.get("sampling") or Scale.LINEAR).lower()
+def scale_of(name: str, sampling: object) -> Scale:
+    """Return the scale for KerasTuner's argument `sampling`.
+
+    KerasTuner takes None for linear, and ignores case.
+
+    Raises:
+        SpaceError: There is no such scale.
+    """
+    word = str(sampling or Scale.LINEAR).lower()
     try:
         return Scale(word)
     except ValueError as err:
-        raise SpaceError(
-            f"{_name(config)}: the sampling is {word!r}; allowed are {', '.join(Scale)}"
-        ) from err
+        allowed = ", ".join(Scale)
+        raise SpaceError(f"{name}: the sampling is {word!r}; allowed are {allowed}") from err
 
 
 def _conditions(config: _Config) -> tuple[Condition, ...]:
