@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 
 from tuner.config.model_file import check_path, load
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.trial import AttemptId, Direction, Goal, Score
 from tuner.training.context import TrialContext
 from tuner.training.hyperparameters import make_hyperparameters
@@ -100,7 +100,7 @@ def train(
                 params=params,
                 seed=1,
                 directory=home,
-                aims=Aims((Goal("val_accuracy", Direction.MAX),)),
+                goals=Goals((Goal("val_accuracy", Direction.MAX),)),
                 epochs=epochs,
                 checkpoint_every=every,
                 send=lambda _event: None,

@@ -38,7 +38,7 @@ from pathlib import Path
 import psutil
 
 from tuner.core.engine.engine import Engine
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import Event
 from tuner.core.resources import Amount
 from tuner.core.snapshot import StudySnapshot
@@ -79,7 +79,7 @@ SPACE = SearchSpace(
         FloatParameter("strength", 0.0, 1.0, conditions=(Condition("augment", (True,)),)),
     )
 )
-AIMS = Aims((Goal("val_accuracy", Direction.MAX),))
+GOALS = Goals((Goal("val_accuracy", Direction.MAX),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = Tru
         engine = play(
             executor,
             space=SPACE,
-            aims=AIMS,
+            goals=GOALS,
             trials=trials,
             make_sampler=lambda space: RandomSampler(space, 1),
             memory=counting,

@@ -145,7 +145,7 @@ def _own(name: str, problem: Problem, seed: int, batch: int) -> list[Costs]:
         for number, each in enumerate(asked, start=begin):
             first, second = problem.costs(each.params)
             state = TrialState.COMPLETE
-            told = Trial(number, each.params, each.origin, state, first, further=(second,))
+            told = Trial(number, each.params, each.origin, state, first, extra_values=(second,))
             sampler.tell(told)
             found.append((first, second))
     return found

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .config.model_file import load, own_objects
-from .config.objectives import aims_of
+from .config.objectives import goals_of
 from .config.settings import StudySettings
-from .core.goals import Aims
+from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial
@@ -58,19 +58,19 @@ class Study:
         return self._directory.path
 
     @cached_property
-    def aims(self) -> Aims:
+    def goals(self) -> Goals:
         """What the study optimises, and what it keeps to."""
-        return aims_of(self._reader.facts())
+        return goals_of(self._reader.facts())
 
     @property
     def goal(self) -> Goal:
         """The (first) goal."""
-        return self.aims.goal
+        return self.goals.goal
 
     @property
     def trials(self) -> list[Trial]:
         """All trials, by number."""
-        return [self.aims.judged(trial) for trial in self._reader.trials()]
+        return [self.goals.judged(trial) for trial in self._reader.trials()]
 
     @property
     def best_trials(self) -> list[Trial]:
@@ -104,7 +104,7 @@ class Study:
     @property
     def model_path(self) -> Path | None:
         """Where the best model lies; None if the objective left none."""
-        return StudyFiles(self._directory, self.aims).model_path()
+        return StudyFiles(self._directory, self.goals).model_path()
 
     def best_model(self, number: int | None = None) -> Any:
         """The best trial's Keras model, as it was at its best epoch.
@@ -115,7 +115,7 @@ class Study:
         Raises:
             StudyError: There is no Keras model.
         """
-        path = StudyFiles(self._directory, self.aims).model_path(number)
+        path = StudyFiles(self._directory, self.goals).model_path(number)
         if path is None or path.suffix != ".keras":
             found = "there is none" if path is None else f"the study kept {path}"
             raise StudyError(f"{self._directory} has no model.keras: {found}")
@@ -149,11 +149,11 @@ class Study:
         """All that the texts about a study are made from."""
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
-        models = StudyFiles(self._directory, self.aims).models()
+        models = StudyFiles(self._directory, self.goals).models()
         return StudyView(
             directory=str(self._directory.path),
             search=settings.search,
-            aims=self.aims,
+            goals=self.goals,
             budget_trials=settings.budget_trials,
             trials=self.trials,
             attempts=self._reader.attempts(),

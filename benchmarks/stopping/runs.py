@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import Event, FinishReason, Reported, StopRequested
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.sampler import Sampler
@@ -128,7 +128,7 @@ def own(
     played = play(
         executor,
         space=task.space,
-        aims=Aims((GOAL,)),
+        goals=Goals((GOAL,)),
         trials=PLENTY,
         make_sampler=lambda space: _sampler(search, space, seed),
         memory=tracked,

@@ -51,8 +51,8 @@ def weights(path: Path) -> str:
 
 def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune) -> None:
     model = hptune.file("model.py", TWO)
-    aims = ("--objective", "quality:max", "--objective", "params")
-    ended = hptune("run", model, *LIGHT, *aims, "--trials", "16")
+    goals = ("--objective", "quality:max", "--objective", "params")
+    ended = hptune("run", model, *LIGHT, *goals, "--trials", "16")
     assert ended.code == 0, ended.err
     expected = front_of(trials(hptune.study()))
     assert len(expected) > 2
@@ -102,8 +102,8 @@ def test_where_nothing_keeps_the_constraint_the_nearest_is_shown_as_what_it_is(
     hptune: Hptune,
 ) -> None:
     model = hptune.file("model.py", TWO)
-    aims = ("--objective", "quality:max", "--constraint", "params<-1000")
-    ended = hptune("run", model, *LIGHT, *aims, "--trials", "5")
+    goals = ("--objective", "quality:max", "--constraint", "params<-1000")
+    ended = hptune("run", model, *LIGHT, *goals, "--trials", "5")
     assert ended.code == 0, ended.err
     least = min(json.loads(trial["metrics"])["params"] for trial in trials(hptune.study()))
     for shown in (ended.out, hptune("best", "study").out, hptune("status", "study").out):

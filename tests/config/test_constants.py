@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tuner.config.model_file import Found, check_path
-from tuner.config.objectives import resolve_aims
+from tuner.config.objectives import resolve_goals
 from tuner.config.resolved import resolve_epochs
 from tuner.config.settings import StudySettings
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.resources import Capacity
 from tuner.core.trial import Direction, Goal
 from tuner.errors import UsageError
@@ -39,8 +39,8 @@ def found_with(**constants: object) -> Found:
 def test_the_files_direction_is_of_its_own_objective(
     constants: dict[str, object], asked: str, direction: Direction
 ) -> None:
-    aims, _ = resolve_aims(found_with(**constants), [asked])
-    assert aims.goal == Goal(asked, direction)
+    goals, _ = resolve_goals(found_with(**constants), [asked])
+    assert goals.goal == Goal(asked, direction)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_where_a_name_tells_no_direction_the_ways_to_say_it_are_told(
     constants: dict[str, object], asked: list[str], way: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        resolve_aims(found_with(**constants), asked)
+        resolve_goals(found_with(**constants), asked)
     assert caught.value.message.endswith(way)
 
 
@@ -83,7 +83,7 @@ def test_constants_that_make_no_sense(
     said, found = settings(tmp_path), found_with(**constants)
 
     def resolve() -> None:
-        resolve_aims(found)
+        resolve_goals(found)
         resolve_epochs(said, found)
         resolve_shape(said, found.constants, Capacity((0, 1)))
 
@@ -107,7 +107,7 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     said = settings(
         tmp_path, objectives=("quality",), direction=Direction.MAX, epochs=7, cpus_per_trial=2
     )
-    aims, _ = resolve_aims(found, said.objectives, direction=said.direction)
-    assert aims == Aims((Goal("quality", Direction.MAX),))
+    goals, _ = resolve_goals(found, said.objectives, direction=said.direction)
+    assert goals == Goals((Goal("quality", Direction.MAX),))
     assert resolve_epochs(said, found) == 7
     assert resolve_shape(said, found.constants, Capacity((0, 1))).resources.cpus == 2

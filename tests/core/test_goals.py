@@ -8,15 +8,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tuner.core.goals import Aims, Comparison, Constraint
+from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.ranking import Ranking
 from tuner.core.trial import Direction, Goal, Score, Trial, TrialState
 
 UP, DOWN = Goal("up", Direction.MAX), Goal("down", Direction.MIN)
 SMALL = Constraint("size", Comparison.AT_MOST, 10.0)
-ONE = Aims((UP,))
-TWO = Aims((UP, DOWN))
-KEPT = Aims((UP, DOWN), (SMALL,))
+ONE = Goals((UP,))
+TWO = Goals((UP, DOWN))
+KEPT = Goals((UP, DOWN), (SMALL,))
 SCORES = st.builds(
     Score,
     st.tuples(st.integers(0, 4).map(float), st.integers(0, 4).map(float)),
@@ -31,13 +31,13 @@ def complete(number: int, *values: float, violation: float = 0.0, origin: str = 
         origin,
         TrialState.COMPLETE,
         value=values[0],
-        further=values[1:],
+        extra_values=values[1:],
         violation=violation,
     )
 
 
-def ranked(aims: Aims, *trials: Trial) -> Ranking:
-    ranking = Ranking(aims)
+def ranked(goals: Goals, *trials: Trial) -> Ranking:
+    ranking = Ranking(goals)
     for trial in trials:
         ranking.expect(trial)
     for trial in trials:
@@ -81,15 +81,15 @@ def test_a_bound_of_zero_is_a_bound() -> None:
 
 
 def test_violations_add_up_and_are_told_in_words() -> None:
-    aims = Aims((UP,), (SMALL, Constraint("up", Comparison.MORE, 1.0)))
+    goals = Goals((UP,), (SMALL, Constraint("up", Comparison.MORE, 1.0)))
     metrics = {"up": 0.5, "size": 15.0}
-    assert aims.metrics == ("up", "size")
-    assert aims.score(metrics) == Score((0.5,), 1.0)
-    assert aims.broken(metrics) == [
+    assert goals.metrics == ("up", "size")
+    assert goals.score(metrics) == Score((0.5,), 1.0)
+    assert goals.broken(metrics) == [
         "size is 15, allowed is <= 10",
         "up is 0.5, allowed is > 1",
     ]
-    assert aims.broken({"up": 2.0, "size": 10.0}) == []
+    assert goals.broken({"up": 2.0, "size": 10.0}) == []
 
 
 # --- better and best --------------------------------------------------------------------------
@@ -99,12 +99,12 @@ def test_violations_add_up_and_are_told_in_words() -> None:
 def test_covering_is_a_preorder_that_puts_feasible_results_first(
     a: Score, b: Score, c: Score
 ) -> None:
-    assert KEPT.covers(a, a)
-    if KEPT.covers(a, b) and KEPT.covers(b, c):
-        assert KEPT.covers(a, c)
+    assert KEPT.weakly_dominates(a, a)
+    if KEPT.weakly_dominates(a, b) and KEPT.weakly_dominates(b, c):
+        assert KEPT.weakly_dominates(a, c)
     if not a.violation and b.violation:
-        assert KEPT.covers(a, b)
-        assert not KEPT.covers(b, a)
+        assert KEPT.weakly_dominates(a, b)
+        assert not KEPT.weakly_dominates(b, a)
 
 
 @given(st.lists(SCORES, max_size=12))
@@ -114,9 +114,9 @@ def test_the_best_are_those_that_nothing_speaks_against(scores: list[Score]) -> 
     best = ranking.scores
     assert bool(best) == bool(scores)
     for score in scores:
-        assert not KEPT.joins(score, best)
+        assert not KEPT.is_nondominated(score, best)
     for i, one in enumerate(best):
-        assert not any(KEPT.covers(other, one) for j, other in enumerate(best) if i != j)
+        assert not any(KEPT.weakly_dominates(other, one) for j, other in enumerate(best) if i != j)
     if any(not score.violation for score in scores):
         assert not any(score.violation for score in best)
     assert [score.values[0] for score in best] == sorted(

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.core.engine.engine import Engine
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import Event, Finish, FinishReason, Reported, StopRequested
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.snapshot import StudySnapshot
@@ -131,7 +131,7 @@ def study(
     played = play(
         executor,
         space=SPACE,
-        aims=Aims((GOAL,)),
+        goals=Goals((GOAL,)),
         trials=TRIALS,
         make_sampler=lambda space: make_sampler(
             search, SamplerOptions(space=space, seed=seed, direction=GOAL.direction)

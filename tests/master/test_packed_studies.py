@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tuner.core.engine.engine import Engine
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import Event
 from tuner.core.resources import Amount, Resources
 from tuner.core.space.space import FloatParameter, Scale, SearchSpace
@@ -19,7 +19,7 @@ from tuner.testing.studies import Memory, play
 
 GB = 10**9
 TRIALS = 150
-AIMS = Aims((Goal("score", Direction.MAX),))
+GOALS = Goals((Goal("score", Direction.MAX),))
 SPACE = SearchSpace(
     (FloatParameter("size", 1.0, 3.0, scale=Scale.LOG), FloatParameter("rate", 0.0, 1.0))
 )
@@ -66,7 +66,7 @@ def study(
     played = play(
         executor,
         space=SPACE,
-        aims=AIMS,
+        goals=GOALS,
         trials=TRIALS,
         make_sampler=lambda space: RandomSampler(space, 1),
         memory=memory,

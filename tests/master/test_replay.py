@@ -17,8 +17,10 @@ from masters import GOAL, SEED, SPACE, Cluster, MasterKilled, Recorder, old_ledg
 from real_runs import Hptune, trials
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.config.objectives import goals_to_json
 from tuner.config.settings import StudySettings
 from tuner.core.engine.engine import Engine
+from tuner.core.goals import Goals
 from tuner.core.messages import Event, ParametersUsed, StudyOpened, Suggested
 from tuner.core.pruner import PrunerSettings
 from tuner.core.sampler import Sampler
@@ -43,7 +45,7 @@ def facts(search: str) -> dict[str, object]:
     )
     return {
         "settings": settings.to_json(),
-        "goal": {"metric": GOAL.metric, "direction": str(GOAL.direction)},
+        "goals": goals_to_json(Goals((GOAL,))),
         "seed": SEED,
         "space": SPACE.to_json(),
     }

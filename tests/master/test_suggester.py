@@ -13,7 +13,7 @@ from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.clock import SystemClock
 from tuner.core.engine.engine import Engine
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import Event, FinishReason, Reported, StudyOpened, Suggested
 from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
@@ -39,7 +39,7 @@ BRIEF = StudyBrief(
     directory="",
     working_directory="",
     source=ObjectiveSource(SourceKind.FILE, ""),
-    aims=Aims((GOAL,)),
+    goals=Goals((GOAL,)),
     epochs=None,
     trial_timeout_seconds=None,
     deterministic=True,
@@ -109,7 +109,7 @@ def study(
     )
     executor.open()
     opened = StudyOpened(
-        executor.clock.now(), trials, Aims((GOAL,)), 1, Resources(), None, 0, ask_ahead=ahead
+        executor.clock.now(), trials, Goals((GOAL,)), 1, Resources(), None, 0, ask_ahead=ahead
     )
     assert loop.run(opened).finish_reason is FinishReason.DONE
     return engine

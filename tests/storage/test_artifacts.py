@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.trial import Direction, Goal, Trial, TrialState
 from tuner.errors import StorageFullError
 from tuner.storage.artifacts import StudyFiles
 from tuner.storage.directory import StudyDirectory
 
-AIMS = Aims((Goal("val_loss", Direction.MIN),))
+GOALS = Goals((Goal("val_loss", Direction.MIN),))
 
 
 def trial(directory: StudyDirectory, number: int, *files: str, nan: bool = False) -> Trial:
@@ -50,7 +50,7 @@ KINDS = ["model.keras", "model.weights.h5", "checkpoint/weights.pt"]
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("then", KINDS)
 def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, then: str) -> None:
-    files = StudyFiles(directory, AIMS)
+    files = StudyFiles(directory, GOALS)
     files.keep_best([trial(directory, 0, first)])
     assert kept(directory) == {first: "of trial 0"}
     files.keep_best([trial(directory, 1, then)])
@@ -63,15 +63,15 @@ def test_a_better_trial_takes_the_place(directory: StudyDirectory, first: str, t
 def test_a_better_trial_without_a_model_leaves_no_others(
     directory: StudyDirectory, first: str
 ) -> None:
-    files = StudyFiles(directory, AIMS)
+    files = StudyFiles(directory, GOALS)
     files.keep_best([trial(directory, 0, first)])
     files.keep_best([trial(directory, 1)])
     assert (kept(directory), files.model_path()) == ({}, None)
 
 
 def test_nothing_half_put_is_left_of_a_front(directory: StudyDirectory) -> None:
-    aims = Aims((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
-    files = StudyFiles(directory, aims)
+    goals = Goals((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
+    files = StudyFiles(directory, goals)
     for _ in range(2):
         files.keep_best([trial(directory, 0, "model.keras"), trial(directory, 1, "model.keras")])
     assert not [*directory.best.rglob("*.new")]
@@ -81,7 +81,7 @@ def test_a_checkpoint_is_whole_at_any_instant(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever file is touched, there is one trial's, all of it, and nothing else at the end."""
-    files = StudyFiles(directory, AIMS)
+    files = StudyFiles(directory, GOALS)
     names = [f"checkpoint/{part}" for part in "abc"]
     files.keep_best([trial(directory, 0, *names)])
     seen: set[str] = set()
@@ -119,12 +119,12 @@ def test_a_checkpoint_takes_the_place_of_a_directory(directory: StudyDirectory) 
     """As an earlier hptune left it."""
     (directory.best / "checkpoint").mkdir(parents=True)
     (directory.best / "checkpoint" / "old").touch()
-    StudyFiles(directory, AIMS).keep_best([trial(directory, 0, "checkpoint/weights.pt")])
+    StudyFiles(directory, GOALS).keep_best([trial(directory, 0, "checkpoint/weights.pt")])
     assert kept(directory) == {"checkpoint/weights.pt": "of trial 0"}
 
 
 def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
-    files = StudyFiles(directory, AIMS)
+    files = StudyFiles(directory, GOALS)
     files.keep_best([trial(directory, 0, "checkpoint/weights.pt")])
     better = trial(directory, 1, "checkpoint/weights.pt")
     (directory.trial(1) / "checkpoint" / "weights.pt").write_bytes(bytes(100_000))
@@ -144,7 +144,7 @@ def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
 def test_it_may_be_said_again_after_the_files_were_moved(
     directory: StudyDirectory, kind: str
 ) -> None:
-    files = StudyFiles(directory, AIMS)
+    files = StudyFiles(directory, GOALS)
     best = trial(directory, 4, kind)
     for _ in range(2):
         files.keep_best([best])
@@ -155,7 +155,7 @@ def test_it_may_be_said_again_after_the_files_were_moved(
 
 
 def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) -> None:
-    StudyFiles(directory, AIMS).keep_best([trial(directory, 0, nan=True)])
+    StudyFiles(directory, GOALS).keep_best([trial(directory, 0, nan=True)])
     text = (directory.best / "best.json").read_text()
     assert "NaN" not in text
     assert json.loads(text)["metrics"] == {"val_loss": 0.5, "other": None}
@@ -164,7 +164,7 @@ def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) ->
 def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> None:
     for number in (0, 1, 10):
         trial(directory, number, *KINDS, "log.txt")
-    StudyFiles(directory, AIMS).sweep({1, 10})
+    StudyFiles(directory, GOALS).sweep({1, 10})
     left = {path.relative_to(directory.trials) for path in directory.trials.rglob("*.*")}
     whole = {Path("0") / name for name in (*KINDS, "log.txt")}
     assert left == whole | {Path("1/log.txt"), Path("10/log.txt")}
@@ -172,7 +172,7 @@ def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> N
 
 # --- several objectives -----------------------------------------------------------------------
 
-TWO = Aims((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
+TWO = Goals((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tuner.config.model_file import check_path
-from tuner.config.objectives import resolve_aims
+from tuner.config.objectives import resolve_goals
 from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
@@ -260,13 +260,13 @@ class Running:
         (home / "model.py").write_text(MODEL)
         source = check_path(home / "model.py")
         found = warm.probe(ProbeOrder(source, str(home)))
-        aims, _ = resolve_aims(found, ["loss:min"], [])
+        goals, _ = resolve_goals(found, ["loss:min"], [])
         brief = StudyBrief(
             name="test",
             directory=str(directory.path),
             working_directory=str(home),
             source=source,
-            aims=aims,
+            goals=goals,
             epochs=None,
             trial_timeout_seconds=None,
             deterministic=False,

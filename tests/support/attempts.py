@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.model_file import Found, check_path
-from tuner.config.objectives import resolve_aims
+from tuner.config.objectives import resolve_goals
 from tuner.core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -95,13 +95,13 @@ class Attempts:
         read = id(self.warm), text
         found = _FOUND[read] = _FOUND[read] if read in _FOUND else self.probe(text)
         source = check_path(self._write(text))
-        aims, _ = resolve_aims(found, objectives, constraints)
+        goals, _ = resolve_goals(found, objectives, constraints)
         brief = StudyBrief(
             name="test",
             directory=str(self._directory / "study"),
             working_directory=str(self._directory),
             source=source,
-            aims=aims,
+            goals=goals,
             epochs=epochs,
             trial_timeout_seconds=timeout_seconds,
             deterministic=deterministic,

@@ -11,7 +11,7 @@ import pytest
 from tuner.core.budget import DeviceBudget
 from tuner.core.engine.engine import Engine
 from tuner.core.failure_policy import Answer
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import (
     Ask,
     AttemptEnded,
@@ -58,7 +58,7 @@ from tuner.pruners.registry import make_pruner
 from tuner.storage.ledger.codec import decode_event, encode_event
 
 GOAL = Goal("score", Direction.MAX)
-AIMS = Aims((GOAL,))
+GOALS = Goals((GOAL,))
 SEED = 7
 FIRST = AttemptId(0, 0)
 """The first attempt of the first trial."""
@@ -120,7 +120,7 @@ class EngineDriver:
         resources: Resources | None = None,
         max_failures: int | None = None,
         same_failure_limit: int = 0,
-        aims: Aims = AIMS,
+        goals: Goals = GOALS,
         pruner: PrunerSettings | None = None,
         confirm: int = 0,
         confirm_repeats: int = 2,
@@ -137,7 +137,7 @@ class EngineDriver:
         opened = StudyOpened(
             self.at,
             trials,
-            aims,
+            goals,
             SEED,
             resources,
             max_failures,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.resources import Placement
 from tuner.core.snapshot import RunningAttempt, StudySnapshot
 from tuner.core.trial import (
@@ -22,7 +22,7 @@ from tuner.core.trial import (
 )
 
 GOAL = Goal("val_accuracy", Direction.MAX)
-AIMS = Aims((GOAL,))
+GOALS = Goals((GOAL,))
 PARAMS: Mapping[str, bool | int | float | str | None] = {
     "learning_rate": 0.00123456,
     "units": 128,
@@ -107,7 +107,7 @@ def snapshot(
         counts[TrialState.RUNNING] = len(runs)
     complete = [one for one in ended if one.state is TrialState.COMPLETE]
     return StudySnapshot(
-        aims=AIMS,
+        goals=GOALS,
         budget_trials=budget,
         counts=counts,
         front=tuple(sorted(complete, key=lambda one: -(one.value or 0.0))[:1]),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.engine.engine import Engine
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
 from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Resources
@@ -57,7 +57,7 @@ BRIEF = StudyBrief(
     directory="",
     working_directory="",
     source=ObjectiveSource(SourceKind.FILE, ""),
-    aims=Aims((GOAL,)),
+    goals=Goals((GOAL,)),
     epochs=None,
     trial_timeout_seconds=None,
     deterministic=True,
@@ -191,7 +191,7 @@ class Cluster:
                 StudyOpened(
                     at=executor.clock.now(),
                     trials=self.trials,
-                    aims=Aims((GOAL,)),
+                    goals=Goals((GOAL,)),
                     seed=SEED,
                     resources=Resources(),
                     max_failures=None,

@@ -11,7 +11,7 @@ import pytest
 from real_runs import wait_for
 
 from tuner.config.model_file import check_path
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import AttemptEnded, Event
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Direction, Goal, Halt
@@ -41,7 +41,7 @@ class Slow:
             directory=str(folder / "study"),
             working_directory=str(folder),
             source=source,
-            aims=Aims((Goal("objective", Direction.MAX),)),
+            goals=Goals((Goal("objective", Direction.MAX),)),
             epochs=None,
             trial_timeout_seconds=None,
             deterministic=False,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.goals import Aims, Comparison, Constraint, metric_meant
+from ..core.goals import Comparison, Constraint, Goals, metric_meant
 from ..core.trial import Direction, Goal
 from ..errors import UsageError
 from .model_file import Found
@@ -98,12 +98,12 @@ def check(
         read_constraint(each)
 
 
-def resolve_aims(
+def resolve_goals(
     found: Found,
     objectives: Sequence[str] = (),
     constraints: Sequence[str] = (),
     direction: Direction | None = None,
-) -> tuple[Aims, list[str]]:
+) -> tuple[Goals, list[str]]:
     """What to optimise and to keep to: as asked for, as the file says, or as the model suggests.
 
     Args:
@@ -113,7 +113,7 @@ def resolve_aims(
         direction: Which values of the only objective are better.
 
     Returns:
-        The aims, and a line for the user on each thing that was not said but chosen.
+        The goals, and a line for the user on each thing that was not said but chosen.
 
     Raises:
         UsageError: Something cannot be read, or the direction can't be known from the name.
@@ -127,18 +127,18 @@ def resolve_aims(
     check(said, kept, direction)
     notes: list[str] = []
     if not said:
-        goals = [_suggested(found, direction, notes)]
+        chosen = [_suggested(found, direction, notes)]
     else:
         other_way = _other_way(constants, of_the_file=of_the_file) if len(said) == 1 else ""
-        goals = [_goal(each, direction, other_way) for each in said]
-    aims = Aims(tuple(goals), tuple(read_constraint(each) for each in kept))
-    return aims, [*notes, *_doubts(aims, found.metrics)]
+        chosen = [_goal(each, direction, other_way) for each in said]
+    goals = Goals(tuple(chosen), tuple(read_constraint(each) for each in kept))
+    return goals, [*notes, *_doubts(goals, found.metrics)]
 
 
-def _doubts(aims: Aims, known: Sequence[str]) -> list[str]:
+def _doubts(goals: Goals, known: Sequence[str]) -> list[str]:
     """A line on each metric that the model names nowhere; a callback may report it all the same."""
     doubts = []
-    for metric in aims.metrics:
+    for metric in goals.metrics:
         if known and metric not in known:
             near = metric_meant(metric, known)
             meant = f"did you mean {near}? It" if near else "it"
@@ -221,24 +221,26 @@ def direction_of(metric: str) -> Direction | None:
 # --- in the ledger ------------------------------------------------------------------------------
 
 
-def aims_to_json(aims: Aims) -> dict[str, Any]:
+def goals_to_json(goals: Goals) -> dict[str, Any]:
     """As plain values, for the ledger's facts."""
     return {
-        "goals": [{"metric": g.metric, "direction": str(g.direction)} for g in aims.goals],
+        "objectives": [
+            {"metric": g.metric, "direction": str(g.direction)} for g in goals.objectives
+        ],
         "constraints": [
             {"metric": each.metric, "comparison": str(each.comparison), "bound": each.bound}
-            for each in aims.constraints
+            for each in goals.constraints
         ],
     }
 
 
-def aims_of(facts: Mapping[str, Any]) -> Aims:
-    """What `aims_to_json` gave, from a ledger's facts."""
-    plain = facts.get("aims") or {"goals": [facts["goal"]]}  # "goal": before there were several
-    return Aims(
-        tuple(Goal(each["metric"], Direction(each["direction"])) for each in plain["goals"]),
+def goals_of(facts: Mapping[str, Any]) -> Goals:
+    """What `goals_to_json` gave, from a ledger's facts."""
+    plain = facts["goals"]
+    return Goals(
+        tuple(Goal(each["metric"], Direction(each["direction"])) for each in plain["objectives"]),
         tuple(
             Constraint(each["metric"], Comparison(each["comparison"]), each["bound"])
-            for each in plain.get("constraints", ())
+            for each in plain["constraints"]
         ),
     )

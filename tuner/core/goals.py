@@ -1,4 +1,4 @@
-"""What a study aims at: one goal or several, and constraints; and which result is better."""
+"""What a study optimises: one goal or several, and constraints; and which result is better."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Aims:
+class Goals:
     """The goals of a study and its constraints.
 
     A result that keeps the constraints is better than one that does not; of two that break them,
@@ -102,39 +102,39 @@ class Aims:
     a result is better if it is as good in every goal, and better in one (Pareto dominance).
 
     Attributes:
-        goals: What to optimise, one or more, of different metrics. The first is the one that
+        objectives: What to optimise, one or more, of different metrics. The first is the one that
             counts where only one can: it decides the best epoch, and which model comes first.
         constraints: What to keep to.
     """
 
-    goals: tuple[Goal, ...]
+    objectives: tuple[Goal, ...]
     constraints: tuple[Constraint, ...] = ()
 
     def __str__(self) -> str:
-        goals = ", ".join(map(str, self.goals))
+        goals = ", ".join(map(str, self.objectives))
         kept = " and ".join(map(str, self.constraints))
         return f"{goals}, {kept}" if kept else goals
 
     @property
     def goal(self) -> Goal:
         """The first goal."""
-        return self.goals[0]
+        return self.objectives[0]
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """All metrics that a result needs, the goals' first."""
-        goals = [goal.metric for goal in self.goals]
+        goals = [goal.metric for goal in self.objectives]
         return tuple(dict.fromkeys([*goals, *(each.metric for each in self.constraints)]))
 
     @property
     def trained(self) -> Goal | None:
         """The first goal that the training itself measures."""
-        return next((goal for goal in self.goals if goal.metric not in MEASURED), None)
+        return next((goal for goal in self.objectives if goal.metric not in MEASURED), None)
 
     @property
-    def of_epochs(self) -> Aims:
+    def of_epochs(self) -> Goals:
         """What decides which epoch is the best: of what the training itself measures."""
-        return Aims(
+        return Goals(
             () if self.trained is None else (self.trained,),
             tuple(each for each in self.constraints if each.metric not in MEASURED),
         )
@@ -142,29 +142,29 @@ class Aims:
     def score(self, metrics: Mapping[str, float]) -> Score:
         """What counts of a result that has all `metrics`."""
         return Score(
-            tuple(metrics[goal.metric] for goal in self.goals),
+            tuple(metrics[goal.metric] for goal in self.objectives),
             sum(each.violation(metrics[each.metric]) for each in self.constraints),
         )
 
     def judged(self, trial: Trial) -> Trial:
-        """The trial with what follows from its metrics: the further values, and the violation."""
+        """The trial with what follows from its metrics: the extra values, and the violation."""
         if not set(self.metrics) <= set(trial.metrics):
             return trial
         score = self.score(trial.metrics)
-        return replace(trial, further=score.values[1:], violation=score.violation)
+        return replace(trial, extra_values=score.values[1:], violation=score.violation)
 
-    def covers(self, one: Score, other: Score) -> bool:
+    def weakly_dominates(self, one: Score, other: Score) -> bool:
         """Whether nothing speaks for the other result once there is this one; so do equal ones."""
         if one.violation != other.violation:
             return one.violation < other.violation
         return not any(
             goal.direction.better(that, this)
-            for goal, this, that in zip(self.goals, one.values, other.values, strict=True)
+            for goal, this, that in zip(self.objectives, one.values, other.values, strict=True)
         )
 
-    def joins(self, score: Score, front: Iterable[Score]) -> bool:
+    def is_nondominated(self, score: Score, front: Iterable[Score]) -> bool:
         """Whether a result is one of the best beside these."""
-        return not any(self.covers(each, score) for each in front)
+        return not any(self.weakly_dominates(each, score) for each in front)
 
     def broken(self, metrics: Mapping[str, float]) -> list[str]:
         """The constraints that a result breaks, in words."""

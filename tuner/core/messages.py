@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .budget import DeviceBudget
 from .failure_policy import Answer
-from .goals import Aims
+from .goals import Goals
 from .pruner import PrunerSettings
 from .resources import Amount, Capacity, Placement, Resources
 from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage
@@ -41,7 +41,7 @@ class StudyOpened:
 
     at: float
     trials: int | None
-    aims: Aims
+    goals: Goals
     seed: int
     resources: Resources
     max_failures: int | None
@@ -62,7 +62,7 @@ class StudyOpened:
     @property
     def goal(self) -> Goal:
         """The first goal."""
-        return self.aims.goal
+        return self.goals.goal
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .goals import Aims
+from .goals import Goals
 from .trial import NO_BETTER, Attempt, Outcome, Score, Trial, TrialState
 
 
@@ -49,11 +49,11 @@ class Ranking:
     configurations of which a repeat failed come after the others.
 
     Args:
-        aims: What is better.
+        goals: What is better.
     """
 
-    def __init__(self, aims: Aims) -> None:
-        self._aims = aims
+    def __init__(self, goals: Goals) -> None:
+        self._goals = goals
         self._complete: dict[int, Trial] = {}
         self._expected: dict[int, set[int]] = {}
         self._repeats: dict[int, list[Trial]] = {}
@@ -62,7 +62,7 @@ class Ranking:
         self._pending: set[int] = set()
 
     @classmethod
-    def of(cls, aims: Aims, trials: Iterable[Trial], attempts: Iterable[Attempt]) -> Ranking:
+    def of(cls, goals: Goals, trials: Iterable[Trial], attempts: Iterable[Attempt]) -> Ranking:
         """The ranking of a ledger's trials: they come in the order of their results.
 
         A trial that trains on stands by the result that it has.
@@ -75,7 +75,7 @@ class Ranking:
                 ended_at[attempt.id.trial] = attempt.ended_at or math.inf
             if has_result:
                 finished.add(attempt.id.trial)
-        ranking = cls(aims)
+        ranking = cls(goals)
         ordered = sorted(
             (_with_its_result(trial) if trial.number in finished else trial for trial in trials),
             key=lambda t: (ended_at.get(t.number, 0.0), t.number),
@@ -144,11 +144,11 @@ class Ranking:
     def _joined(
         self, best: list[tuple[Score, Trial]], score: Score, trial: Trial
     ) -> list[tuple[Score, Trial]]:
-        aims = self._aims
-        if not aims.joins(score, (each for each, _ in best)):
+        goals = self._goals
+        if not goals.is_nondominated(score, (each for each, _ in best)):
             return best
-        stay = [each for each in best if not aims.covers(score, each[0])]
-        return sorted([*stay, (score, trial)], key=lambda each: aims.first_goal_key(each[0]))
+        stay = [each for each in best if not goals.weakly_dominates(score, each[0])]
+        return sorted([*stay, (score, trial)], key=lambda each: goals.first_goal_key(each[0]))
 
     # --- out ----------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Ranking:
         if not count:
             return []
         front: list[tuple[Score, Trial]] = []
-        if len(self._aims.goals) > 1:
+        if len(self._goals.objectives) > 1:
             for trial in self._complete.values():
                 front = self._joined(front, trial.score, trial)
             best = [trial for _, trial in front[:count]]
@@ -197,7 +197,7 @@ class Ranking:
             best = heapq.nsmallest(
                 count,
                 self._complete.values(),
-                key=lambda t: (t.violation, self._aims.first_goal_key(t.score)),
+                key=lambda t: (t.violation, self._goals.first_goal_key(t.score)),
             )
         if any(not trial.violation for trial in best):
             best = [trial for trial in best if not trial.violation]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .goals import Aims
+from .goals import Goals
 from .resources import Resources
 from .trial import Attempt, Goal, Report, Trial, TrialState
 
@@ -32,7 +32,7 @@ class StudySnapshot:
     """A study at one instant.
 
     Attributes:
-        aims: What is optimised, and what is to be kept to.
+        goals: What is optimised, and what is to be kept to.
         budget_trials: The total number of trials to run, those that confirm included; None means
             the whole (finite) space.
         counts: How many trials there are in each state; states without any are left out.
@@ -51,7 +51,7 @@ class StudySnapshot:
         stopping: Why the study is letting go; empty while it goes on.
     """
 
-    aims: Aims
+    goals: Goals
     budget_trials: int | None
     counts: Mapping[TrialState, int]
     front: tuple[Trial, ...]
@@ -70,7 +70,7 @@ class StudySnapshot:
     @property
     def goal(self) -> Goal:
         """The first goal."""
-        return self.aims.goal
+        return self.goals.goal
 
     @property
     def best(self) -> Trial | None:

@@ -323,7 +323,7 @@ class Trial:
         metrics: All metrics at that step.
         rungs: The steps at which the study's pruner compares trials and that this one has
             reached, with the best value that the trial had by then. Empty without a pruner.
-        further: The values of the objectives after the first, in their order.
+        extra_values: The values of the objectives after the first, in their order.
         violation: By how much it breaks the study's constraints; 0 if it keeps them all.
         attempts: How many attempts there were so far.
         reason: Why it failed, in one line.
@@ -338,13 +338,13 @@ class Trial:
     step: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     rungs: Mapping[int, float] = field(default_factory=dict)
-    further: tuple[float, ...] = ()
+    extra_values: tuple[float, ...] = ()
     violation: float = 0.0
 
     @property
     def values(self) -> tuple[float, ...]:
         """The values of all objectives; empty before there are any."""
-        return () if self.value is None else (self.value, *self.further)
+        return () if self.value is None else (self.value, *self.extra_values)
 
     @property
     def score(self) -> Score:

@@ -408,7 +408,7 @@ class SimulatedExecutor(Executor):
             run.first_epoch_at = self.clock.now()
         if since <= 2:
             self._measure(run)
-        for name in (run.order.brief.aims.goal.metric, "loss"):
+        for name in (run.order.brief.goals.goal.metric, "loss"):
             if not math.isfinite(metrics.get(name, 0.0)):
                 reason = f"{name} is {metrics[name]} at step {run.step}"
                 self._end(run, Ending(Cause.NON_FINITE, reason=reason))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ..config.objectives import aims_of
-from ..core.goals import Aims
+from ..config.objectives import goals_of
+from ..core.goals import Goals
 from ..core.space.earlier_study import EarlierStudy, EarlierTrial
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial, TrialState
@@ -15,15 +15,15 @@ from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
 
 
-def read_earlier(name: str, aims: Aims, space: SearchSpace) -> EarlierStudy:
+def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
     """What the study in this directory can teach a new one; it may still be running.
 
-    Of trials that measured all that the new study aims at, that counts, whatever they were
+    Of trials that measured all the metrics of the new study's goals, whatever they were
     chosen by. If there are none, their own objective has to do, the first if there are several.
 
     Args:
         name: The directory.
-        aims: What the new study optimises, and what it keeps to.
+        goals: What the new study optimises, and what it keeps to.
         space: What the new study searches.
 
     Raises:
@@ -32,16 +32,16 @@ def read_earlier(name: str, aims: Aims, space: SearchSpace) -> EarlierStudy:
     reader = LedgerReader(StudyDirectory(Path(name)))
     facts = reader.facts()
     complete = [trial for trial in reader.trials() if trial.state is TrialState.COMPLETE]
-    earlier = aims_of(facts).goal
-    measured = tuple(_judged(trial, aims) for trial in complete if _tells(trial, aims))
-    direction, is_same_metric = aims.goal.direction, True
+    earlier = goals_of(facts).goal
+    measured = tuple(_judged(trial, goals) for trial in complete if _tells(trial, goals))
+    direction, is_same_metric = goals.goal.direction, True
     if not measured:
         measured = tuple(
             EarlierTrial(trial.params, trial.value)
             for trial in complete
             if trial.value is not None and math.isfinite(trial.value)
         )
-        direction, is_same_metric = earlier.direction, earlier.metric == aims.goal.metric
+        direction, is_same_metric = earlier.direction, earlier.metric == goals.goal.metric
     if not measured:
         raise UsageError(
             f"{name} has no complete trial to learn from; leave out --warm-start {name}, or wait "
@@ -58,22 +58,22 @@ def read_earlier(name: str, aims: Aims, space: SearchSpace) -> EarlierStudy:
     return EarlierStudy(name, direction, is_same_metric, measured)
 
 
-def _tells(trial: Trial, aims: Aims) -> bool:
-    """Whether the trial measured all that the new study aims at."""
-    return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in aims.metrics)
+def _tells(trial: Trial, goals: Goals) -> bool:
+    """Whether the trial measured all metrics of the new study's goals."""
+    return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in goals.metrics)
 
 
-def _judged(trial: Trial, aims: Aims) -> EarlierTrial:
-    first, *further = (score := aims.score(trial.metrics)).values
+def _judged(trial: Trial, goals: Goals) -> EarlierTrial:
+    first, *further = (score := goals.score(trial.metrics)).values
     return EarlierTrial(trial.params, first, tuple(further), score.violation)
 
 
-def words(study: EarlierStudy, space: SearchSpace, aims: Aims) -> str:
+def words(study: EarlierStudy, space: SearchSpace, goals: Goals) -> str:
     """What is taken of it, in one line."""
-    if len(study.trials[0].values) < len(aims.goals):
+    if len(study.trials[0].values) < len(goals.objectives):
         return (
             f"warm start: of {study.name} the best configuration only; no trial of it measured all "
-            f"of {', '.join(aims.metrics)}"
+            f"of {', '.join(goals.metrics)}"
         )
     taken, there = len(study.within(space)), len(study.trials)
     left = f" ({there - taken} outside the present bounds)" if taken < there else ""

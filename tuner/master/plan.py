@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..config.model_file import Found
-from ..config.objectives import aims_of, resolve_aims
+from ..config.objectives import goals_of, resolve_goals
 from ..config.resolved import pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
 from ..core.engine.engine import Engine
-from ..core.goals import Aims
+from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
 from ..core.resources import Amount
 from ..core.space.completion import completed
@@ -42,7 +42,7 @@ class RunPlan:
 
     Attributes:
         settings: What the user asked for, with a search chosen.
-        aims: What to optimise, and what to keep to.
+        goals: What to optimise, and what to keep to.
         epochs: The full training of a trial; None where nobody said.
         pruner: How trials are pruned.
         go_on: Complete trials that are given more epochs.
@@ -56,7 +56,7 @@ class RunPlan:
     """
 
     settings: StudySettings
-    aims: Aims
+    goals: Goals
     epochs: int | None
     pruner: PrunerSettings
     go_on: tuple[int, ...]
@@ -92,8 +92,8 @@ def check_request(settings: StudySettings) -> None:
     Raises:
         UsageError: Something is.
     """
-    anything = Aims((Goal("", Direction.MAX),))
-    sampler_maker(settings, aims=anything, seed=0)(SearchSpace())
+    anything = Goals((Goal("", Direction.MAX),))
+    sampler_maker(settings, goals=anything, seed=0)(SearchSpace())
     if settings.search == "grid" and settings.priors:
         raise UsageError("a grid goes through all values alike and heeds no prior; leave it out")
     _checked_pruner(settings, settings.epochs or _PLENTY, anything)
@@ -107,32 +107,34 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     Raises:
         UsageError: What was asked for does not go with what the user's code declares.
     """
-    aims, notes = resolve_aims(found, settings.objectives, settings.constraints, settings.direction)
+    goals, notes = resolve_goals(
+        found, settings.objectives, settings.constraints, settings.direction
+    )
     space = SearchSpace.from_json(found.space)
     epochs = resolve_epochs(settings, found)
     _completed(settings.start_points, space)
     believing(space, settings.priors)
-    studies = tuple(read_earlier(name, aims, space) for name in settings.warm_start)
+    studies = tuple(read_earlier(name, goals, space) for name in settings.warm_start)
     shape = workers.shape(found.constants)
     settings, why = _settled(settings, space, at_once=workers.at_once(shape))
     return RunPlan(
         settings=settings,
-        aims=aims,
+        goals=goals,
         epochs=epochs,
-        pruner=_checked_pruner(settings, epochs, aims),
+        pruner=_checked_pruner(settings, epochs, goals),
         go_on=(),
         seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
         declared=space,
         space=space,
         studies=studies,
         added=(),
-        shape=_undisturbed(shape, aims),
+        shape=_undisturbed(shape, goals),
         notes=(
             *found.warnings,
             *notes,
             *why,
             *_space_notes(settings, space),
-            *(words(study, space, aims) for study in studies),
+            *(words(study, space, goals) for study in studies),
         ),
     )
 
@@ -159,7 +161,7 @@ def check_resume(
     """
     facts, trials = standing.facts, standing.trials
     check_changes(settings, standing)
-    _checked_pruner(settings, epochs or facts["epochs"], aims_of(facts))
+    _checked_pruner(settings, epochs or facts["epochs"], goals_of(facts))
     if not accept_space:
         space = SearchSpace.from_json(facts["space"])
         added, _ = _added(_completed(tries, space), space, trials)
@@ -196,21 +198,21 @@ def plan_resume(
     trials = tuple(engine.trials)
     added, known = _added(_completed(tries, space), space, trials)
     check_room(settings, len(added), ResumeState(past.directory, facts, trials))
-    aims = aims_of(facts)
+    goals = goals_of(facts)
     epochs = epochs or facts["epochs"]
-    go_on = _that_train_on(engine, StudyFiles(past.directory, aims), epochs)
+    go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
     return RunPlan(
         settings=settings,
-        aims=aims,
+        goals=goals,
         epochs=epochs,
-        pruner=_checked_pruner(settings, epochs, aims),
+        pruner=_checked_pruner(settings, epochs, goals),
         go_on=go_on,
         seed=facts["seed"],
         declared=declared,
         space=space,
         studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
         added=added,
-        shape=_undisturbed(workers.shape(found.constants), aims),
+        shape=_undisturbed(workers.shape(found.constants), goals),
         notes=(
             *found.warnings,
             *_resume_notes(engine),
@@ -220,9 +222,9 @@ def plan_resume(
     )
 
 
-def _undisturbed(shape: LocalShape, aims: Aims) -> LocalShape:
+def _undisturbed(shape: LocalShape, goals: Goals) -> LocalShape:
     """Where times are compared, trials share no device, since their neighbours would count too."""
-    if "seconds_per_epoch" not in aims.metrics:
+    if "seconds_per_epoch" not in goals.metrics:
         return shape
     return replace(shape, measured=tuple(each for each in shape.measured if each is Amount.MEMORY))
 
@@ -303,18 +305,19 @@ _PLENTY = 1_000_000
 """More epochs than anybody trains, where it is not known yet how many there are."""
 
 
-def _checked_pruner(settings: StudySettings, epochs: int | None, aims: Aims) -> PrunerSettings:
+def _checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) -> PrunerSettings:
     """How the study prunes.
 
     Raises:
         UsageError: It cannot prune like this.
     """
     asked = pruner_settings(settings, epochs)
-    make_pruner(asked, aims.goal)
-    if asked.name != "none" and len(aims.goals) > 1:
+    make_pruner(asked, goals.goal)
+    if asked.name != "none" and len(goals.objectives) > 1:
         raise UsageError(
             f"the pruner {asked.name!r} stops trials that are poor by one objective, and there are "
-            f"{len(aims.goals)}; say one objective (and --constraint for the others), or no pruner"
+            f"{len(goals.objectives)}; say one objective (and --constraint for the others), or no "
+            "pruner"
         )
     return asked
 

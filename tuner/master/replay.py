@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..config.objectives import aims_of
+from ..config.objectives import goals_of
 from ..config.settings import StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Ask, Command, GrowSpace, StudyOpened, Suggested, Tell
@@ -166,7 +166,7 @@ class _Search:
 def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
         StudySettings.from_json(facts["settings"]),
-        aims=aims_of(facts),
+        goals=goals_of(facts),
         seed=facts["seed"],
         studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
     )

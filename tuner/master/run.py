@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.model_file import SourceKind
-from ..config.objectives import aims_to_json
+from ..config.objectives import goals_to_json
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
@@ -104,7 +104,7 @@ def _start(
             "hptune_version": _version(),
             "created_at": workers.clock.now(),
             "settings": plan.settings.to_json(),
-            "aims": aims_to_json(plan.aims),
+            "goals": goals_to_json(plan.goals),
             "epochs": plan.epochs,
             "seed": plan.seed,
             "space": plan.space.to_json(),
@@ -240,7 +240,7 @@ def _run(
     budget = settings.budget_trials
     over = sum(trial.state.is_final for trial in engine.trials)
     executor = workers.executor(plan.shape, _study_access(settings, home, workers))
-    files = StudyFiles(directory, plan.aims, keep_checkpoints=settings.keep_checkpoints > 0)
+    files = StudyFiles(directory, plan.goals, keep_checkpoints=settings.keep_checkpoints > 0)
     files.sweep(_over(engine), engine.able_to_go_on)
     requests = Requests(
         directory,
@@ -255,7 +255,7 @@ def _run(
     news = Notifications(
         workers_are_known=workers.is_local, memory_bytes=plan.shape.resources.memory_bytes
     )
-    make_sampler = sampler_maker(settings, aims=plan.aims, seed=plan.seed, studies=plan.studies)
+    make_sampler = sampler_maker(settings, goals=plan.goals, seed=plan.seed, studies=plan.studies)
     loop = StudyLoop(
         engine=engine,
         recorder=StudyRecorder(home.ledger, workers, news),
@@ -284,7 +284,7 @@ def _run(
                 StudyOpened(
                     at=clock.now(),
                     trials=settings.budget_trials,
-                    aims=plan.aims,
+                    goals=plan.goals,
                     seed=plan.seed,
                     resources=plan.shape.resources,
                     max_failures=settings.max_failures,
@@ -366,7 +366,7 @@ def _brief(plan: RunPlan, home: _Home, workers: Workforce) -> StudyBrief:
         directory=str(home.directory.path),
         working_directory=settings.working_directory,
         source=settings.source,
-        aims=plan.aims,
+        goals=plan.goals,
         epochs=plan.epochs,
         trial_timeout_seconds=settings.trial_timeout_seconds,
         deterministic=settings.seed is not None,
@@ -387,7 +387,7 @@ def _header(
     return RunHeader(
         study=str(directory),
         search=settings.search,
-        goal=str(plan.aims),
+        goal=str(plan.goals),
         trials=settings.budget_trials,
         parallelism=workers.words(plan.shape),
         dashboard=executor.dashboard,

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ..config.settings import StudySettings
 from ..core.clock import Clock
-from ..core.goals import Aims
+from ..core.goals import Goals
 from ..core.messages import Event, Suggested
 from ..core.resources import Resources
 from ..core.sampler import Sampler
@@ -35,7 +35,7 @@ ASK_AHEAD = 0.125
 
 
 def sampler_maker(
-    settings: StudySettings, *, aims: Aims, seed: int, studies: Sequence[EarlierStudy] = ()
+    settings: StudySettings, *, goals: Goals, seed: int, studies: Sequence[EarlierStudy] = ()
 ) -> Callable[[SearchSpace], Sampler]:
     """What makes the study's sampler for a space; the same one whenever the study is looked at."""
 
@@ -43,8 +43,8 @@ def sampler_maker(
         options = SamplerOptions(
             space=space,
             seed=seed,
-            direction=aims.goal.direction,
-            further=tuple(goal.direction for goal in aims.goals[1:]),
+            direction=goals.goal.direction,
+            further=tuple(goal.direction for goal in goals.objectives[1:]),
             grid_resolution=settings.grid_resolution,
             surrogate=settings.surrogate,
             start_points=settings.start_points,

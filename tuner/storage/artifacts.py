@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from ..core.goals import Aims
+from ..core.goals import Goals
 from ..core.trial import Trial
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory, atomic_write, storage_errors
@@ -29,15 +29,15 @@ class StudyFiles:
 
     Args:
         directory: The study's directory.
-        aims: The goals and constraints.
+        goals: The goals and constraints.
         keep_checkpoints: Whether to keep the checkpoints of a trial whose model was moved.
     """
 
     def __init__(
-        self, directory: StudyDirectory, aims: Aims, *, keep_checkpoints: bool = False
+        self, directory: StudyDirectory, goals: Goals, *, keep_checkpoints: bool = False
     ) -> None:
         self._directory = directory
-        self._aims = aims
+        self._goals = goals
         self._keep_checkpoints = keep_checkpoints
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
@@ -52,7 +52,7 @@ class StudyFiles:
         best = self._directory.best
         with storage_errors(best):
             sources = {trial.number: self._directory.trial(trial.number) for trial in trials}
-            if len(self._aims.goals) == 1:
+            if len(self._goals.objectives) == 1:
                 moved = [
                     each for each in trials[:1] if self._keep(each, sources[each.number], best)
                 ]
@@ -91,7 +91,7 @@ class StudyFiles:
         return True
 
     def _summary(self, trial: Trial) -> dict[str, object]:
-        goal = self._aims.goal
+        goal = self._goals.goal
         summary: dict[str, object] = {
             "trial": trial.number,
             "metric": goal.metric,
@@ -105,7 +105,7 @@ class StudyFiles:
                 for name, value in trial.metrics.items()
             },
         }
-        if broken := self._aims.broken(trial.metrics):
+        if broken := self._goals.broken(trial.metrics):
             summary["infeasible"] = broken
         return summary
 
@@ -120,7 +120,7 @@ class StudyFiles:
             number: A trial of the Pareto front; None for the best trial by the first goal.
         """
         best = self._directory.best
-        folder = best if number is None or len(self._aims.goals) == 1 else best / str(number)
+        folder = best if number is None or len(self._goals.objectives) == 1 else best / str(number)
         for name in (*MODEL_FILES, "checkpoint"):
             if (path := folder / name).exists():
                 return path

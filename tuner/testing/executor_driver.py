@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from ..config.model_file import ObjectiveSource
-from ..core.goals import Aims
+from ..core.goals import Goals
 from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -111,7 +111,7 @@ class Stage:
             directory=str(self.folder / "study"),
             working_directory=str(self.folder),
             source=self.source,
-            aims=Aims((Goal("score", Direction.MAX),)),
+            goals=Goals((Goal("score", Direction.MAX),)),
             epochs=None,
             trial_timeout_seconds=None,
             deterministic=False,

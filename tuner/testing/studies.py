@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.engine.engine import Engine
-from ..core.goals import Aims
+from ..core.goals import Goals
 from ..core.messages import Event, Finish, StudyOpened
 from ..core.pruner import PrunerSettings
 from ..core.resources import Amount, Resources
@@ -77,7 +77,7 @@ def play(
     executor: SimulatedExecutor,
     *,
     space: SearchSpace,
-    aims: Aims,
+    goals: Goals,
     trials: int,
     make_sampler: Callable[[SearchSpace], Sampler],
     memory: Memory,
@@ -96,7 +96,7 @@ def play(
     Args:
         executor: Its simulated workers, not open yet; it is closed at the end.
         space: The search space.
-        aims: What its trials' curves are judged by.
+        goals: What its trials' curves are judged by.
         trials: How many there are.
         make_sampler: Makes the sampler for that space.
         memory: Is told what happens.
@@ -126,7 +126,7 @@ def play(
             directory="",
             working_directory="",
             source=ObjectiveSource(SourceKind.FILE, ""),
-            aims=aims,
+            goals=goals,
             epochs=epochs,
             trial_timeout_seconds=None,
             deterministic=True,
@@ -142,7 +142,7 @@ def play(
             StudyOpened(
                 at=begun,
                 trials=trials,
-                aims=aims,
+                goals=goals,
                 seed=seed,
                 resources=resources or Resources(),
                 max_failures=None,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-from ..core.goals import Aims
+from ..core.goals import Goals
 from ..core.messages import Event, Reported
 from ..core.trial import AttemptId, Halt, Params, Report, StopAt
 
@@ -59,7 +59,7 @@ class TrialContext:
         params: Params,
         seed: int,
         directory: Path,
-        aims: Aims,
+        goals: Goals,
         epochs: int | None,
         resumed_from: int | None = None,
         checkpoint_every: int | None = None,
@@ -70,8 +70,8 @@ class TrialContext:
         self.number = attempt.trial
         self.params = params
         self.seed = seed
-        self.aims = aims
-        self.metric = (aims.trained or aims.goal).metric
+        self.goals = goals
+        self.metric = (goals.trained or goals.goal).metric
         self.epochs = epochs
         self.resumed_from = resumed_from
         self.checkpoint_every = checkpoint_every

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config.model_file import ObjectiveSource
-from ..core.goals import Aims
+from ..core.goals import Goals
 from ..core.resources import Placement
 from ..core.trial import AttemptId, Halt, Params, Score, StopAt
 
@@ -21,7 +21,7 @@ class StudyBrief:
         directory: The study directory, as the workers see it.
         working_directory: Where the user gave the command; the user's relative paths start here.
         source: Where the user's code is.
-        aims: What to optimise, and what to keep to.
+        goals: What to optimise, and what to keep to.
         epochs: How many epochs to train at most; None leaves it to the user's code.
         trial_timeout_seconds: An attempt that runs longer is told to stop, and then killed; None
             for no limit.
@@ -43,7 +43,7 @@ class StudyBrief:
     directory: str
     working_directory: str
     source: ObjectiveSource
-    aims: Aims
+    goals: Goals
     epochs: int | None
     trial_timeout_seconds: float | None
     deterministic: bool

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 from engine_driver import GOAL, EngineDriver, returned
 
-from tuner.core.goals import Aims, Comparison, Constraint
+from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Ask, Command, Discard, Finish, FinishReason, KeepBest, Start, Tell
 from tuner.core.pruner import PrunerSettings
 from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Score, TrialState
 
-TWO = Aims((GOAL, Goal("size", Direction.MIN)))
-SMALL = Aims((GOAL,), (Constraint("size", Comparison.LESS, 10.0),))
+TWO = Goals((GOAL, Goal("size", Direction.MIN)))
+SMALL = Goals((GOAL,), (Constraint("size", Comparison.LESS, 10.0),))
 
 
 def first(trial: int, attempt: int = 0) -> AttemptId:
     return AttemptId(trial, attempt)
 
 
-def go(driver: EngineDriver, trials: int, aims: Aims, *, confirm: int = 0) -> None:
-    driver.open(trials, aims=aims, confirm=confirm)
+def go(driver: EngineDriver, trials: int, goals: Goals, *, confirm: int = 0) -> None:
+    driver.open(trials, goals=goals, confirm=confirm)
     driver.join(cores=trials)
     driver.suggest()
 
@@ -47,7 +47,7 @@ def test_the_front_is_kept_and_what_falls_behind_it_is_thrown_away(driver: Engin
 
 
 def test_a_trial_is_told_the_front_that_it_has_to_get_past(driver: EngineDriver) -> None:
-    driver.open(3, aims=TWO)
+    driver.open(3, goals=TWO)
     driver.join()
     driver.suggest()
     driver.end(first(0), returned(0.5, size=5.0))
@@ -71,9 +71,11 @@ def test_an_infeasible_trial_is_complete_and_never_before_a_feasible_one(
     assert driver.trial(2).violation == 0.0
 
 
-@pytest.mark.parametrize("aims", [TWO, SMALL])
-def test_every_goal_and_every_constraint_needs_its_metric(driver: EngineDriver, aims: Aims) -> None:
-    go(driver, 1, aims)
+@pytest.mark.parametrize("goals", [TWO, SMALL])
+def test_every_goal_and_every_constraint_needs_its_metric(
+    driver: EngineDriver, goals: Goals
+) -> None:
+    go(driver, 1, goals)
     finish = driver.end(first(0), returned(0.5))[-1]
     assert isinstance(finish, Finish)
     assert finish.finish_reason is FinishReason.UNKNOWN_METRIC
@@ -91,7 +93,7 @@ def test_a_constraint_that_is_no_number_fails_the_trial(driver: EngineDriver) ->
 
 
 def searched(driver: EngineDriver, *scores: float, confirm: int) -> list[Command]:
-    go(driver, len(scores), Aims((GOAL,)), confirm=confirm)
+    go(driver, len(scores), Goals((GOAL,)), confirm=confirm)
     commands: list[Command] = []
     for number, score in enumerate(scores):
         commands = driver.end(first(number), returned(score))
@@ -169,7 +171,7 @@ def test_more_trials_follow_the_confirmation_and_are_confirmed_too(driver: Engin
 
 
 def test_a_study_that_lets_go_confirms_nothing(driver: EngineDriver) -> None:
-    go(driver, 2, Aims((GOAL,)), confirm=1)
+    go(driver, 2, Goals((GOAL,)), confirm=1)
     driver.end(first(0), returned(0.5))
     driver.stop()
     driver.end(first(1), returned(0.7))
@@ -180,7 +182,7 @@ def test_a_study_that_lets_go_confirms_nothing(driver: EngineDriver) -> None:
 
 
 def test_nothing_is_confirmed_where_nothing_is_complete(driver: EngineDriver) -> None:
-    go(driver, 1, Aims((GOAL,)), confirm=3)
+    go(driver, 1, Goals((GOAL,)), confirm=3)
     driver.end(first(0), Ending(Cause.EXCEPTION, reason="ValueError"))
     assert driver.finish == Finish(FinishReason.DONE, "1 trials are over")
 

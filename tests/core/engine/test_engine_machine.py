@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tuner.core.budget import Device, DeviceBudget
-from tuner.core.goals import Aims, Comparison, Constraint
+from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import (
     Ask,
     Command,
@@ -60,8 +60,8 @@ PRUNERS = st.just(PrunerSettings()) | st.builds(
     mode=st.sampled_from(HalvingMode),
 )
 SMALL = Constraint("size", Comparison.AT_MOST, 2.0)
-AIMS = st.builds(
-    Aims,
+GOALS = st.builds(
+    Goals,
     st.sampled_from([(GOAL,), (GOAL, Goal("size", Direction.MIN))]),
     st.sampled_from([(), (SMALL,)]),
 )
@@ -110,11 +110,11 @@ class EngineMachine(RuleBasedStateMachine):
         names = self.driver.over if late else [*self.driver.running]
         return data.draw(st.sampled_from(names))
 
-    @initialize(opening=OPENINGS, aims=AIMS, pruner=PRUNERS, repeats=st.integers(1, 2))
+    @initialize(opening=OPENINGS, goals=GOALS, pruner=PRUNERS, repeats=st.integers(1, 2))
     def first_opening(
-        self, opening: Mapping[str, Any], aims: Aims, pruner: PrunerSettings, repeats: int
+        self, opening: Mapping[str, Any], goals: Goals, pruner: PrunerSettings, repeats: int
     ) -> None:
-        self.aims, self.repeats = aims, repeats
+        self.goals, self.repeats = goals, repeats
         self.open(opening, pruner, 0)
 
     @property
@@ -147,7 +147,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.went_on.update(go_on)
         self.driver.open(
             **opening,
-            aims=self.aims,
+            goals=self.goals,
             pruner=pruner,
             confirm_repeats=self.repeats,
             go_on=go_on,
@@ -352,9 +352,9 @@ class EngineMachine(RuleBasedStateMachine):
     def check_the_ledgers_readers(self) -> None:
         """Whoever has only the tables knows the same best trials."""
         engine = self.driver.engine
-        trials = [replace(t, further=(), violation=0.0) for t in engine.trials]
-        judged = [self.aims.judged(trial) for trial in trials]
-        best = Ranking.of(self.aims, judged, self.driver.attempts).best
+        trials = [replace(t, extra_values=(), violation=0.0) for t in engine.trials]
+        judged = [self.goals.judged(trial) for trial in trials]
+        best = Ranking.of(self.goals, judged, self.driver.attempts).best
         # One that trained on in vain is what it was when it was ranked, but for its attempts, for
         # what it drew and for what it reported at a new pruner's rungs on its way.
         assert [replace(t, attempts=0, rungs={}, params={}) for t in best] == [

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from engine_driver import AIMS, EngineDriver, returned, states
+from engine_driver import GOALS, EngineDriver, returned, states
 
 from tuner.core.goals import Comparison, Constraint
 from tuner.core.messages import (
@@ -131,11 +131,11 @@ def test_a_trial_that_begins_anew_is_not_judged_again(driver: EngineDriver) -> N
     assert driver.trial(0).rungs == {1: 0.5}
 
 
-SMALL = replace(AIMS, constraints=(Constraint("size", Comparison.LESS, 10.0),))
+SMALL = replace(GOALS, constraints=(Constraint("size", Comparison.LESS, 10.0),))
 
 
 def test_what_breaks_a_constraint_stops_nobody(driver: EngineDriver) -> None:
-    driver.open(4, pruner=STOPS, aims=SMALL)
+    driver.open(4, pruner=STOPS, goals=SMALL)
     driver.join(cores=4)
     driver.suggest()
     for number in range(3):
@@ -146,7 +146,7 @@ def test_what_breaks_a_constraint_stops_nobody(driver: EngineDriver) -> None:
 
 
 def test_what_breaks_a_constraint_is_worse_than_what_keeps_it(driver: EngineDriver) -> None:
-    driver.open(3, pruner=STOPS, aims=SMALL)
+    driver.open(3, pruner=STOPS, goals=SMALL)
     driver.join(cores=3)
     driver.suggest()
     driver.report(name(0), 1, score=0.5, size=5.0)
@@ -158,7 +158,7 @@ def test_what_breaks_a_constraint_is_worse_than_what_keeps_it(driver: EngineDriv
 def test_one_that_keeps_the_constraint_late_is_judged_by_what_it_has_then(
     driver: EngineDriver,
 ) -> None:
-    driver.open(3, pruner=STOPS, aims=SMALL)
+    driver.open(3, pruner=STOPS, goals=SMALL)
     driver.join(cores=3)
     driver.suggest()
     assert driver.report(name(0), 1, score=0.9, size=99.0) == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from engine_driver import FIRST, EngineDriver, returned, states
 
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import Command, Discard, Finish, FinishReason, KeepBest, Reported, Start
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
@@ -24,7 +24,7 @@ from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Report, 
 def test_only_the_best_model_is_kept(
     driver: EngineDriver, direction: Direction, scores: list[float], best: list[int]
 ) -> None:
-    driver.open(trials=4, aims=Aims((Goal("score", direction),)))
+    driver.open(trials=4, goals=Goals((Goal("score", direction),)))
     driver.join(cores=4)
     driver.suggest()
     kept: list[int] = []
@@ -137,7 +137,7 @@ def test_what_an_attempt_says_of_its_end_counts_before_its_last_report(
 
 
 def seen_by_a_reader(driver: EngineDriver) -> list[tuple[int, float | None]]:
-    ranking = Ranking.of(driver.engine.snapshot.aims, driver.engine.trials, driver.attempts)
+    ranking = Ranking.of(driver.engine.snapshot.goals, driver.engine.trials, driver.attempts)
     return [(best.number, best.value) for best in ranking.best]
 
 
@@ -170,8 +170,8 @@ def test_what_was_paused_while_it_trained_on_is_no_less_the_best_either(
 
 
 def test_the_front_beyond_the_limit_keeps_no_checkpoints(driver: EngineDriver) -> None:
-    aims = Aims((Goal("score", Direction.MAX), Goal("size", Direction.MIN)))
-    driver.open(3, aims=aims, keep_checkpoints=1)
+    goals = Goals((Goal("score", Direction.MAX), Goal("size", Direction.MIN)))
+    driver.open(3, goals=goals, keep_checkpoints=1)
     driver.join()
     commands: list[Command] = []
     for number in range(3):

@@ -7,7 +7,7 @@ import random
 
 import hypothesis.strategies as st
 import pytest
-from engine_driver import AIMS, EngineDriver
+from engine_driver import GOALS, EngineDriver
 from hypothesis import given, settings
 from packing_site import ALL, GB, Site, cores
 
@@ -85,7 +85,7 @@ def test_a_study_that_is_given_more_trials_is_packed_more() -> None:
 
 def test_events_of_older_versions_say_nothing_of_it() -> None:
     driver = EngineDriver()
-    opened = StudyOpened(driver.at, 9, AIMS, 1, Resources(), None, 0, measured=ALL, learns=True)
+    opened = StudyOpened(driver.at, 9, GOALS, 1, Resources(), None, 0, measured=ALL, learns=True)
     kind, payload = encode_event(opened)
     plain = json.loads(payload)
     assert plain.pop("learns") is True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_study import AIMS, attempt, trial
+from fake_study import GOALS, attempt, trial
 
 from tuner.core.budget import resized
 from tuner.core.trial import Outcome, TrialState, Usage
@@ -63,6 +63,6 @@ def test_a_running_attempt_counts_until_now_if_there_is_a_master() -> None:
 
 def test_without_a_master_costs_do_not_grow() -> None:
     trials = [trial(0, value=0.5), trial(1, TrialState.RUNNING)]
-    view = StudyView("runs/one", "tpe", AIMS, None, trials, [ENDED, attempt(1)])
+    view = StudyView("runs/one", "tpe", GOALS, None, trials, [ENDED, attempt(1)])
     first, later = (status_json(view, now=now)["core_hours"] for now in (2000.0, 9e9))
     assert first == later == pytest.approx(2.0)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fake_study import AIMS, attempt, trial
+from fake_study import GOALS, attempt, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ ATTEMPTS = [
 
 
 def view(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> StudyView:
-    return StudyView("runs/one", "tpe", AIMS, None, trials, attempts)
+    return StudyView("runs/one", "tpe", GOALS, None, trials, attempts)
 
 
 def as_csv(trials: list[Trial], attempts: list[Attempt]) -> list[dict[str, str]]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from fake_study import AIMS, attempt, trial
+from fake_study import GOALS, attempt, trial
 
 from tuner.core.budget import Device, DeviceBudget
-from tuner.core.goals import Aims, Comparison, Constraint
+from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Finish, FinishReason
 from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
 from tuner.reporting.results.best import best_json, best_text
@@ -29,7 +29,7 @@ class LivingMaster:
 VIEW = StudyView(
     directory="runs/my digits",
     search="tpe",
-    aims=AIMS,
+    goals=GOALS,
     budget_trials=10,
     trials=[
         trial(0, value=0.9, step=5, metrics={"val_accuracy": 0.9, "val_loss": 0.31234}),
@@ -49,7 +49,7 @@ VIEW = StudyView(
     epochs=5,
     models={0: "runs/my digits/best/model.keras"},
 )
-EMPTY = StudyView("runs/new", "random", AIMS, None, trials=[])
+EMPTY = StudyView("runs/new", "random", GOALS, None, trials=[])
 
 
 @pytest.fixture(autouse=True)
@@ -214,11 +214,11 @@ def test_trials_that_broke_a_constraint_are_counted_with_the_constraints() -> No
         for i, (params, seconds) in enumerate(measured)
     ]
     done = Finish(FinishReason.DONE, "")
-    both = replace(VIEW, trials=trials, aims=replace(AIMS, constraints=(light, quick)))
+    both = replace(VIEW, trials=trials, goals=replace(GOALS, constraints=(light, quick)))
     line = "2 trials broke a constraint (2 params < 400, 1 seconds_per_epoch <= 2)"
     assert f"  {line}" in closing_text(both, done, seconds=1.0).splitlines()
     assert f"         {line}" in status_text(both, now=0.0).splitlines()
-    one = replace(both, aims=replace(AIMS, constraints=(light,)))
+    one = replace(both, goals=replace(GOALS, constraints=(light,)))
     line = "  2 trials broke a constraint (params < 400)"
     assert line in closing_text(one, done, seconds=1.0).splitlines()
 
@@ -309,7 +309,7 @@ def test_the_best_as_data_keeps_types_and_digits() -> None:
 
 def test_the_best_follows_the_direction_and_ignores_pruned_trials() -> None:
     trials = [trial(0, value=0.5), trial(1, value=0.2), trial(2, TrialState.PRUNED, value=0.1)]
-    view = StudyView("d", "grid", Aims((Goal("loss", Direction.MIN),)), 3, trials)
+    view = StudyView("d", "grid", Goals((Goal("loss", Direction.MIN),)), 3, trials)
     assert view.best is trials[1]
 
 

@@ -83,7 +83,7 @@ def test_several_objectives_are_searched_for_their_front(name: str) -> None:
         state = TrialState.FAILED if number % 9 == 0 else TrialState.COMPLETE
         value = None if state is TrialState.FAILED else abs(x - 0.25)
         sampler.tell(
-            Trial(number, suggestion.params, "", state, value=value, further=(-abs(x - 0.45),))
+            Trial(number, suggestion.params, "", state, value=value, extra_values=(-abs(x - 0.45),))
         )
     on_front = [0.25 <= x <= 0.45 for x in found]
     assert sum(on_front[-40:]) > 1.5 * sum(on_front[:40])

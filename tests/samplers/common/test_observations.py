@@ -165,7 +165,7 @@ def of_two(number: int, x: float, *values: float, violation: float = 0.0) -> Tri
         "test",
         TrialState.COMPLETE,
         value=values[0],
-        further=values[1:],
+        extra_values=values[1:],
         violation=violation,
     )
 
@@ -217,6 +217,8 @@ def test_tpe_searches_near_the_front() -> None:
         params = suggestion.params
         answers.append((float(str(params["x"])), float(str(params["y"]))))
         one, other = values(*answers[-1])
-        sampler.tell(Trial(number, params, "t", TrialState.COMPLETE, value=one, further=(other,)))
+        sampler.tell(
+            Trial(number, params, "t", TrialState.COMPLETE, value=one, extra_values=(other,))
+        )
     assert np.median([y for _, y in answers[30:]]) < 0.1
     assert np.ptp([x for x, _ in answers[30:]]) > 0.5

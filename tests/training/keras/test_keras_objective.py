@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attempts import Attempts
 
-from tuner.config.objectives import resolve_aims
+from tuner.config.objectives import resolve_goals
 from tuner.core.trial import Cause, Direction, Score
 from tuner.worker.forkserver.client import ForkServer
 
@@ -294,8 +294,8 @@ def test_the_goal_that_nobody_named(
 ) -> None:
     text = BUILD.replace('OBJECTIVE = "val_loss"', "").replace('"mse")', f'"mse"{metrics})')
     found = attempts.probe(text + DATA)
-    aims, notes = resolve_aims(found)
-    goal = aims.goal
+    goals, notes = resolve_goals(found)
+    goal = goals.goal
     assert (goal.metric, goal.direction) == (metric, direction)
     assert metric in notes[0]
 
@@ -306,8 +306,8 @@ def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts)
     reported = attempts.run(text, epochs=1).reports[0][1]
     assert {*reported} == {"loss", "mae", "val_loss", "val_mae"}
     assert {*reported, "params"} <= {*found.metrics}
-    assert resolve_aims(found, ["val_mae"], ["params<2e6"])[1] == []
-    _, notes = resolve_aims(found, ["val_mea"], ["parms<2e6"], Direction.MIN)
+    assert resolve_goals(found, ["val_mae"], ["params<2e6"])[1] == []
+    _, notes = resolve_goals(found, ["val_mea"], ["parms<2e6"], Direction.MIN)
     assert [note.partition("?")[0] for note in notes] == [
         "no metric of the model is called 'val_mea': did you mean val_mae",
         "no metric of the model is called 'parms': did you mean params",
@@ -414,8 +414,8 @@ def test_the_best_epoch_is_one_that_keeps_the_constraints(attempts: Attempts) ->
 
 
 def test_a_model_that_is_none_of_the_front_is_not_kept(attempts: Attempts) -> None:
-    aims = ("val_loss", "params")
-    behind = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1.0))], objectives=aims)
-    beside = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1e9))], objectives=aims)
+    goals = ("val_loss", "params")
+    behind = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1.0))], objectives=goals)
+    beside = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1e9))], objectives=goals)
     assert not (behind.directory / "model.keras").exists()
     assert (beside.directory / "model.keras").exists()

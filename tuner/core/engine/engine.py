@@ -364,7 +364,7 @@ class Engine:
         """The study as it stands, for those who show it."""
         opened, records, places = self._course.opened, self._records, self._dispatch.places
         return StudySnapshot(
-            aims=opened.aims,
+            goals=opened.goals,
             budget_trials=None if opened.trials is None else opened.trials + self._confirmations,
             counts=records.counts,
             front=self.front,

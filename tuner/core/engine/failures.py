@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from ..failure_policy import Action, Answer
-from ..goals import Aims, unknown_metric
+from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
 from ..trial import Cause, Ending, Outcome
 
@@ -26,18 +26,18 @@ MAX_FRUITLESS = 5
 """So often in a row may a trial's worker have to go before the trial has reported anything."""
 
 
-def judged(ending: Ending, aims: Aims) -> Ending:
+def judged(ending: Ending, goals: Goals) -> Ending:
     """The ending as it counts: a result without a finite value of all that counts is none."""
     if ending.cause is not Cause.RETURNED:
         return ending
-    missing = [metric for metric in aims.metrics if metric not in ending.metrics]
+    missing = [metric for metric in goals.metrics if metric not in ending.metrics]
     if missing:
         return replace(
             ending,
             cause=Cause.UNKNOWN_METRIC,
             reason=unknown_metric(missing[0], ending.metrics),
         )
-    for metric in aims.metrics:
+    for metric in goals.metrics:
         value = ending.metrics[metric]
         if not math.isfinite(value):
             return replace(ending, cause=Cause.NON_FINITE, reason=f"{metric} is {value}")

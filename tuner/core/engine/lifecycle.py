@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..failure_policy import Action
-from ..goals import Aims
+from ..goals import Goals
 from ..messages import Command, Finish, FinishReason, KeepBest, Start, Stop, StudyOpened, Tell
 from ..pruner import Decision, PrunerMaker, never_prune
 from ..resources import Placement
@@ -50,14 +50,14 @@ class Lifecycle:
 
     def __init__(self, opened: StudyOpened, make_pruner: PrunerMaker = never_prune) -> None:
         self.records = TrialRecords()
-        self.keeping = Retention(opened.aims)
+        self.keeping = Retention(opened.goals)
         self._early_stopping = EarlyStopping(make_pruner)
         self.opened = opened
         self._failures = FailureTally(max_failures=None, same_failure_limit=0)
 
     @property
-    def _aims(self) -> Aims:
-        return self.opened.aims
+    def _goals(self) -> Goals:
+        return self.opened.goals
 
     def open(self, opened: StudyOpened, *, lost_at: float) -> list[Command]:
         """A master takes the study up; what ran for the one before was lost at that time."""
@@ -139,7 +139,7 @@ class Lifecycle:
         run, record = self.records.running[name], self.records[name.trial]
         run.latest = report
         since = record.last_step
-        if not record.take_note(report, self._aims) or record.trial.confirms is not None:
+        if not record.take_note(report, self._goals) or record.trial.confirms is not None:
             return []
         commands: list[Command] = []
         if new := self._early_stopping.report(record, since=since):
@@ -195,7 +195,7 @@ class Lifecycle:
             last, trial = record.last, record.trial
             value = last.metrics[self.opened.goal.metric]
             measured = replace(trial, value=value, step=last.step, metrics=dict(last.metrics))
-            self.records.put(record, self._aims.judged(measured))
+            self.records.put(record, self._goals.judged(measured))
 
     # --- a trial ends -----------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Lifecycle:
         commands: list[Command] = []
         finish: Finish | None = None
         record = self.records[name.trial]
-        ending = judged(ending, self._aims)
+        ending = judged(ending, self._goals)
         answer = answer_to(ending.cause, self.opened.answers)
         if self.records.running[name].told is Halt.LET_GO and ending.cause in _WITH_THE_MASTER:
             outcome = Outcome.LOST  # by whatever ends the study; the trial had no part in it
@@ -264,12 +264,14 @@ class Lifecycle:
     def _complete(self, record: TrialRecord, run: AttemptRecord, ending: Ending) -> list[Command]:
         self._failures.count_success()
         metrics = dict(ending.metrics)
-        value = metrics[self._aims.goal.metric]
+        value = metrics[self._goals.goal.metric]
         measured = replace(record.trial, value=value, step=ending.step, metrics=metrics)
-        measured = self._aims.judged(measured)
+        measured = self._goals.judged(measured)
         if record.before is not None:
             before, after = record.before.score, measured.score
-            if self._aims.covers(before, after) or not self._aims.covers(after, before):
+            if self._goals.weakly_dominates(before, after) or not self._goals.weakly_dominates(
+                after, before
+            ):
                 self.records.put_attempt(run, replace(run.attempt, reason=NO_BETTER))
                 return self._close_again(record)
             record.before = None

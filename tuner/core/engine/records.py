@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...errors import InvalidTransition
-from ..goals import Aims
+from ..goals import Goals
 from ..resources import Placement, Resources
 from ..trial import (
     Attempt,
@@ -92,18 +92,18 @@ class TrialRecord:
             wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes, needed))
         return wanted
 
-    def take_note(self, report: Report, aims: Aims) -> bool:
+    def take_note(self, report: Report, goals: Goals) -> bool:
         """Whether a report says anything new.
 
         It does not without the goal's metric; nor does a trial that had to begin anew until it is
         as far as it was.
         """
-        value = report.metrics.get(aims.goal.metric, math.nan)
+        value = report.metrics.get(goals.goal.metric, math.nan)
         if not math.isfinite(value) or report.step <= self.last_step:
             return False
         self.last_step, self.last = report.step, report
-        is_better = aims.goal.direction.better(value, self.best_value)
-        if is_better and not aims.broken(report.metrics):
+        is_better = goals.goal.direction.better(value, self.best_value)
+        if is_better and not goals.broken(report.metrics):
             self.best_value = value
         return True
 
@@ -218,7 +218,7 @@ class TrialRecords:
     def wait(self, record: TrialRecord) -> None:
         """A trial that was not new is to run; it has no result until it has, or its old one."""
         result = record.before or _WITHOUT_RESULT
-        names = ("value", "step", "metrics", "further", "violation")
+        names = ("value", "step", "metrics", "extra_values", "violation")
         had = {name: getattr(result, name) for name in names}
         self.put(record, replace(record.trial, **had))
         self.move(record, TrialState.WAITING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 
-from ..goals import Aims
+from ..goals import Goals
 from ..messages import Command, Discard, KeepBest
 from ..ranking import Ranking
 from ..trial import Score, Trial, TrialState
@@ -19,12 +19,12 @@ class Retention:
     had, and what it left is not touched.
 
     Args:
-        aims: What is better.
+        goals: What is better.
     """
 
-    def __init__(self, aims: Aims) -> None:
-        self._aims = aims
-        self._ranking = Ranking(aims)
+    def __init__(self, goals: Goals) -> None:
+        self._goals = goals
+        self._ranking = Ranking(goals)
         self._limit = 0
         # The best complete trials, best first, whose last checkpoints are kept.
         self._checkpoints: list[tuple[float, float, int]] = []
@@ -113,7 +113,7 @@ class Retention:
         return Discard(number, any(n == number for *_, n in self._checkpoints))
 
     def _standing(self, trial: Trial) -> tuple[float, float, int]:
-        return trial.violation, self._aims.first_goal_key(trial.score), trial.number
+        return trial.violation, self._goals.first_goal_key(trial.score), trial.number
 
     def _drop_checkpoints(self) -> set[int]:
         """Keep no more checkpoints of complete trials than are wanted; returns whose are not.
@@ -143,5 +143,5 @@ class Retention:
             return
         best = [trial.score for trial in self.front]
         for trial in complete:
-            if trial.confirms is None and self._aims.joins(trial.score, best):
+            if trial.confirms is None and self._goals.is_nondominated(trial.score, best):
                 raise AssertionError(f"trial {trial.number} is better than the best, {self.front}")

@@ -19,19 +19,19 @@ class EarlierTrial:
     Attributes:
         params: The configuration.
         value: The value of the (first) objective.
-        further: Those of the new study's other objectives, if they were measured.
+        extra_values: Those of the new study's other objectives, if they were measured.
         violation: By how much it breaks the new study's constraints, if that is known.
     """
 
     params: Params
     value: float
-    further: tuple[float, ...] = ()
+    extra_values: tuple[float, ...] = ()
     violation: float = 0.0
 
     @property
     def values(self) -> tuple[float, ...]:
         """The values of all objectives."""
-        return (self.value, *self.further)
+        return (self.value, *self.extra_values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class EarlierStudy:
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
         trials = tuple(
-            EarlierTrial(**{**each, "further": tuple(each.get("further", ()))})
+            EarlierTrial(**{**each, "extra_values": tuple(each["extra_values"])})
             for each in plain["trials"]
         )
         return cls(plain["name"], Direction(plain["direction"]), plain["is_same_metric"], trials)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 
-from ...core.goals import Aims
+from ...core.goals import Goals
 from ...core.ranking import Confirmation
 from ...core.trial import Params, Trial
 from .. import text
@@ -21,7 +21,7 @@ def best_text(view: StudyView) -> str:
             f"No trial of {directory} is complete yet: {view.counts_text()}.\n"
             f"To see its progress: hptune status {directory}"
         )
-    if len(view.aims.goals) > 1:
+    if len(view.goals.objectives) > 1:
         return "\n".join(_front_lines(view))
     return "\n".join(_trial_lines(view, best))
 
@@ -37,7 +37,7 @@ def _trial_lines(view: StudyView, best: Trial) -> list[str]:
     again = "" if best.confirms is None else f" (trains trial {best.confirms} again)"
     lines = [
         f"trial {best.number}{again}, the best of {view.progress}",
-        *(f"  infeasible: {each}" for each in view.aims.broken(best.metrics)),
+        *(f"  infeasible: {each}" for each in view.goals.broken(best.metrics)),
         f"  {metric:<{width}}  {text.measured(best.value)}  ({details})",
     ]
     if (confirmation := view.confirmation(best)) is not None:
@@ -54,12 +54,12 @@ def _trial_lines(view: StudyView, best: Trial) -> list[str]:
 
 def _front_lines(view: StudyView) -> list[str]:
     count = len(view.front)
-    metrics = ", ".join(text.clean(goal.metric) for goal in view.aims.goals)
+    metrics = ", ".join(text.clean(goal.metric) for goal in view.goals.objectives)
     trials = text.plural(count, "best trial")
     lines = [f"{trials} of {view.progress}, by {metrics} (a Pareto front)"]
     for trial in view.front:
         lines += ["", f"trial {trial.number}  {values_words(view, trial)}"]
-        lines += [f"  infeasible: {each}" for each in view.aims.broken(trial.metrics)]
+        lines += [f"  infeasible: {each}" for each in view.goals.broken(trial.metrics)]
         if trial.params:
             lines.append(f"  {' '.join(text.assignments(trial.params))}")
         if model := view.models.get(trial.number):
@@ -76,11 +76,11 @@ def best_json(view: StudyView) -> dict[str, object]:
         "study": view.directory,
         "metric": view.goal.metric,
         "direction": str(view.goal.direction),
-        **aims_json(view.aims),
+        **goals_json(view.goals),
         "best": None if view.best is None else trial_json(view, view.best),
         "model": view.model or None,
     }
-    if len(view.aims.goals) > 1:
+    if len(view.goals.objectives) > 1:
         found["front"] = [
             {**trial_json(view, trial), "model": view.models.get(trial.number)}
             for trial in view.front
@@ -88,23 +88,23 @@ def best_json(view: StudyView) -> dict[str, object]:
     return found
 
 
-def aims_json(aims: Aims) -> dict[str, object]:
+def goals_json(goals: Goals) -> dict[str, object]:
     """Return the objectives, if there are several, and the constraints as plain data."""
     found: dict[str, object] = {}
-    if len(aims.goals) > 1:
+    if len(goals.objectives) > 1:
         found["objectives"] = [
-            {"metric": goal.metric, "direction": str(goal.direction)} for goal in aims.goals
+            {"metric": goal.metric, "direction": str(goal.direction)} for goal in goals.objectives
         ]
-    if aims.constraints:
-        found["constraints"] = [str(each) for each in aims.constraints]
+    if goals.constraints:
+        found["constraints"] = [str(each) for each in goals.constraints]
     return found
 
 
 def best_words(view: StudyView, best: Trial) -> str:
     """Return the best trial in one line."""
     step = text.at_step(best.step, view.epochs)
-    goals = "" if len(view.aims.goals) > 1 else f"  {view.goal}"
-    broken = "; ".join(view.aims.broken(best.metrics))
+    goals = "" if len(view.goals.objectives) > 1 else f"  {view.goal}"
+    broken = "; ".join(view.goals.broken(best.metrics))
     confirmation = view.confirmation(best)
     words = [
         f"{values_words(view, best)}{goals}",
@@ -125,7 +125,7 @@ def values_words(view: StudyView, trial: Trial) -> str:
     )
     if len(values) == 1:
         return values[0]
-    metrics = [text.clean(goal.metric) for goal in view.aims.goals]
+    metrics = [text.clean(goal.metric) for goal in view.goals.objectives]
     return ", ".join(f"{m} {value}" for m, value in zip(metrics, values, strict=True))
 
 
@@ -160,7 +160,7 @@ def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
         "metrics": {name: finite(value) for name, value in trial.metrics.items()},
         "origin": trial.origin,
     }
-    if view.aims.constraints:
+    if view.goals.constraints:
         found["violation"] = trial.violation
     if (confirmation := view.confirmation(trial)) is not None:
         found["confirmed"] = {

@@ -14,7 +14,7 @@ from typing import Protocol, TextIO
 
 from ...core.trial import Attempt, Trial, Usage
 from . import costs
-from .best import aims_json, finite, params_json
+from .best import finite, goals_json, params_json
 from .view import StudyView
 
 
@@ -79,9 +79,9 @@ def table(view: StudyView) -> Table:
     of_trial = _by_trial(view.attempts)
     front = {trial.number for trial in view.front}
     special: dict[str, Callable[[Trial], object]] = {}
-    if len(view.aims.goals) > 1:
+    if len(view.goals.objectives) > 1:
         special["front"] = lambda trial: trial.number in front
-    if view.aims.constraints:
+    if view.goals.constraints:
         special["violation"] = lambda trial: trial.violation if trial.values else None
     if view.confirmations:
         special["confirms"] = lambda trial: trial.confirms
@@ -161,8 +161,12 @@ def export_json(view: StudyView, reports: Sequence[ReportedValue], stream: TextI
     tree = {
         "metric": view.goal.metric,
         "direction": str(view.goal.direction),
-        **aims_json(view.aims),
-        **({"front": [trial.number for trial in view.front]} if len(view.aims.goals) > 1 else {}),
+        **goals_json(view.goals),
+        **(
+            {"front": [trial.number for trial in view.front]}
+            if len(view.goals.objectives) > 1
+            else {}
+        ),
         "trials": [
             {
                 "number": trial.number,
@@ -172,7 +176,7 @@ def export_json(view: StudyView, reports: Sequence[ReportedValue], stream: TextI
                 "params": params_json(trial.params),
                 "metrics": {name: finite(value) for name, value in trial.metrics.items()},
                 "origin": trial.origin,
-                **({"violation": trial.violation} if view.aims.constraints else {}),
+                **({"violation": trial.violation} if view.goals.constraints else {}),
                 "reason": trial.reason,
                 "detail": trial.detail,
                 "seconds": seconds_run(attempts_of.get(trial.number, [])),

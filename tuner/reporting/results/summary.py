@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...core.messages import Finish, FinishReason
 from ...core.trial import Attempt, Trial, TrialState
 from .. import text
-from .best import aims_json, best_words, finite, model_lines, trial_json
+from .best import best_words, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .view import StudyView
 
@@ -75,7 +75,7 @@ def status_text(view: StudyView, *, now: float) -> str:
     """
     lines = [
         _field("study", text.clean(view.directory)),
-        _field("search", f"{view.search} for {view.aims}"),
+        _field("search", f"{view.search} for {view.goals}"),
         _field("state", _state_words(view, now)),
         _field("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
     ]
@@ -148,7 +148,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "search": view.search,
         "metric": view.goal.metric,
         "direction": str(view.goal.direction),
-        **aims_json(view.aims),
+        **goals_json(view.goals),
         "budget_trials": view.budget_trials,
         "ended_trials": view.ended,
         "counts": {str(state): view.counts.get(state, 0) for state in TrialState},
@@ -158,7 +158,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         if master is None
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
         "best": None if view.best is None else trial_json(view, view.best),
-        **({"front": [t.number for t in view.front]} if len(view.aims.goals) > 1 else {}),
+        **({"front": [t.number for t in view.front]} if len(view.goals.objectives) > 1 else {}),
         **_cost(view, now).to_json(),
         **({"packed": packed} if (packed := _packed(view)) else {}),
         "running": [_attempt_json(view, attempt, now) for attempt in running],

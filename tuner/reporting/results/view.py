@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...core.budget import DeviceBudget
-from ...core.goals import Aims
+from ...core.goals import Goals
 from ...core.messages import Finish
 from ...core.ranking import Confirmation, Ranking
 from ...core.trial import Attempt, AttemptId, Cause, Goal, Outcome, Report, Trial, TrialState
@@ -38,7 +38,7 @@ class StudyView:
     Attributes:
         directory: The study's directory.
         search: The sampler's name, such as "tpe".
-        aims: The objectives and the constraints.
+        goals: The objectives and the constraints.
         budget_trials: The number of trials to suggest; None for the whole (finite) space.
         trials: All trials.
         attempts: All attempts, those of a trial in order.
@@ -54,7 +54,7 @@ class StudyView:
 
     directory: str
     search: str
-    aims: Aims
+    goals: Goals
     budget_trials: int | None
     trials: Sequence[Trial]
     attempts: Sequence[Attempt] = ()
@@ -69,13 +69,13 @@ class StudyView:
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        ranking = Ranking.of(self.aims, self.trials, self.attempts)
+        ranking = Ranking.of(self.goals, self.trials, self.attempts)
         object.__setattr__(self, "ranking", ranking)
 
     @property
     def goal(self) -> Goal:
         """The first objective."""
-        return self.aims.goal
+        return self.goals.goal
 
     @property
     def counts(self) -> Counter[TrialState]:
@@ -127,7 +127,7 @@ class StudyView:
         complete = [trial for trial in self.trials if trial.state is TrialState.COMPLETE]
         return Counter(
             str(each)
-            for each in self.aims.constraints
+            for each in self.goals.constraints
             for trial in complete
             if each.metric in trial.metrics and each.violation(trial.metrics[each.metric])
         )

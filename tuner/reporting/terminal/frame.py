@@ -113,12 +113,12 @@ def _bar_line(snapshot: StudySnapshot, times: str, width: int) -> Text:
 
 def _best_lines(snapshot: StudySnapshot, epochs: int | None, width: int) -> list[Text]:
     if snapshot.best is None:
-        return [_labelled("best").append(f"{text.NOTHING}  {snapshot.aims}")]
+        return [_labelled("best").append(f"{text.NOTHING}  {snapshot.goals}")]
     best = snapshot.best
     values = ", ".join(text.measured(value) for value in best.values)
     line = _labelled("best").append(values, _WARN if best.violation else _GOOD)
     others = f" and {len(snapshot.front) - 1} more" if len(snapshot.front) > 1 else ""
-    words = [f"  {snapshot.aims}", f"trial {best.number}{others}", text.at_step(best.step, epochs)]
+    words = [f"  {snapshot.goals}", f"trial {best.number}{others}", text.at_step(best.step, epochs)]
     words.append("infeasible" if best.violation else "")
     line.append(", ".join(word for word in words if word))
     return [line, *_configuration_lines(best, width)]

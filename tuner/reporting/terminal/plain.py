@@ -88,11 +88,11 @@ class PlainProgress:
             return begin + text.failure(trial)
         value = ", ".join(
             f"{goal.metric} {text.measured(value)}"
-            for goal, value in zip(snapshot.aims.goals, trial.values or (None,), strict=False)
+            for goal, value in zip(snapshot.goals.objectives, trial.values or (None,), strict=False)
         )
         step = text.at_step(trial.step, self._epochs)
         parts = [f"{begin}{value}" + (f" at {step}" if step else "")]
-        parts += [f"infeasible: {each}" for each in snapshot.aims.broken(trial.metrics)]
+        parts += [f"infeasible: {each}" for each in snapshot.goals.broken(trial.metrics)]
         if any(each.number == trial.number for each in snapshot.front):
             parts.append("best so far")
         if trial.params:

@@ -127,7 +127,7 @@ class WarmStart(Sampler):
                 ORIGIN,
                 TrialState.COMPLETE,
                 value=value,
-                further=tuple(further),
+                extra_values=tuple(further),
                 violation=violations[i],
             )
             self._inner.tell(told)

@@ -1,4 +1,4 @@
-"""What hptune measures of a Keras trial by itself: `core.aims.MEASURED`."""
+"""What hptune measures of a Keras trial by itself: `core.goals.MEASURED`."""
 
 from __future__ import annotations
 

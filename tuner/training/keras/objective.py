@@ -60,12 +60,12 @@ def run(
     metrics, step = _read_result(result, recorder, trial.metric)
     metrics = {
         **metrics,
-        **measure(trial.aims.metrics, recorder.best_model or model, recorder.times),
+        **measure(trial.goals.metrics, recorder.best_model or model, recorder.times),
     }
     if recorder.best_weights is not None and step == recorder.best_step:
         # The one that was trained: a user's fit may train a model around the built one.
         recorder.best_model.set_weights(recorder.best_weights)
-    missing = [name for name in trial.aims.metrics if name not in metrics]
+    missing = [name for name in trial.goals.metrics if name not in metrics]
     if missing:
         raise UnknownMetric(unknown_metric(missing[0], metrics))
     try:
@@ -73,7 +73,7 @@ def run(
     except NoRoom as error:
         # The result is there; only training on from it is not possible.
         log.warning("The last epoch's checkpoint is not kept: %s", error)
-    if trial.aims.joins(trial.aims.score(metrics), incumbents):
+    if trial.goals.is_nondominated(trial.goals.score(metrics), incumbents):
         save_model(model, trial.directory)
     recorder.resumption.forget_if_ended_early()
     return Ending(Cause.RETURNED, metrics, step, ended_early=_ended_early(recorder, trial.epochs))

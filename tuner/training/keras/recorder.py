@@ -24,8 +24,8 @@ def make_recorder(trial: TrialContext) -> Any:
     import keras
 
     watch_callback_lists()
-    aims = trial.aims.of_epochs
-    wanted = [name for name in trial.aims.metrics if name not in MEASURED]
+    goals = trial.goals.of_epochs
+    wanted = [name for name in trial.goals.metrics if name not in MEASURED]
 
     class Recorder(keras.callbacks.Callback):
         step = 0
@@ -60,17 +60,19 @@ def make_recorder(trial: TrialContext) -> Any:
                 may_come = name.startswith("val_") and not validated
                 if name not in self.seen and not may_come:
                     raise UnknownMetric(unknown_metric(name, self.seen))
-            metrics.update(measure(trial.aims.metrics, self.model, self.times))
+            metrics.update(measure(trial.goals.metrics, self.model, self.times))
             # A user's fit may train in two phases; its second one starts from epoch 0 again.
             self.step = max(self.step, epoch) + 1
             self._reports.append((self.step, metrics))
             trial.report(self.step, **metrics)
-            if not set(aims.metrics) <= set(metrics):
+            if not set(goals.metrics) <= set(metrics):
                 return
-            score = aims.score(metrics)
-            before = [aims.score(self.best_metrics)] if self.best_step else []
-            as_good = not aims.goals and all(score.violation <= each.violation for each in before)
-            if as_good or aims.joins(score, before):
+            score = goals.score(metrics)
+            before = [goals.score(self.best_metrics)] if self.best_step else []
+            as_good = not goals.objectives and all(
+                score.violation <= each.violation for each in before
+            )
+            if as_good or goals.is_nondominated(score, before):
                 self.best_step, self.best_metrics = self.step, metrics
                 self.best_model, self.best_weights = self.model, self.model.get_weights()
 

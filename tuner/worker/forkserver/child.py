@@ -185,7 +185,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         params=order.params,
         seed=order.seed,
         directory=order.directory,
-        aims=brief.aims,
+        goals=brief.goals,
         epochs=brief.epochs,
         resumed_from=order.resume_from,
         checkpoint_every=brief.checkpoint_every,
