@@ -23,15 +23,15 @@ from .script import ENDS_AT, GANG, WHOLE_NODE
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """From here on, Slurm's numbers mean the batch script and the shell of an salloc, not a step."""
 
-_NO_SCHEDULER_SECONDS = 60
+_SCHEDULER_TIMEOUT_SECONDS = 60
 """So long a worker waits for the scheduler: for nobody comes back after it."""
 
-_LEAVE_SECONDS = 25.0
+_SHUTDOWN_SECONDS = 25.0
 
-_LASTING_SECONDS = 600.0
+_STABLE_SECONDS = 600.0
 """A worker that has lived for so long is forgiven that others died there before it."""
 
-_AGAIN_SECONDS = 10.0
+_RESTART_DELAY_SECONDS = 10.0
 """Between the second worker that dies on a node and the third; the second comes at once."""
 
 
@@ -123,8 +123,8 @@ class _NodeWorker:
         log: What its workers write into.
         srun: Its step; None while there is none.
         since: When that was started, by the monotonic clock; or when it is to be.
-        deaths: How many have died in a row.
-        last_words: What was said of the last that ended.
+        failures: How many have died in a row.
+        status: What was said of the last that ended.
         is_over: Whether no other one is started.
     """
 
@@ -132,36 +132,36 @@ class _NodeWorker:
     log: Path
     srun: subprocess.Popen[bytes] | None = None
     since: float = 0.0
-    deaths: int = 0
-    last_words: str = ""
+    failures: int = 0
+    status: str = ""
     is_over: bool = False
 
-    def take_note(self, failure: str) -> str:
+    def on_exit(self, failure: str) -> str:
         """The worker has ended; decides whether there is to be another one, and says so.
 
         Args:
-            failure: What went wrong; empty if it left as it was told to.
+            failure: What went wrong; empty if it left as it was lines to.
         """
         now = time.monotonic()
-        self.deaths = 1 if now - self.since > _LASTING_SECONDS else self.deaths + 1
-        self.srun, self.since = None, now + _AGAIN_SECONDS * (self.deaths - 1)
-        self.is_over = not failure or self.deaths >= FAILURES_IN_A_ROW
-        self.last_words = f"the worker on {self.node} has ended"
+        self.failures = 1 if now - self.since > _STABLE_SECONDS else self.failures + 1
+        self.srun, self.since = None, now + _RESTART_DELAY_SECONDS * (self.failures - 1)
+        self.is_over = not failure or self.failures >= FAILURES_IN_A_ROW
+        self.status = f"the worker on {self.node} has ended"
         if not failure:
-            self.last_words += ", as it was told to"
+            self.status += ", as it was lines to"
         elif self.is_over:
-            before = self.deaths - 1
-            self.last_words += f" ({failure}), and {before} before it: it was the last"
+            before = self.failures - 1
+            self.status += f" ({failure}), and {before} before it: it was the last"
         else:
-            self.last_words += f" ({failure}); another one is started there"
-        return self.last_words
+            self.status += f" ({failure}); another one is started there"
+        return self.status
 
 
 class AllocationCluster:
     """Workers on all nodes of an allocation, which end with us. `close` it in the end.
 
     A worker that dies is followed by another one, unless several in a row died on its node; one
-    that was told to leave, as Slurm does before the job's end, is not.
+    that was lines to leave, as Slurm does before the job's end, is not.
 
     Args:
         allocation: The nodes.
@@ -179,16 +179,16 @@ class AllocationCluster:
         self._directory = directory
         self._module = module
         self._slurm = Slurm()
-        self._meeting = OwnScheduler(lambda: self._slurm.node_addresses(allocation.node_list))
+        self._scheduler = OwnScheduler(lambda: self._slurm.node_addresses(allocation.node_list))
         self._workers: list[_NodeWorker] = []
         self._environment: dict[str, str] = {}
 
     @property
     def address(self) -> str:
         """The scheduler's address."""
-        return self._meeting.address
+        return self._scheduler.address
 
-    def start(self) -> None:
+    def scale_up(self) -> None:
         """Start the workers; returns before they have joined.
 
         Raises:
@@ -217,46 +217,52 @@ class AllocationCluster:
             JobsFailError: All have ended, and none is started any more; the message has what one
                 of them wrote.
         """
-        told = []
+        lines = []
         for worker in self._workers:
             if worker.srun is not None and (status := worker.srun.poll()) is not None:
                 failure = f"srun's status is {status}" if status else ""
-                told.append(worker.take_note(failure))
+                lines.append(worker.on_exit(failure))
             if worker.srun is None and not worker.is_over and time.monotonic() >= worker.since:
                 try:
                     self._launch(worker)
                 except OSError as error:  # the other workers are none the worse for it
-                    told.append(worker.take_note(f"srun cannot be started: {error}"))
+                    lines.append(worker.on_exit(f"srun cannot be started: {error}"))
         if self._workers and all(worker.is_over for worker in self._workers):
             last = max(self._workers, key=lambda each: each.since)
             raise JobsFailError(
                 f"there is no worker any more on {self._allocation.describe()}: "
-                f"{last.last_words}. It wrote into {last.log}:\n{tail_of(last.log)}"
+                f"{last.status}. It wrote into {last.log}:\n{tail_of(last.log)}"
             )
-        return told
+        return lines
 
-    def dismiss(self) -> None:
+    def scale_down(self) -> None:
         """Have the workers leave in good order, and wait for that; may be repeated."""
-        workers, deadline = self._workers, time.monotonic() + _LEAVE_SECONDS
+        workers, deadline = self._workers, time.monotonic() + _SHUTDOWN_SECONDS
         with contextlib.suppress(SlurmUnavailableError):
             # A signal to srun itself would have it kill them.
             nodes = self._slurm.signal_steps(self._allocation.job, self._name) if workers else ()
             # Others wait for their nodes, which may have failed.
             _wait([each for each in workers if each.node in nodes], deadline)
-        self.abandon()
-        _wait(workers, time.monotonic() + _LEAVE_SECONDS)
+        self._terminate()
+        _wait(workers, time.monotonic() + _SHUTDOWN_SECONDS)
         self._workers = []
 
-    def abandon(self) -> None:
-        """Have the workers killed; returns at once."""
+    def close(self, *, force: bool = False) -> None:
+        """Stop the workers and the scheduler; may be repeated.
+
+        Args:
+            force: Only have the workers killed; returns at once.
+        """
+        if force:
+            self._terminate()
+            return
+        self.scale_down()
+        self._scheduler.close()
+
+    def _terminate(self) -> None:
         for worker in self._workers:
             if worker.srun is not None and worker.srun.poll() is None:
                 worker.srun.terminate()
-
-    def close(self) -> None:
-        """End the workers and the scheduler; may be repeated."""
-        self.dismiss()
-        self._meeting.close()
 
     def _ends_at(self) -> str:
         if end := os.environ.get("SLURM_JOB_END_TIME"):  # from release 23.02 on
@@ -280,7 +286,7 @@ class AllocationCluster:
 
     def _command(self, node: str) -> list[str]:
         worker = [sys.executable, "-m", *self._module.split(), self.address]
-        worker += ["--death-timeout", str(_NO_SCHEDULER_SECONDS)]
+        worker += ["--death-timeout", str(_SCHEDULER_TIMEOUT_SECONDS)]
         # Where nodes differ, so do the cores that are granted there.
         words = f'exec {shlex.join(worker)} --nthreads "$SLURM_CPUS_ON_NODE"'
         if self._allocation.memory:

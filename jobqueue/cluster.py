@@ -20,7 +20,7 @@ from .sizing import Need, choose_worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ClusterOrder:
     """What is to be kept alive, and how it is called.
 
     Attributes:
@@ -39,7 +39,7 @@ class Order:
     max_jobs: int
 
     @property
-    def most_workers(self) -> int:
+    def max_workers(self) -> int:
         """How many workers there can be at once, by what is asked for and what the shapes say."""
         workers, left = 0, self.max_jobs
         for shape in sorted(self.config.shapes, key=lambda each: -each.nodes):
@@ -53,7 +53,9 @@ class Order:
         return self.directory / "scheduler.json"
 
 
-def job_kinds(order: Order, need: Need, *, slurm: Slurm | None = None) -> tuple[JobKind, ...]:
+def job_kinds(
+    order: ClusterOrder, need: Need, *, slurm: Slurm | None = None
+) -> tuple[JobKind, ...]:
     """The kinds of jobs that can hold such a trial, each with its script.
 
     Args:
@@ -69,7 +71,7 @@ def job_kinds(order: Order, need: Need, *, slurm: Slurm | None = None) -> tuple[
 
 
 def _kinds_for(
-    order: Order, partitions: Sequence[Partition], need: Need, suffix: str = ""
+    order: ClusterOrder, partitions: Sequence[Partition], need: Need, suffix: str = ""
 ) -> tuple[JobKind, ...]:
     kinds, problems = [], []
     for shape in order.config.shapes:
@@ -82,7 +84,7 @@ def _kinds_for(
     return tuple(kinds)
 
 
-def check(order: Order) -> None:
+def check(order: ClusterOrder) -> None:
     """Find what is wrong before anything is started: Slurm looks at each script.
 
     Raises:
@@ -101,7 +103,7 @@ def check(order: Order) -> None:
 
 
 def _job_kind(
-    order: Order, shape: Shape, partitions: Sequence[Partition], need: Need, suffix: str = ""
+    order: ClusterOrder, shape: Shape, partitions: Sequence[Partition], need: Need, suffix: str = ""
 ) -> JobKind:
     try:
         worker = choose_worker(partitions, shape, need)
@@ -121,26 +123,26 @@ class SlurmCluster:
 
     Args:
         order: What is asked for.
-        tell: Takes a line for the user now and then, from a thread.
+        notify: Takes a line for the user now and then, from a thread.
 
     Raises:
         JobQueueError: A job cannot be had as it is asked for, or the scheduler cannot listen on
             the network interface.
     """
 
-    def __init__(self, order: Order, *, tell: Callable[[str], None]) -> None:
+    def __init__(self, order: ClusterOrder, *, notify: Callable[[str], None]) -> None:
         check(order)
         self._order = order
-        self._tell = tell
+        self._notify = notify
         self._jobs: Jobs | None = None
-        self._meeting = OwnScheduler(Slurm().node_addresses, interface=order.config.interface)
+        self._scheduler = OwnScheduler(Slurm().node_addresses, interface=order.config.interface)
 
     @property
     def address(self) -> str:
         """The scheduler's address."""
-        return self._meeting.address
+        return self._scheduler.address
 
-    def start(self, need: Need, trials: int) -> None:
+    def scale_up(self, need: Need, trials: int) -> None:
         """Take back jobs that are there, and submit others; returns before they have started.
 
         Args:
@@ -157,15 +159,15 @@ class SlurmCluster:
         self._jobs = Jobs(
             kinds,
             max_jobs=order.max_jobs,
-            tell=self._tell,
+            notify=self._notify,
             prefix=f"{order.name}-",
             sized=lambda other: _kinds_for(order, partitions, other, size_suffix(other)),
         )
         self._jobs.open(trials)
 
-    def most_workers(self) -> int:
+    def max_workers(self) -> int:
         """How many workers there can be for what is wanted now, shapes given up left out."""
-        return 0 if self._jobs is None else self._jobs.most()
+        return 0 if self._jobs is None else self._jobs.max_workers()
 
     def scale_to(self, trials: int, workers: Mapping[str, str], others: Mapping[Need, int]) -> None:
         """See that so many trials can run at once; returns at once.
@@ -183,7 +185,7 @@ class SlurmCluster:
             return
         useful: dict[str, bool] = {}
         refused: dict[str, str] = {}
-        for worker in self._meeting.workers():
+        for worker in self._scheduler.workers():
             job, why = job_of(worker.name), workers.get(worker.address)
             if job is not None and why == "":
                 # Of several workers of a job, any will do.
@@ -191,35 +193,38 @@ class SlurmCluster:
             elif job is not None and why:
                 refused[job] = why
         refused = {job: why for job, why in refused.items() if job not in useful}
-        self._jobs.want(trials, useful, refused, others)
+        self._jobs.set_demand(trials, useful, refused, others)
 
     def drained(self) -> list[str]:
         """The addresses of the workers that are to be given no more trials."""
         ids = self._jobs.drained() if self._jobs is not None else frozenset()
-        workers = self._meeting.workers() if ids else ()
+        workers = self._scheduler.workers() if ids else ()
         return [each.address for each in workers if job_of(each.name) in ids]
 
-    def avoid(self, node: str, why: str) -> None:
+    def exclude_node(self, node: str, why: str) -> None:
         """Have no job on a node any more."""
         if self._jobs is not None:
-            self._jobs.avoid(node, why)
+            self._jobs.exclude_node(node, why)
 
-    def dismiss(self) -> None:
+    def scale_down(self) -> None:
         """Cancel the jobs; may be repeated."""
         jobs, self._jobs = self._jobs, None
         if jobs is not None:
             jobs.close()
             self._order.scheduler_file.unlink(missing_ok=True)
 
-    def abandon(self) -> None:
-        """Cancel the jobs by one command, without a look whether that went well."""
-        if self._jobs is not None:
-            self._jobs.abandon()
+    def close(self, *, force: bool = False) -> None:
+        """Cancel the jobs and stop the scheduler; may be repeated.
 
-    def close(self) -> None:
-        """Cancel the jobs and end the scheduler; may be repeated."""
-        self.dismiss()
-        self._meeting.close()
+        Args:
+            force: Only cancel the jobs, by one command each, whose answer is not checked.
+        """
+        if force:
+            if self._jobs is not None:
+                self._jobs.close(force=True)
+            return
+        self.scale_down()
+        self._scheduler.close()
 
     def _write_address(self) -> None:
         file = self._order.scheduler_file

@@ -28,7 +28,7 @@ HOPELESS = re.compile(
 """Reasons for which a job pends for ever."""
 
 
-_SILENCE = re.compile(
+_NO_ANSWER = re.compile(
     r"unable to contact|timed out|connect|communication|zero bytes|standby|temporarily"
     r"|message (send|receive)|authentication|retry|again later|shutting down",
     re.IGNORECASE,
@@ -60,7 +60,7 @@ class Job:
         id: Such as `123_4`.
         name: The name of its kind.
         state: Where it stands.
-        word: Slurm's word for that, such as TIMEOUT.
+        slurm_state: Slurm's slurm_state for that, such as TIMEOUT.
         reason: Why it pends; empty if Slurm says nothing.
         partition: Where it runs, or waits.
         node: The node it runs on, or several in Slurm's short form; empty before.
@@ -70,7 +70,7 @@ class Job:
     id: str
     name: str
     state: JobState
-    word: str
+    slurm_state: str
     reason: str = ""
     partition: str = ""
     node: str = ""
@@ -98,13 +98,13 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
         parts = line.strip().split("|")
         if len(parts) != SQUEUE_FORMAT.count("|") + 1:
             continue
-        identity, name, word, reason, partition, node, end = parts
+        job_id, name, slurm_state, reason, partition, node, end = parts
         jobs.append(
             Job(
-                id=identity,
+                id=job_id,
                 name=name,
-                state=_STATES.get(word, JobState.OVER),
-                word=word,
+                state=_STATES.get(slurm_state, JobState.OVER),
+                slurm_state=slurm_state,
                 reason="" if reason == "None" else reason,
                 partition=partition,
                 node=node,
@@ -173,7 +173,7 @@ class Slurm:
             command.append(f"--exclude={nodes}")
         done = self._run(command, script)
         if done.returncode:
-            raise SubmissionError(f"Slurm refuses the job: {_words(done.stderr)}")
+            raise SubmissionError(f"Slurm refuses the job: {_message(done.stderr)}")
         number = done.stdout.strip().partition(";")[0]
         return tuple(f"{number}_{i}" for i in range(count))
 
@@ -186,31 +186,33 @@ class Slurm:
         """
         done = self._run(["sbatch", "--parsable"], script)
         if done.returncode:
-            raise SubmissionError(f"Slurm refuses the job: {_words(done.stderr)}")
+            raise SubmissionError(f"Slurm refuses the job: {_message(done.stderr)}")
         return done.stdout.strip().partition(";")[0]
 
-    def requeue(self, job: str, *, within: float = ANSWER_SECONDS) -> None:
+    def requeue(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
         """End a job and let it begin again later, as the same job.
 
         Raises:
             SubmissionError: Slurm refuses it.
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        done = self._run(["scontrol", "requeue", job], within=within)
+        done = self._run(["scontrol", "requeue", job], timeout_seconds=timeout_seconds)
         if done.returncode:
-            words = _words(done.stderr)
-            if _SILENCE.search(words):
+            words = _message(done.stderr)
+            if _NO_ANSWER.search(words):
                 raise SlurmUnavailableError(f"scontrol failed: {words}")
             raise SubmissionError(f"Slurm refuses to requeue job {job}: {words}")
 
-    def restarts_of(self, job: str, *, within: float = ANSWER_SECONDS) -> tuple[int, bool]:
+    def restarts_of(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> tuple[int, bool]:
         """How often a job was requeued, and whether it runs now.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
         """
         columns = "RestartCnt:9,State:20"
-        shown = self._ask("squeue", "--noheader", f"--jobs={job}", "-O", columns, within=within)
+        shown = self._ask(
+            "squeue", "--noheader", f"--jobs={job}", "-O", columns, timeout_seconds=timeout_seconds
+        )
         count, _, state = shown.strip().partition(" ")
         return int(count) if count.isdecimal() else 0, state.strip() == "RUNNING"
 
@@ -223,7 +225,7 @@ class Slurm:
         """
         done = self._run(["sbatch", "--test-only"], script)
         if done.returncode:
-            raise SubmissionError(f"Slurm refuses the job: {_words(done.stderr)}")
+            raise SubmissionError(f"Slurm refuses the job: {_message(done.stderr)}")
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs; those that are over already do not matter.
@@ -242,7 +244,7 @@ class Slurm:
         """
         for name in names:
             user = f"--user={os.getuid()}"
-            self._ask("scancel", "--quiet", user, f"--name={name}", within=_QUICK_SECONDS)
+            self._ask("scancel", "--quiet", user, f"--name={name}", timeout_seconds=_QUICK_SECONDS)
 
     def signal_steps(self, job: str, name: str) -> frozenset[str]:
         """Send SIGTERM to all tasks of a job's steps of this name; returns the nodes they run on.
@@ -278,17 +280,17 @@ class Slurm:
         """
         return self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%e").strip()
 
-    def _ask(self, *command: str, within: float = ANSWER_SECONDS) -> str:
-        done = self._run(list(command), within=within)
+    def _ask(self, *command: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
+        done = self._run(list(command), timeout_seconds=timeout_seconds)
         if done.returncode:
             # The lines before the last one tell how it came to that.
-            words = _words(done.stderr).rpartition("; ")[2]
+            words = _message(done.stderr).rpartition("; ")[2]
             raise SlurmUnavailableError(f"{command[0]} failed: {words}")
         return done.stdout
 
     @staticmethod
     def _run(
-        command: list[str], script: str = "", *, within: float = ANSWER_SECONDS
+        command: list[str], script: str = "", *, timeout_seconds: float = ANSWER_SECONDS
     ) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
@@ -299,7 +301,7 @@ class Slurm:
                 encoding="utf-8",
                 errors="replace",
                 check=False,
-                timeout=within,
+                timeout=timeout_seconds,
                 # Ctrl-C in the terminal is ours: an sbatch that it ended might have submitted.
                 start_new_session=True,
             )
@@ -310,7 +312,7 @@ class Slurm:
             ) from error
         except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(
-                f"{command[0]} has not answered for {within:g} s"
+                f"{command[0]} has not answered for {timeout_seconds:g} s"
             ) from error
         except OSError as error:
             raise SlurmUnavailableError(
@@ -327,6 +329,6 @@ def outside_environment() -> dict[str, str]:
     }
 
 
-def _words(stderr: str) -> str:
+def _message(stderr: str) -> str:
     lines = [re.sub(r"^\w+: (error: )?", "", line) for line in stderr.strip().splitlines()]
     return "; ".join(lines) or "it does not say why"

@@ -220,19 +220,20 @@ def _no_toml(text: str, why: str) -> str:
 
 _KEYS = tuple(each.name for each in fields(Shape))
 
-_OF_MASTER = ("partition", "walltime", "account", "qos", "cpus", "memory", "directives", "modules",
-              "environment", "prologue", "python", "launcher", "container",
-              "notice_seconds")  # fmt: skip
+_MASTER_KEYS = (
+    "partition", "walltime", "account", "qos", "cpus", "memory", "directives", "modules",
+    "environment", "prologue", "python", "launcher", "container", "notice_seconds",
+)  # fmt: skip
 
-_OF_MASTER_TOO = ("account", "modules", "environment", "prologue")
+_SHARED_KEYS = ("account", "modules", "environment", "prologue")
 """What stands at the top and holds for the master as well: the rest is said of other nodes."""
 
 
 def _master(said: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(said, dict):
         raise ConfigError("`master` is no single table; begin it with [master]")
-    _check_keys(said, _OF_MASTER, "[master]: ")
-    plain = {key: top[key] for key in _OF_MASTER_TOO if key in top} | said
+    _check_keys(said, _MASTER_KEYS, "[master]: ")
+    plain = {key: top[key] for key in _SHARED_KEYS if key in top} | said
     return _values(plain)
 
 

@@ -1,4 +1,4 @@
-"""The nodes that a study's jobs keep away from, and how that is known of a job's end."""
+"""The nodes that a study's jobs keep away from, and how that is record of a job's end."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class ExcludedNodes:
         """Whether one of these is avoided."""
         return not self._nodes.isdisjoint(nodes)
 
-    def forgive(self) -> bool:
+    def clear(self) -> bool:
         """Avoid none any more, where nothing else may be left; whether there was one."""
         with self._lock:
             had, self._nodes = bool(self._nodes), frozenset()
         return had
 
-    def beside(self, excluded: Iterable[str]) -> frozenset[str]:
+    def together_with(self, excluded: Iterable[str]) -> frozenset[str]:
         """What a submission excludes that excludes these already: nothing new, or all of them."""
         return self._nodes.union(excluded) if self._nodes else frozenset()
 
 
-def culprit(ended: JobRecord, all_known: Iterable[JobRecord]) -> str:
+def failing_node(ended: JobRecord, records: Iterable[JobRecord]) -> str:
     """The node that is to blame for a job that was of no use; empty where that is not clear.
 
     It is, where jobs have been of use on other nodes only: a broken node is free again at once, and
     would take one job after the other. Of several nodes, nobody knows which one it was.
     """
-    useful = {node for known in all_known if known.was_useful for node in known.job.nodes}
+    useful = {node for record in records if record.was_useful for node in record.job.nodes}
     nodes = ended.job.nodes
     return nodes[0] if len(nodes) == 1 and useful and nodes[0] not in useful else ""

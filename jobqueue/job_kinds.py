@@ -10,7 +10,7 @@ from pathlib import Path
 from .config import Shape
 from .errors import ConfigError
 from .nodes import NodeShape
-from .plan import Kind
+from .plan import KindCapacity
 from .sizing import MEBIBYTE, Need, WorkerShape, how_many_fit
 
 _ENDLESS_BYTES = 2**60
@@ -88,7 +88,7 @@ class JobKinds(Mapping[str, JobKind]):
         self._kinds = {kind.job_name: kind for kind in usual}
         self._usual = usual[0].need
         self._sized = sized
-        self._met: dict[Need, str] = {self._usual: ""}
+        self._prepared: dict[Need, str] = {self._usual: ""}
         for kind in usual:
             kind.log_directory.mkdir(parents=True, exist_ok=True)
 
@@ -106,19 +106,19 @@ class JobKinds(Mapping[str, JobKind]):
         """The names of the shapes that there are kinds of, in order."""
         return tuple(dict.fromkeys(kind.shape.name for kind in self._kinds.values()))
 
-    def meet(self, need: Need) -> str:
+    def prepare(self, need: Need) -> str:
         """See to it that there are kinds that hold such a trial; returns why there is none.
 
         A shape of which some kind holds it already needs no other.
         """
-        if need not in self._met:
-            self._met[need] = self._add(need)
-        return self._met[need]
+        if need not in self._prepared:
+            self._prepared[need] = self._add(need)
+        return self._prepared[need]
 
     def adopt(self, job_name: str) -> bool:
         """Whether jobs of this name, which an earlier master left, are of use."""
         if job_name not in self._kinds and (need := need_of(job_name)) is not None:
-            self.meet(need)
+            self.prepare(need)
         return job_name in self._kinds
 
     def _add(self, need: Need) -> str:
@@ -147,7 +147,7 @@ class JobKinds(Mapping[str, JobKind]):
 
     def to_plan(
         self, wanted: Mapping[Need, int], is_open: Callable[[JobKind], bool]
-    ) -> list[Kind[Need]]:
+    ) -> list[KindCapacity[Need]]:
         """The same for `plan`.
 
         Args:
@@ -155,7 +155,7 @@ class JobKinds(Mapping[str, JobKind]):
             is_open: Whether more jobs of a kind may be submitted.
         """
         return [
-            Kind(
+            KindCapacity(
                 name,
                 {need: kind.trials_of(need) for need in wanted},
                 kind.shape.max_jobs if is_open(kind) else 0,

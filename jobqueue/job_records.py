@@ -1,4 +1,4 @@
-"""What is known of a job, how the jobs of one kind have fared, and both in words."""
+"""What is known of a job, how the jobs of one kind have fared, and both in message."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class JobKindHealth:
 
     Attributes:
         failures: How many in a row were of no use.
-        words: What is to be said of them.
+        message: What is to be said of them.
         refused_until: When Slurm may be asked for another one, by the monotonic clock.
     """
 
     failures: int = 0
-    words: str = ""
+    message: str = ""
     refused_until: float = 0.0
 
     @property
@@ -53,7 +53,7 @@ class JobKindHealth:
         return self.failures >= FAILURES_IN_A_ROW
 
 
-def words_of(jobs: Sequence[Job], wanted: int) -> str:
+def summary_of(jobs: Sequence[Job], wanted: int) -> str:
     """How jobs stand, in a line; empty where there is nothing to be said."""
     running = [job for job in jobs if job.state is JobState.RUNNING]
     waiting: dict[tuple[str, str], int] = {}
@@ -73,7 +73,7 @@ def words_of(jobs: Sequence[Job], wanted: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, in words."""
+    """A number of things, in message."""
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 

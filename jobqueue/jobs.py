@@ -12,10 +12,10 @@ from pathlib import Path
 
 from .commands import Job, JobState, Slurm
 from .errors import JobsFailError, SlurmUnavailableError, SubmissionError
-from .excluded_nodes import ExcludedNodes, culprit
+from .excluded_nodes import ExcludedNodes, failing_node
 from .job_kinds import JobKind, JobKinds
-from .job_records import FAILURES_IN_A_ROW, JobKindHealth, JobRecord, counted, tail_of, words_of
-from .plan import Alive, JobPlan, plan
+from .job_records import FAILURES_IN_A_ROW, JobKindHealth, JobRecord, counted, summary_of, tail_of
+from .plan import JobPlan, LiveJob, plan
 from .polling import Polling
 from .sizing import Need
 
@@ -39,7 +39,7 @@ class Jobs:
     Args:
         kinds: The kinds of jobs to choose from, for the study's usual trials.
         max_jobs: How many jobs there may be at once.
-        tell: Takes a line for the user now and then; called from the thread.
+        notify: Takes a line for the user now and then; called from the thread.
         slurm: Asks Slurm.
         prefix: The beginning of the names of the study's jobs, also of kinds that there are no
             more: such jobs are cancelled. Empty to leave them alone.
@@ -51,26 +51,26 @@ class Jobs:
         kinds: Sequence[JobKind],
         *,
         max_jobs: int,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         slurm: Slurm | None = None,
         prefix: str = "",
         sized: Callable[[Need], Sequence[JobKind]] = lambda _: (),
     ) -> None:
         self._kinds = JobKinds(kinds, sized)
         self._max_jobs = max_jobs
-        self._tell = tell
+        self._notify = notify
         self._slurm = slurm or Slurm()
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._polling = Polling(self._look, say=self._say)
+        self._polling = Polling(self._poll, notify=self._notify_once)
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
-        self._known: dict[str, JobRecord] = {}
-        self._standings: defaultdict[str, JobKindHealth] = defaultdict(JobKindHealth)  # by shape
+        self._records: dict[str, JobRecord] = {}
+        self._health: defaultdict[str, JobKindHealth] = defaultdict(JobKindHealth)  # by shape
         self._others: Mapping[Need, int] = {}
-        self._avoided = ExcludedNodes()
-        self._told = ""
+        self._excluded = ExcludedNodes()
+        self._last_line = ""
 
     def open(self, wanted: int) -> None:
         """Take back the jobs that are there, and submit what is missing for so many trials.
@@ -89,7 +89,7 @@ class Jobs:
             raise
         self._polling.start()
 
-    def want(
+    def set_demand(
         self,
         trials: int,
         workers: Mapping[str, bool],
@@ -114,43 +114,43 @@ class Jobs:
             is_new = (trials, others) != (self._wanted, self._others)
             self._wanted, self._others = trials, others
             self._workers, self._refused = dict(workers), dict(refused or {})
-            for identity in workers:
-                known = self._known.get(identity)
-                if known is not None and not known.was_useful:
-                    known.was_useful = True
-                    self._standing(known.job.name).failures = 0
+            for job_id in workers:
+                record = self._records.get(job_id)
+                if record is not None and not record.was_useful:
+                    record.was_useful = True
+                    self._health_of(record.job.name).failures = 0
         if is_new:
-            self._polling.hurry()
+            self._polling.poll_soon()
 
-    def avoid(self, node: str, why: str) -> None:
+    def exclude_node(self, node: str, why: str) -> None:
         """Have no job on a node any more: those there are cancelled, and no new one goes there.
 
         Args:
             node: Its name, as Slurm has it.
             why: What the user is told.
         """
-        if not self._avoided.add(node):
+        if not self._excluded.add(node):
             return
-        self._tell(f"node {node} is avoided from now on (--exclude={node}): {why}")
-        self._polling.hurry()
+        self._notify(f"node {node} is avoided from now on (--exclude={node}): {why}")
+        self._polling.poll_soon()
 
     def snapshot(self) -> tuple[Job, ...]:
         """The jobs that are not over, as Slurm last showed them."""
         with self._lock:
             return tuple(
-                known.job
-                for known in self._known.values()
-                if known.job.state is not JobState.OVER and not known.is_cancelled
+                record.job
+                for record in self._records.values()
+                if record.job.state is not JobState.OVER and not record.is_cancelled
             )
 
     def drained(self) -> frozenset[str]:
         """The ids of the jobs whose workers are to be given no more trials."""
         with self._lock:
             return frozenset(
-                identity for identity, known in self._known.items() if known.is_drained
+                job_id for job_id, record in self._records.items() if record.is_drained
             )
 
-    def most(self) -> int:
+    def max_workers(self) -> int:
         """How many workers there could be now for what is wanted."""
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, {})
@@ -160,29 +160,33 @@ class Jobs:
 
     def words(self) -> str:
         """How the jobs stand, in a line."""
-        return words_of(self.snapshot(), self._wanted)
+        return summary_of(self.snapshot(), self._wanted)
 
-    def close(self, *, cancel: bool = True) -> None:
-        """End the thread and, unless told otherwise, all jobs. May be repeated."""
+    def close(self, *, cancel: bool = True, force: bool = False) -> None:
+        """Stop the thread and cancel all jobs. May be repeated.
+
+        Args:
+            cancel: Whether to cancel the jobs.
+            force: Only cancel the jobs, by one command each, whose answer is not checked.
+        """
+        if force:
+            with contextlib.suppress(SlurmUnavailableError):
+                self._slurm.cancel_all(self._kinds)
+            return
         self._polling.stop()
         if not self._polling.is_started:
             return
         if cancel:
-            # At once what we know of: the thread may wait for Slurm for a minute.
+            # Cancel the known jobs first: the thread may wait a minute for Slurm.
             with contextlib.suppress(SlurmUnavailableError):
                 self._slurm.cancel([job.id for job in self.snapshot()])
         self._polling.join()
         if cancel:
             self._cancel_all()
 
-    def abandon(self) -> None:
-        """Cancel all jobs by one command, and leave it at that."""
-        with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel_all(self._kinds)
-
     # --- in the thread ----------------------------------------------------------------------
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         before = self.snapshot()
         self._step()
         return before != self.snapshot()
@@ -192,17 +196,17 @@ class Jobs:
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, self._others)
             workers, refused = self._workers, self._refused
-            ended = self._take_note(shown, is_first=is_first)
-        for known in ended:
-            self._note_ended(known)
+            ended = self._update_records(shown, is_first=is_first)
+        for record in ended:
+            self._on_ended(record)
         if is_first and (alive := self._alive()):
-            self._say(f"took back {counted(len(alive), 'job')} that an earlier run left")
-        self._dismiss(refused)
-        self._leave_avoided()
+            self._notify_once(f"took back {counted(len(alive), 'job')} that an earlier run left")
+        self._cancel_refused(refused)
+        self._leave_excluded_nodes()
         refusals = self._drop_hopeless()
         for need in wanted:
             # What no shape holds the study tells itself, too: it waits for a worker.
-            self._say(self._kinds.meet(need))
+            self._notify_once(self._kinds.prepare(need))
         planned = self._plan(wanted, workers)
         refusals += self._submit(planned.submit)
         self._cancel(planned.cancel)
@@ -210,9 +214,9 @@ class Jobs:
         if refusals and not self._alive():
             raise SubmissionError("; ".join(refusals))
         for words in refusals:
-            self._say(words)
+            self._notify_once(words)
         self._give_up_if_useless()
-        self._say(self.words())
+        self._notify_once(self.words())
 
     def _cancel_old_kinds(self) -> None:
         if not self._prefix:
@@ -226,43 +230,45 @@ class Jobs:
         ]
         if old:
             self._slurm.cancel([job.id for job in old])
-            self._say(f"cancelled {counted(len(old), 'job')} of shapes that are no longer used")
+            self._notify_once(
+                f"cancelled {counted(len(old), 'job')} of shapes that are no longer used"
+            )
 
-    def _take_note(self, shown: Sequence[Job], *, is_first: bool) -> list[JobRecord]:
+    def _update_records(self, shown: Sequence[Job], *, is_first: bool) -> list[JobRecord]:
         """See what has become of the jobs; returns those that have ended since."""
         ended = []
         for job in shown:
             # Those that an earlier master left may have been of use to it.
-            known = self._known.setdefault(job.id, JobRecord(job, was_useful=is_first))
+            record = self._records.setdefault(job.id, JobRecord(job, was_useful=is_first))
             is_over = job.state is JobState.OVER
-            if is_over and known.job.state is not JobState.OVER:
-                ended.append(known)
+            if is_over and record.job.state is not JobState.OVER:
+                ended.append(record)
             elif job.state in _ALIVE:
-                known.is_cancelled = False  # requeued by hand, or not cancelled in fact
-            known.job = job if job.node else replace(job, node=known.job.node)
-            known.has_run |= job.state in (JobState.RUNNING, JobState.ENDING) or bool(job.node)
+                record.is_cancelled = False  # requeued by hand, or not cancelled in fact
+            record.job = job if job.node else replace(job, node=record.job.node)
+            record.has_run |= job.state in (JobState.RUNNING, JobState.ENDING) or bool(job.node)
         present = {job.id for job in shown}
-        for identity in self._known.keys() - present:
-            known = self._known.pop(identity)
-            if known.job.state is not JobState.OVER:
-                known.job = replace(known.job, state=JobState.OVER, word="", reason="")
-                ended.append(known)
+        for job_id in self._records.keys() - present:
+            record = self._records.pop(job_id)
+            if record.job.state is not JobState.OVER:
+                record.job = replace(record.job, state=JobState.OVER, slurm_state="", reason="")
+                ended.append(record)
         return ended
 
-    def _note_ended(self, known: JobRecord) -> None:
-        if known.is_cancelled:
+    def _on_ended(self, record: JobRecord) -> None:
+        if record.is_cancelled:
             return
-        job = known.job
-        word = f"ended: {job.word}" if job.word else "is gone"
+        job = record.job
+        word = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
         why = f" ({job.reason})" if job.reason else ""
-        self._tell(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}{why}")
-        if known.has_run and not known.was_useful and job.word not in _NOT_ITS_FAULT:
-            if self._avoided.has_any(job.nodes):
+        self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}{why}")
+        if record.has_run and not record.was_useful and job.slurm_state not in _NOT_ITS_FAULT:
+            if self._excluded.has_any(job.nodes):
                 return
             with self._lock:
-                node = culprit(known, self._known.values())
+                node = failing_node(record, self._records.values())
             if node:
-                self.avoid(node, f"job {job.id} ended there before its worker had joined")
+                self.exclude_node(node, f"job {job.id} ended there before its worker had joined")
             log_file = self._log_of(job)
             self._count_failure(
                 job,
@@ -270,49 +276,49 @@ class Jobs:
                 f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
             )
 
-    def _dismiss(self, refused: Mapping[str, str]) -> None:
+    def _cancel_refused(self, refused: Mapping[str, str]) -> None:
         """Cancel the jobs whose workers are of no use to the study."""
         useless = [job for job in self._alive() if job.id in refused]
         self._cancel([job.id for job in useless])
         for job in useless:
             why = refused[job.id]
-            self._tell(f"job {job.id} is cancelled, since its worker was refused")
+            self._notify(f"job {job.id} is cancelled, since its worker was refused")
             self._count_failure(
                 job, f"had a worker that was refused. The last one, {job.id}: {why}"
             )
 
-    def _leave_avoided(self) -> None:
-        self._cancel([job.id for job in self._alive() if self._avoided.has_any(job.nodes)])
+    def _leave_excluded_nodes(self) -> None:
+        self._cancel([job.id for job in self._alive() if self._excluded.has_any(job.nodes)])
 
-    def _forgive(self) -> bool:
+    def _readmit_nodes(self) -> bool:
         """Avoid no node any more, where nothing else may be left; whether there was one."""
-        had = self._avoided.forgive()
+        had = self._excluded.clear()
         if had:
-            self._say("Slurm has no other node for the job; those avoided are used again")
+            self._notify_once("Slurm has no other node for the job; those avoided are used again")
         return had
 
     def _drop_hopeless(self) -> list[str]:
         """Cancel the jobs that Slurm will never start; returns why, in words."""
         hopeless = [job for job in self._alive() if job.is_hopeless]
         self._cancel([job.id for job in hopeless])
-        if hopeless and self._forgive():
+        if hopeless and self._readmit_nodes():
             return []
         for job in hopeless:
-            self._standing(job.name).refused_until = time.monotonic() + _REFUSED_SECONDS
+            self._health_of(job.name).refused_until = time.monotonic() + _REFUSED_SECONDS
             self._count_failure(job, f"would never have been started by Slurm: {job.reason}")
         reasons = sorted({job.reason for job in hopeless})
         return [f"Slurm would never start the job: {', '.join(reasons)}"] if reasons else []
 
     def _count_failure(self, job: Job, words: str) -> None:
         with self._lock:
-            standing = self._standing(job.name)
-            standing.failures += 1
-            standing.words = f"{standing.failures} jobs in a row {words}"
-            failures = standing.failures
+            health = self._health_of(job.name)
+            health.failures += 1
+            health.message = f"{health.failures} jobs in a row {words}"
+            failures = health.failures
         if failures == FAILURES_IN_A_ROW:
             what = f"shape {self._kinds[job.name].shape.name} is given up"
             is_only = len(self._kinds.shapes) == 1
-            self._tell(f"{'no more jobs are submitted' if is_only else what}: {standing.words}")
+            self._notify(f"{'no more jobs are submitted' if is_only else what}: {health.message}")
 
     def _give_up_if_useless(self) -> None:
         """End the study if there is no job that may be of use, and none can be submitted."""
@@ -320,32 +326,32 @@ class Jobs:
             [
                 job.id
                 for job in self._alive()
-                if job.state is JobState.PENDING and self._standing(job.name).is_given_up
+                if job.state is JobState.PENDING and self._health_of(job.name).is_given_up
             ]
         )
-        standings = [self._standings[shape] for shape in self._kinds.shapes]
-        if all(each.is_given_up for each in standings) and not self._alive():
-            raise JobsFailError("; ".join(each.words for each in standings))
+        health = [self._health[shape] for shape in self._kinds.shapes]
+        if all(each.is_given_up for each in health) and not self._alive():
+            raise JobsFailError("; ".join(each.message for each in health))
 
-    def _standing(self, job_name: str) -> JobKindHealth:
-        return self._standings[self._kinds[job_name].shape.name]
+    def _health_of(self, job_name: str) -> JobKindHealth:
+        return self._health[self._kinds[job_name].shape.name]
 
     def _is_given_up(self, kind: JobKind) -> bool:
-        return self._standings[kind.shape.name].is_given_up
+        return self._health[kind.shape.name].is_given_up
 
     def _is_open(self, kind: JobKind) -> bool:
-        standing = self._standings[kind.shape.name]
-        return not standing.is_given_up and time.monotonic() >= standing.refused_until
+        health = self._health[kind.shape.name]
+        return not health.is_given_up and time.monotonic() >= health.refused_until
 
     def _plan(self, wanted: Mapping[Need, int], workers: Mapping[str, bool]) -> JobPlan:
         kinds = self._kinds.to_plan(wanted, self._is_open)
         jobs = []
         for job in self._alive():
-            known = self._known[job.id]
+            record = self._records[job.id]
             is_idle = not workers.get(job.id, False)
             # Only what has been idle for a while: trials may be on their way to a worker.
-            jobs.append(self._as_alive(known, is_busy=not (is_idle and known.was_idle)))
-            known.was_idle = is_idle
+            jobs.append(self._live_job(record, is_busy=not (is_idle and record.was_idle)))
+            record.was_idle = is_idle
         return plan(wanted, jobs, kinds, max_jobs=self._max_jobs)
 
     def _submit(self, counts: Mapping[str, int]) -> list[str]:
@@ -354,44 +360,44 @@ class Jobs:
         for name, count in counts.items():
             kind = self._kinds[name]
             try:
-                exclude = self._avoided.beside(kind.shape.excluded)
+                exclude = self._excluded.together_with(kind.shape.excluded)
                 ids = self._slurm.submit(kind.script, count, exclude=exclude)
             except SubmissionError as error:
-                if self._forgive():
+                if self._readmit_nodes():
                     continue
-                self._standing(name).refused_until = time.monotonic() + _REFUSED_SECONDS
+                self._health_of(name).refused_until = time.monotonic() + _REFUSED_SECONDS
                 which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
                 refusals.append(f"{error}{which}")
                 continue
             with self._lock:
-                for identity in ids:
-                    self._known[identity] = JobRecord(
-                        Job(identity, name, JobState.PENDING, "PENDING")
+                for job_id in ids:
+                    self._records[job_id] = JobRecord(
+                        Job(job_id, name, JobState.PENDING, "PENDING")
                     )
         return refusals
 
     def _cancel(self, ids: Sequence[str]) -> None:
         self._slurm.cancel(ids)
         with self._lock:
-            for identity in ids:
-                self._known[identity].is_cancelled = True
+            for job_id in ids:
+                self._records[job_id].is_cancelled = True
 
-    def _drain(self, identity: str) -> None:
-        if not identity:
+    def _drain(self, job_id: str) -> None:
+        if not job_id:
             return
         with self._lock:
-            known = self._known[identity]
-            known.is_drained = True
-        self._tell(
-            f"job {identity} on {known.job.node} takes no more trials: one waits that fits into "
+            record = self._records[job_id]
+            record.is_drained = True
+        self._notify(
+            f"job {job_id} on {record.job.node} takes no more trials: one waits that fits into "
             "none of the jobs there are, and gets another one in its place"
         )
 
     def _alive(self) -> list[Job]:
         return [job for job in self.snapshot() if job.state in _ALIVE]
 
-    def _as_alive(self, known: JobRecord, *, is_busy: bool) -> Alive:
-        job = known.job
+    def _live_job(self, record: JobRecord, *, is_busy: bool) -> LiveJob:
+        job = record.job
         pending = job.state is JobState.PENDING
         left = None
         if job.ends_at is not None and not pending:
@@ -399,7 +405,7 @@ class Jobs:
             shape = self._kinds[job.name].shape
             margin = min(shape.notice_seconds + 60, shape.walltime_seconds / 2)
             left = job.ends_at - time.time() - margin
-        return Alive(job.id, job.name, pending, is_busy and not pending, known.is_drained, left)
+        return LiveJob(job.id, job.name, pending, is_busy and not pending, record.is_drained, left)
 
     def _log_of(self, job: Job) -> Path:
         return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"
@@ -418,9 +424,9 @@ class Jobs:
                 why = str(error)
             time.sleep(_CANCEL_PAUSE_SECONDS)
         commands = ", ".join(f"scancel --name={name}" for name in self._kinds)
-        self._tell(f"Slurm jobs may be left ({why}); cancel them by: {commands}")
+        self._notify(f"Slurm jobs may be left ({why}); cancel them by: {commands}")
 
-    def _say(self, line: str) -> None:
-        if line and line != self._told:
-            self._told = line
-            self._tell(line)
+    def _notify_once(self, line: str) -> None:
+        if line and line != self._last_line:
+            self._last_line = line
+            self._notify(line)

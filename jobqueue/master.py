@@ -103,8 +103,8 @@ def submit_master(order: MasterOrder) -> Job:
     slurm.check(script)
     order.directory.mkdir(parents=True, exist_ok=True)
     order.script_file.write_text(script, encoding="utf-8")
-    identity = slurm.submit_one(script)
-    return Job(identity, name, JobState.PENDING, "PENDING", partition=shape.partition)
+    job_id = slurm.submit_one(script)
+    return Job(job_id, name, JobState.PENDING, "PENDING", partition=shape.partition)
 
 
 def find_master(study: str) -> Job | None:
@@ -132,10 +132,10 @@ def cancel_study(study: str) -> int:
     return len(ours)
 
 
-class Fate(enum.Enum):
+class RequeueOutcome(enum.Enum):
     """What becomes of the job that we run in, after a signal has come."""
 
-    BEGINS_AGAIN = enum.auto()
+    REQUEUED = enum.auto()
     ENDS = enum.auto()
     UNKNOWN = enum.auto()
 
@@ -146,7 +146,7 @@ def notice_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
     return None if said is None else float(said)
 
 
-class FateInquiry:
+class RequeueInquiry:
     """Asks Slurm, in a thread of its own, what becomes of the job that we run in.
 
     To be made when a signal came. Slurm signals a job that is requeued, that was cancelled, or
@@ -161,19 +161,19 @@ class FateInquiry:
         self._job = environment.get("SLURM_JOB_ID", "")
         self._restarts = int(environment.get("SLURM_RESTART_COUNT") or 0)
         self._end = time.monotonic() + seconds
-        self._answer: Fate | None = None
+        self._answer: RequeueOutcome | None = None
         self._refusal = ""
         threading.Thread(target=self._ask, name="fate of the job", daemon=True).start()
 
     @property
-    def answer(self) -> Fate | None:
+    def answer(self) -> RequeueOutcome | None:
         """What Slurm said; UNKNOWN if it said nothing in time; None as yet."""
         return self._answer
 
     @property
     def refusal(self) -> str:
         """Why the job ends that could have begun again, in Slurm's words; empty otherwise."""
-        return self._refusal if self._answer is Fate.ENDS else ""
+        return self._refusal if self._answer is RequeueOutcome.ENDS else ""
 
     def _ask(self) -> None:
         while (left := self._end - time.monotonic()) > 0:
@@ -183,18 +183,18 @@ class FateInquiry:
                 if self._answer is not None:
                     return
             time.sleep(pause)
-        self._answer = Fate.UNKNOWN
+        self._answer = RequeueOutcome.UNKNOWN
 
-    def _once(self, within: float) -> Fate | None:
+    def _once(self, timeout_seconds: float) -> RequeueOutcome | None:
         slurm = Slurm()
-        restarts, is_running = slurm.restarts_of(self._job, within=within)
+        restarts, is_running = slurm.restarts_of(self._job, timeout_seconds=timeout_seconds)
         if is_running:
             try:
-                slurm.requeue(self._job, within=within)
+                slurm.requeue(self._job, timeout_seconds=timeout_seconds)
             except SubmissionError as error:
                 # It may be on its way out since we looked: the next look tells.
                 was_refused, self._refusal = bool(self._refusal), str(error)
-                return Fate.ENDS if was_refused else None
-            return Fate.BEGINS_AGAIN
+                return RequeueOutcome.ENDS if was_refused else None
+            return RequeueOutcome.REQUEUED
         self._refusal = ""
-        return Fate.BEGINS_AGAIN if restarts > self._restarts else Fate.ENDS
+        return RequeueOutcome.REQUEUED if restarts > self._restarts else RequeueOutcome.ENDS

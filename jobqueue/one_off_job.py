@@ -22,13 +22,13 @@ LONGEST_SECONDS = 600
 _GONE_SECONDS = 40.0
 
 
-def short(shape: Shape) -> Shape:
+def shortened(shape: Shape) -> Shape:
     """The same kind of job, but short, on one node, and with its output beside its other files."""
     walltime = shape.walltime if shape.walltime_seconds < LONGEST_SECONDS else "00:10:00"
     return replace(shape, walltime=walltime, nodes=1, notice_seconds=30, log_directory=None)
 
 
-def run_once(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
+def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
     """Submit one job and wait until it is over; none is left however this returns.
 
     Args:
@@ -48,20 +48,20 @@ def run_once(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
     deadline = time.monotonic() + wait_seconds
     try:
         script = with_command(kind.script, kind.shape, kind.worker, command)
-        (identity,) = slurm.submit(script, 1)
-        job = Job(identity, kind.job_name, JobState.PENDING, "PENDING")
+        (job_id,) = slurm.submit(script, 1)
+        job = Job(job_id, kind.job_name, JobState.PENDING, "PENDING")
         while job.state is not JobState.OVER:
             time.sleep(POLL_SECONDS)
             shown = slurm.jobs([kind.job_name])
             # Slurm forgets a job some time after its end.
             job = next(
-                (each for each in shown if each.id == identity), replace(job, state=JobState.OVER)
+                (each for each in shown if each.id == job_id), replace(job, state=JobState.OVER)
             )
             late = time.monotonic() > deadline
             if job.state is JobState.PENDING and (late or job.is_hopeless):
                 when = f"in {wait_seconds:g} s" if late else "and never will be"
                 raise SubmissionError(
-                    f"job {identity} was not started {when}; Slurm's reason is "
+                    f"job {job_id} was not started {when}; Slurm's reason is "
                     f"{job.reason or 'not given'}"
                 )
         return job

@@ -13,7 +13,7 @@ Size = TypeVar("Size", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[Size]):
+class KindCapacity(Generic[Size]):
     """A kind of job that may be submitted.
 
     Attributes:
@@ -35,7 +35,7 @@ class Kind(Generic[Size]):
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class LiveJob:
     """A job that is not over.
 
     Attributes:
@@ -72,8 +72,8 @@ class JobPlan:
 
 def plan(
     wanted: Mapping[Size, int],
-    alive: Sequence[Alive],
-    kinds: Sequence[Kind[Size]],
+    alive: Sequence[LiveJob],
+    kinds: Sequence[KindCapacity[Size]],
     *,
     max_jobs: int,
 ) -> JobPlan:
@@ -90,12 +90,12 @@ def plan(
     is empty. There is one such job at a time; the next one that waits finds a job that holds it, or
     drains another.
 
-    >>> plan({"any": 5}, [], [Kind("gpu", {"any": 4})], max_jobs=9).submit
+    >>> plan({"any": 5}, [], [KindCapacity("gpu", {"any": 4})], max_jobs=9).submit
     {'gpu': 2}
-    >>> jobs = [Alive("1_0", "gpu", is_busy=True), Alive("1_1", "gpu")]
+    >>> jobs = [LiveJob("1_0", "gpu", is_busy=True), LiveJob("1_1", "gpu")]
     >>> plan({"any": 0}, jobs, [], max_jobs=9).cancel
     ('1_1',)
-    >>> kinds = [Kind("gpu", {"any": 4}), Kind("large", {"big": 1})]
+    >>> kinds = [KindCapacity("gpu", {"any": 4}), KindCapacity("large", {"big": 1})]
     >>> plan({"big": 1}, jobs, kinds, max_jobs=9).submit
     {'large': 1}
     >>> plan({"big": 1, "any": 9}, jobs[:1], kinds, max_jobs=1).drain
@@ -107,39 +107,41 @@ def plan(
         kinds: The kinds of jobs that may be submitted; among equals, the first is taken.
         max_jobs: How many jobs there may be in all; those about to end do not count.
     """
-    jobs = _Jobs(alive, kinds, max_jobs)
+    jobs = _Occupancy(alive, kinds, max_jobs)
     drain = ""
     for size, trials in wanted.items():
-        left = jobs.reckon(size, trials)
+        left = jobs.assign(size, trials)
         if left <= 0 or jobs.new:
             continue
         # Sizes that come later could use them, but other jobs can be had for those.
-        in_the_way = jobs.in_the_way_of(size)
-        if idle := next((job for job in in_the_way if not job.is_busy), None):
+        replaceable = jobs.replaceable_for(size)
+        if idle := next((job for job in replaceable if not job.is_busy), None):
             return JobPlan({}, (idle.id,), drain)
-        if in_the_way and not drain and not jobs.any_holds(size) and not jobs.any_is_drained:
-            drain = min(in_the_way, key=_time_left).id
+        if replaceable and not drain and not jobs.any_holds(size) and not jobs.any_is_drained:
+            drain = min(replaceable, key=_time_left).id
     if jobs.new:
         return JobPlan(jobs.new, (), drain)
-    return JobPlan({}, jobs.useless, drain)
+    return JobPlan({}, jobs.unused, drain)
 
 
-def _time_left(job: Alive) -> float:
+def _time_left(job: LiveJob) -> float:
     return math.inf if job.seconds_left is None else job.seconds_left
 
 
-class _Jobs(Generic[Size]):
+class _Occupancy(Generic[Size]):
     """The jobs that last and new ones, and what of them trials were reckoned to."""
 
-    def __init__(self, alive: Sequence[Alive], kinds: Sequence[Kind[Size]], max_jobs: int) -> None:
+    def __init__(
+        self, alive: Sequence[LiveJob], kinds: Sequence[KindCapacity[Size]], max_jobs: int
+    ) -> None:
         self._kinds = kinds
         self._max_jobs = max_jobs
         known = {kind.name: kind for kind in kinds}
         lasting = [job for job in alive if job.seconds_left is None or job.seconds_left > 0]
         # The last ones to start are the first ones to do without.
         lasting.sort(key=lambda job: (not job.is_busy, job.is_pending))
-        self._there = [(job, _Share(known.get(job.kind), job.is_drained)) for job in lasting]
-        self._new: list[_Share[Size]] = []
+        self._there = [(job, _Room(known.get(job.kind), job.is_drained)) for job in lasting]
+        self._new: list[_Room[Size]] = []
         self._having: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         for job, share in self._there:
@@ -153,9 +155,9 @@ class _Jobs(Generic[Size]):
         return dict(Counter(share.kind.name for share in self._new if share.kind))
 
     @property
-    def useless(self) -> tuple[str, ...]:
+    def unused(self) -> tuple[str, ...]:
         """Those that no trial was reckoned to and none runs on."""
-        return tuple(job.id for job in self._without() if not job.is_busy)
+        return tuple(job.id for job in self._unused() if not job.is_busy)
 
     @property
     def any_is_drained(self) -> bool:
@@ -166,7 +168,7 @@ class _Jobs(Generic[Size]):
         """Whether there is one, or is to be one, that holds such a trial."""
         return any(share.fit(size) for share in self._shares())
 
-    def reckon(self, size: Size, trials: int) -> int:
+    def assign(self, size: Size, trials: int) -> int:
         """Reckon trials to the jobs, and then to new ones; returns how many are left over."""
         left = trials
         for share in self._shares():
@@ -183,11 +185,11 @@ class _Jobs(Generic[Size]):
             kind = min(able, key=lambda each: self._waiting[each.group])
             self._waiting[kind.group] += 1
             self._having[kind.group] += 1
-            self._new.append(_Share(kind))
+            self._new.append(_Room(kind))
             left -= self._new[-1].take(size, left)
         return left
 
-    def in_the_way_of(self, size: Size) -> list[Alive]:
+    def replaceable_for(self, size: Size) -> list[LiveJob]:
         """Those in whose place one could be submitted that holds such a trial.
 
         Those that other trials were reckoned to are left out.
@@ -195,7 +197,7 @@ class _Jobs(Generic[Size]):
         able = [kind for kind in self._kinds if kind.trials.get(size)]
         is_full = len(self._there) >= self._max_jobs
         found = []
-        for job in self._without():
+        for job in self._unused():
             group = next((kind.group for kind in self._kinds if kind.name == job.kind), "")
             for kind in able:
                 same = kind.group == group
@@ -205,18 +207,18 @@ class _Jobs(Generic[Size]):
                     break
         return found
 
-    def _shares(self) -> list[_Share[Size]]:
+    def _shares(self) -> list[_Room[Size]]:
         return [*(share for _, share in self._there), *self._new]
 
-    def _without(self) -> list[Alive]:
+    def _unused(self) -> list[LiveJob]:
         return [job for job, share in reversed(self._there) if share.is_whole]
 
 
 @dataclass(slots=True)
-class _Share(Generic[Size]):
+class _Room(Generic[Size]):
     """What is left of a job that trials were reckoned to."""
 
-    kind: Kind[Size] | None
+    kind: KindCapacity[Size] | None
     is_drained: bool = False
     left: float = 1.0
 

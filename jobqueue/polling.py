@@ -24,16 +24,16 @@ class Polling:
     """The thread. `start` it, and in the end `stop` and `join` it; the rest from any thread.
 
     Args:
-        look: Called again and again from the thread; returns whether anything has changed. If it
+        poll: Called again and again from the thread; returns whether anything has changed. If it
             raises that Slurm does not answer, it is called again later; other errors end the
             thread, and come out of `check`.
-        say: Takes a line for the user.
+        notify: Takes a line for the user.
     """
 
-    def __init__(self, look: Callable[[], bool], *, say: Callable[[str], None]) -> None:
-        self._look = look
-        self._say = say
-        self._hurried = threading.Event()
+    def __init__(self, poll: Callable[[], bool], *, notify: Callable[[str], None]) -> None:
+        self._poll = poll
+        self._notify = notify
+        self._wake = threading.Event()
         self._stopping = False
         self._failure: JobQueueError | None = None
         self._thread: threading.Thread | None = None
@@ -48,9 +48,9 @@ class Polling:
         self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
         self._thread.start()
 
-    def hurry(self) -> None:
+    def poll_soon(self) -> None:
         """Look again as soon as it is polite to do so."""
-        self._hurried.set()
+        self._wake.set()
 
     def check(self) -> None:
         """See that the thread goes on.
@@ -64,7 +64,7 @@ class Polling:
     def stop(self) -> None:
         """Look no more; returns at once."""
         self._stopping = True
-        self._hurried.set()
+        self._wake.set()
 
     def join(self) -> None:
         """Wait for the end of the thread."""
@@ -77,24 +77,24 @@ class Polling:
         while not self._stopping:
             asked = time.monotonic()
             try:
-                if self._look():
+                if self._poll():
                     pause = POLL_SECONDS
             except SlurmUnavailableError as error:
                 # It may be busy, or restarting; the jobs run on meanwhile.
-                self._say(f"Slurm does not answer: {error}")
+                self._notify(f"Slurm does not answer: {error}")
             except JobQueueError as error:
                 self._failure = error
                 return
             except Exception as error:
-                # Nobody else would look after the jobs, and the study would wait for ever.
+                # Nobody else would poll after the jobs, and the study would wait for ever.
                 log.exception("The thread that keeps the Slurm jobs broke")
                 self._failure = JobsFailError(
                     f"the Slurm jobs cannot be looked after any more: {error!r}"
                 )
                 return
-            self._hurried.wait(pause)
-            if self._hurried.is_set():
-                self._hurried.clear()
+            self._wake.wait(pause)
+            if self._wake.is_set():
+                self._wake.clear()
                 pause = POLL_SECONDS
             else:
                 pause = min(pause * _POLL_GROWS, SLOWEST_POLL_SECONDS)

@@ -17,7 +17,7 @@ _NODES_ASKED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedWorker:
     """A worker that has joined.
 
     Attributes:
@@ -51,7 +51,7 @@ class OwnScheduler:
         try:
             self._dask: Any = LocalCluster(
                 n_workers=0,
-                host=None if interface else f"tcp://{way_to(nodes()) or ALL}",
+                host=None if interface else f"tcp://{address_towards(nodes()) or ALL}",
                 interface=interface,
                 dashboard_address="127.0.0.1:0",
                 silence_logs=50,
@@ -64,10 +64,10 @@ class OwnScheduler:
         """The scheduler's address."""
         return str(self._dask.scheduler.address)
 
-    def workers(self) -> list[Joined]:
+    def workers(self) -> list[JoinedWorker]:
         """Those that have joined."""
         there = list(self._dask.scheduler.workers.values())
-        return [Joined(str(each.name), each.address, bool(each.processing)) for each in there]
+        return [JoinedWorker(str(each.name), each.address, bool(each.processing)) for each in there]
 
     def close(self) -> None:
         """End it; may be repeated."""
@@ -75,7 +75,7 @@ class OwnScheduler:
             self._dask.close(timeout=20)
 
 
-def way_to(nodes: Sequence[str]) -> str | None:
+def address_towards(nodes: Sequence[str]) -> str | None:
     """This machine's address in the network that leads to the nodes; None if that is not clear.
 
     Args:

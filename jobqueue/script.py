@@ -15,7 +15,7 @@ from .config import Shape
 from .sizing import MEBIBYTE, WorkerShape
 
 _PREFIX = "slurm-"
-_OURS = "HPTUNE_"
+_OWN_PREFIX = "HPTUNE_"
 WORKER_NAME = f"{_PREFIX}${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
 """The worker's name in Dask has the job's id as squeue shows it, also after a requeue.
 
@@ -93,14 +93,14 @@ def job_script(
         logs: Where their output goes, unless the shape says otherwise.
     """
     directives = _directives(shape, worker, Path(shape.log_directory or logs))
-    prologue = [*_prologue(shape, worker), *_facts(shape)]
-    script = _written(
+    prologue = [*_prologue(shape, worker), *_worker_variables(shape)]
+    script = _rendered(
         shape, worker, command, job_name=job_name, directives=directives, prologue=prologue
     )
     return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes)
 
 
-def _written(
+def _rendered(
     shape: Shape,
     worker: WorkerShape,
     command: WorkerCommand,
@@ -142,7 +142,7 @@ def _on_all_nodes(script: str, nodes: int) -> str:
     """The same script, but with all that the shape's author says run on each node."""
     lines = script.splitlines()
     start = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
-    ours = [line for line in lines[start:] if line.startswith(f"export {_OURS}")]
+    ours = [line for line in lines[start:] if line.startswith(f"export {_OWN_PREFIX}")]
     theirs = "\n".join(line for line in lines[start:] if line not in ours)
     tasks = f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
     srun = f"exec srun {tasks} {' '.join(ON_ALL_NODES)} bash -c {shlex.quote(theirs)}"
@@ -195,7 +195,7 @@ def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Pat
         *shape.directives,
     ]
     nothing = WorkerCommand(address="nobody")
-    script = _written(
+    script = _rendered(
         shape,
         worker,
         nothing,
@@ -258,7 +258,7 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     return lines
 
 
-def _facts(shape: Shape) -> list[str]:
+def _worker_variables(shape: Shape) -> list[str]:
     """What a worker is to know of its job."""
     # Slurm tells the end of the job itself from release 23.02 on.
     ask = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"

@@ -100,22 +100,24 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
         ConfigError: No trial fits, or the shape asks for more than the node has.
     """
     limit = NodeShape(
-        cpus=_said(shape.cpus, node.cpus, "cpus"),
-        memory_bytes=_said(shape.memory or None, node.memory_bytes, "memory"),
-        gpus=((shape.gpu_type or "", _said(shape.gpus, node.gpu_count(shape.gpu_type), "gpus")),),
+        cpus=_limited(shape.cpus, node.cpus, "cpus"),
+        memory_bytes=_limited(shape.memory or None, node.memory_bytes, "memory"),
+        gpus=(
+            (shape.gpu_type or "", _limited(shape.gpus, node.gpu_count(shape.gpu_type), "gpus")),
+        ),
     )
     fit = how_many_fit(limit, need)
     each = need.gpus_where(limit.gpu_count())
     if not fit:
         raise ConfigError(
-            f"a trial needs {_words(need.cpus, each, need.memory_bytes)}, but a job in "
+            f"a trial needs {_describe(need.cpus, each, need.memory_bytes)}, but a job in "
             f"partition {shape.partition} can have "
-            f"{_words(limit.cpus, limit.gpu_count(), limit.memory_bytes)} at most"
+            f"{_describe(limit.cpus, limit.gpu_count(), limit.memory_bytes)} at most"
         )
     if shape.trials_per_job is not None and shape.trials_per_job > fit:
         raise ConfigError(
             f"trials_per_job is {shape.trials_per_job}, but of trials that need "
-            f"{_words(need.cpus, each, need.memory_bytes)} each, {fit} fit into a job in "
+            f"{_describe(need.cpus, each, need.memory_bytes)} each, {fit} fit into a job in "
             f"partition {shape.partition}"
         )
     trials = shape.trials_per_job or fit
@@ -176,7 +178,7 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
     return max(sized, key=lambda each: each[0])[1]
 
 
-def _said(asked: int | None, there: int, name: str) -> int:
+def _limited(asked: int | None, there: int, name: str) -> int:
     if asked is None:
         return there
     if asked > there:
@@ -184,7 +186,7 @@ def _said(asked: int | None, there: int, name: str) -> int:
     return asked
 
 
-def _words(cpus: int, gpus: float, memory_bytes: int) -> str:
+def _describe(cpus: int, gpus: float, memory_bytes: int) -> str:
     words = ["1 core" if cpus == 1 else f"{cpus} cores"]
     words += [f"{gpus:g} GPU" if gpus == 1 else f"{gpus:g} GPUs"]
     if memory_bytes:

@@ -43,7 +43,7 @@ walltime = "{walltime}"  # how long a job may run; trials go on in another job
 _LONGEST_SECONDS = 4 * 3600
 
 
-def starter(partitions: Sequence[Partition], *, account: str | None = None) -> str:
+def template_text(partitions: Sequence[Partition], *, account: str | None = None) -> str:
     """The text of a slurm.toml with all partitions; those beside the first choice as comments.
 
     The first choice is one with GPUs if there are any, Slurm's default one among equals.
@@ -61,10 +61,10 @@ def starter(partitions: Sequence[Partition], *, account: str | None = None) -> s
     return "\n".join(parts)
 
 
-def shape_words(node: NodeShape) -> str:
+def describe_node(node: NodeShape) -> str:
     """A node in words.
 
-    >>> shape_words(NodeShape(64, 512 * 2**30, (("a100", 4),)))
+    >>> describe_node(NodeShape(64, 512 * 2**30, (("a100", 4),)))
     '64 cores, 550 GB, 4 GPUs (a100)'
     """
     words = [f"{node.cpus} cores", f"{node.memory_bytes / 1e9:.3g} GB"]
@@ -81,7 +81,7 @@ def _shape(partition: Partition, *, is_chosen: bool) -> str:
     if partition.is_default:
         facts.append("Slurm's default")
     lines = [f"# {partition.name}: {', '.join(facts)}"]
-    lines += [f"#   {count} x {shape_words(node)}" for node, count in partition.nodes]
+    lines += [f"#   {count} x {describe_node(node)}" for node, count in partition.nodes]
     if is_chosen and partition.gpu_types():
         lines.append("#   A trial gets one GPU; where the model trains on cores, say")
         lines.append("#   `hptune run … --gpus-per-trial 0`, and none is asked for.")

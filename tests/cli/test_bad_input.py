@@ -78,7 +78,7 @@ RUN = ("run", "good.py")
         ([*RUN, "--search", "skopt", "--surrogate", "gb"], ["'gb'", "extra-trees"]),
         ([*RUN, "--surrogate", "gp"], ["--surrogate means nothing to --search auto"]),
         ([*RUN, "--prior", "x"], ["'x' is not NAME~PRIOR"]),
-        ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["heeds no prior"]),
+        ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["ignores priors"]),
         ([*RUN, "--min-epochs", "2"], ["--min-epochs", "asha, hyperband and median"]),
         ([*RUN, "--connect", "node1"], ["--connect is 'node1'", "tcp://node1:8786"]),
         ([*RUN, "--connect", "tcp://a:1", "--workers", "2"], ["give one of them"]),
@@ -161,7 +161,7 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
         hptune(*command, "val_auc"),
         hptune.directory,
         "unknown metric 'val_auc' (did you mean 'auc'?); the trial reports: auc, loss",
-        "taken away again",
+        "was removed",
     )
     constraint = ("--objective", "auc", "--constraint", "params<9")
     refused(hptune(*command[:-1], *constraint), hptune.directory, "'params'", "reports: auc, loss")

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
-from tuner.clusters.base import Cluster, ExistingScheduler
+from tuner.clusters.base import SchedulerCluster
+from tuner.clusters.existing import ExistingScheduler
+from tuner.clusters.layout import WorkerLayout
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
+from tuner.core.resources import Resources
 from tuner.errors import StudyError, UsageError
-from tuner.master.workforce import Workforce
+from tuner.master.workforce import Workforce, choose_cluster
 
 ADDRESS = "tcp://node1:8786"
 
@@ -42,11 +45,11 @@ def test_a_scheduler_file_is_found_from_everywhere(
 
 def test_a_file_that_tells_no_address_is_said(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
-    with pytest.raises(StudyError, match="tells no scheduler's address"):
+    with pytest.raises(StudyError, match="holds no scheduler's address"):
         ExistingScheduler(str(file))
     file.write_text(f'{{"address": "{ADDRESS}"}}')
     assert ExistingScheduler(str(file)).address == ADDRESS
-    assert ADDRESS in ExistingScheduler(ADDRESS).describe()
+    assert ADDRESS in ExistingScheduler(ADDRESS).describe(WorkerLayout([], Resources()))
 
 
 @pytest.mark.parametrize(
@@ -64,17 +67,18 @@ def test_two_answers_to_one_question_are_refused(said: dict[str, Any], words: st
 
 def test_a_client_and_an_address_are_refused() -> None:
     with pytest.raises(UsageError, match="both client and connect"):
-        Workforce(settings(connect=ADDRESS), client=object())
+        choose_cluster(settings(connect=ADDRESS), Path("study"), client=object())
 
 
-class Found(Cluster):
-    """Workers that somebody found, which remembers who was still connected when they were let go.
+class Remembering(SchedulerCluster):
+    """Workers of a scheduler; remembers whether the run was still connected when they stopped.
 
     Args:
         dask: The scheduler, a `LocalCluster`.
     """
 
     def __init__(self, dask: Any) -> None:
+        super().__init__()
         self._dask = dask
         self.connected: list[tuple[str, int]] = []
 
@@ -82,24 +86,14 @@ class Found(Cluster):
     def address(self) -> str:
         return str(self._dask.scheduler_address)
 
-    @property
-    def outlives_master(self) -> bool:
-        return True
-
-    @property
-    def ends_workers(self) -> bool:
-        return False
-
-    def describe(self) -> str:
+    def describe(self, layout: WorkerLayout) -> str:
         return "here and there"
 
-    def dismiss(self) -> None:
-        self._note("dismiss")
+    def scale_down(self) -> None:
+        self._note("scale_down")
 
-    def abandon(self) -> None:
-        self._note("abandon")
-
-    def close(self) -> None:
+    def close(self, *, force: bool = False) -> None:
+        super().close(force=force)
         self._note("close")
 
     def _note(self, word: str) -> None:
@@ -107,10 +101,10 @@ class Found(Cluster):
         self.connected.append((word, sum("hptune" in name for name in clients)))
 
 
-def test_workers_are_let_go_before_anything_that_may_hang() -> None:
+def test_workers_stop_before_anything_that_may_hang() -> None:
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as dask:
-        found = Found(dask)
-        with Workforce(settings(), cluster=found) as workers:
-            workers.executor(workers.shape({}), None)
-    assert found.connected[0] == ("dismiss", 1)
-    assert found.connected[-1] == ("close", 0)
+        cluster = Remembering(dask)
+        with Workforce(settings(), cluster) as workers:
+            cluster.executor(workers.layout({}), None)
+    assert cluster.connected[0] == ("scale_down", 1)
+    assert cluster.connected[-1] == ("close", 0)

@@ -73,7 +73,7 @@ line=$(head -n 1 $file); sed -i 1d $file; eval "$line"
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AllocationCluster]:
     """On two nodes; each srun does what the next line of its node's file says."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("jobqueue.allocation._AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("jobqueue.allocation._RESTART_DELAY_SECONDS", 0.1)
     for name, script in (
         ("sinfo", "echo 127.0.0.1"),
         ("squeue", ""),
@@ -105,7 +105,7 @@ def test_a_worker_that_dies_is_followed_by_another_one(
 ) -> None:
     (tmp_path / "n1").write_text("exec sleep 60\n")
     (tmp_path / "n2").write_text("exit 9\nexec sleep 60\n")
-    cluster.start()
+    cluster.scale_up()
     assert lines_of(cluster, 1) == [
         "the worker on n2 has ended (srun's status is 9); another one is started there"
     ]
@@ -119,7 +119,7 @@ def test_a_node_whose_workers_die_again_and_again_is_given_up(
     leaves = tmp_path / "leaves"
     (tmp_path / "n1").write_text(f"until [ -e {leaves} ]; do sleep 0.05; done\n")
     (tmp_path / "n2").write_text("echo no such module; exit 1\n" * 9)
-    cluster.start()
+    cluster.scale_up()
     *others, last = lines_of(cluster, 3)
     assert (
         others
@@ -140,7 +140,7 @@ def test_a_worker_that_cannot_be_started_again_ends_no_other_one(
 ) -> None:
     (tmp_path / "n1").write_text("exec sleep 60\n")
     (tmp_path / "n2").write_text("exit 9\n")
-    cluster.start()
+    cluster.scale_up()
     wait_for(lambda: (tmp_path / "n2").read_text() == "", "the first one")
     (tmp_path / "jobs").rename(tmp_path / "gone")  # where it writes what it says
     *_, last = lines_of(cluster, 3)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tuner.clusters.layout import resolve_layout
 from tuner.config.model_file import Found, check_path
 from tuner.config.objectives import resolve_goals
 from tuner.config.resolved import resolve_epochs
@@ -15,7 +16,6 @@ from tuner.core.goals import Goals
 from tuner.core.resources import Capacity
 from tuner.core.trial import Direction, Goal
 from tuner.errors import UsageError
-from tuner.master.local_resources import resolve_shape
 
 
 def settings(tmp_path: Path, **said: Any) -> StudySettings:
@@ -85,7 +85,7 @@ def test_constants_that_make_no_sense(
     def resolve() -> None:
         resolve_goals(found)
         resolve_epochs(said, found)
-        resolve_shape(said, found.constants, Capacity((0, 1)))
+        resolve_layout(said, found.constants, Capacity((0, 1)))
 
     with pytest.raises(UsageError) as caught:
         resolve()
@@ -97,9 +97,9 @@ def test_a_budget_of_gpus_is_refused_where_no_trial_holds_one(tmp_path: Path) ->
     said = settings(tmp_path, budget="2gpu-h")
     for constants, machine in (({}, here), ({"RESOURCES": {"gpus": 0}}, there)):
         with pytest.raises(UsageError, match="would never be spent"):
-            resolve_shape(said, constants, machine)
-    assert resolve_shape(said, {}, there).resources.gpus is None
-    assert resolve_shape(said, {}, here, is_certain=False).resources.gpus is None
+            resolve_layout(said, constants, machine)
+    assert resolve_layout(said, {}, there).resources.gpus is None
+    assert resolve_layout(said, {}, here, is_certain=False).resources.gpus is None
 
 
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     goals, _ = resolve_goals(found, said.objectives, direction=said.direction)
     assert goals == Goals((Goal("quality", Direction.MAX),))
     assert resolve_epochs(said, found) == 7
-    assert resolve_shape(said, found.constants, Capacity((0, 1))).resources.cpus == 2
+    assert resolve_layout(said, found.constants, Capacity((0, 1))).resources.cpus == 2

@@ -104,13 +104,13 @@ class TestDaskExecutor(ExecutorSuite):
             assert driver.ending(driver.start("return")).cause is Cause.RETURNED
             assert len(driver.workers) == 1
 
-    def test_a_retired_worker_says_so_once_and_what_runs_there_goes_on(self, stage: Stage) -> None:
+    def test_a_drained_worker_says_so_once_and_what_runs_there_goes_on(self, stage: Stage) -> None:
         with on_dask(stage) as executor:
             driver = Driver(executor, stage.brief, self.limit_seconds)
             running = driver.running("wait")
             (worker,) = driver.workers
             for name in (worker, worker, "tcp://nobody:1"):
-                executor.retire(name, "it gives way")
+                executor.drain(name, "it gives way")
             driver.wait(
                 lambda: any(isinstance(event, WorkerLeaving) for event in driver.story),
                 "the worker takes no more",

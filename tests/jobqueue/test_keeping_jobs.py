@@ -19,7 +19,7 @@ from jobqueue.job_kinds import JobKind
 from jobqueue.jobs import Jobs
 from jobqueue.sizing import Need, WorkerShape
 
-Fate = Callable[[Job], Job]
+Change = Callable[[Job], Job]
 
 
 class Queue(Slurm):
@@ -27,14 +27,14 @@ class Queue(Slurm):
 
     Attributes:
         there: The jobs that squeue shows, by their ids.
-        fate: What becomes of new jobs before squeue shows them; by the script.
+        change: What becomes of new jobs before squeue shows them; by the script.
         before_answer: Called whenever squeue is asked.
         excluded: The nodes that the last jobs were not to run on.
     """
 
     def __init__(self) -> None:
         self.there: dict[str, Job] = {}
-        self.fate: dict[str, Fate] = {}
+        self.change: dict[str, Change] = {}
         self.before_answer: Callable[[], None] = lambda: None
         self.looks = 0
         self.excluded: set[str] = set()
@@ -55,8 +55,8 @@ class Queue(Slurm):
         ids = tuple(f"{number}_{i}" for i in range(count))
         for identity in ids:
             job = Job(identity, script, JobState.PENDING, "PENDING", partition="p")
-            fate = self.fate.get(script)
-            self.there[identity] = fate(job) if fate else job
+            change = self.change.get(script)
+            self.there[identity] = change(job) if change else job
         return ids
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -74,28 +74,28 @@ class Queue(Slurm):
 
 
 def running(job: Job) -> Job:
-    return replace(job, state=JobState.RUNNING, word="RUNNING", node="n1")
+    return replace(job, state=JobState.RUNNING, slurm_state="RUNNING", node="n1")
 
 
-def ended(word: str) -> Fate:
-    return lambda job: replace(job, state=JobState.OVER, word=word, node=job.node)
+def ended(word: str) -> Change:
+    return lambda job: replace(job, state=JobState.OVER, slurm_state=word, node=job.node)
 
 
-def ran_and_ended(word: str) -> Fate:
+def ran_and_ended(word: str) -> Change:
     return lambda job: ended(word)(running(job))
 
 
-def pending_for(reason: str) -> Fate:
+def pending_for(reason: str) -> Change:
     return lambda job: replace(job, reason=reason)
 
 
-def in_turn(*fates: Fate) -> Fate:
-    turns = itertools.cycle(fates)
+def in_turn(*changes: Change) -> Change:
+    turns = itertools.cycle(changes)
 
-    def fate(job: Job) -> Job:
+    def change(job: Job) -> Job:
         return next(turns)(job)
 
-    return fate
+    return change
 
 
 @pytest.fixture(autouse=True)
@@ -117,14 +117,14 @@ def jobs_of(
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
     kinds = [_kind(replace(shape, name=name), name, path) for name in names or ("a",)]
     lines = [] if told is None else told
-    return Jobs(kinds, max_jobs=max_jobs, tell=lines.append, slurm=queue)
+    return Jobs(kinds, max_jobs=max_jobs, notify=lines.append, slurm=queue)
 
 
 def _kind(shape: Shape, name: str, path: Path) -> JobKind:
     return JobKind(shape, WorkerShape(1, 0, 0, 1), name, name, path)
 
 
-JobKindHealth = Callable[[Queue], dict[str, bool]]
+Useful = Callable[[Queue], dict[str, bool]]
 Refused = Callable[[Queue], dict[str, str]]
 
 
@@ -134,7 +134,7 @@ def drive(
     *,
     looks: int = 60,
     wanted: int = 1,
-    useful: JobKindHealth = lambda queue: {},
+    useful: Useful = lambda queue: {},
     refused: Refused = lambda queue: {},
 ) -> None:
     """Want trials for as long as it takes to look so often; what fails is raised."""
@@ -142,7 +142,7 @@ def drive(
         jobs.open(wanted)
         end = queue.looks + looks
         while queue.looks < end:
-            jobs.want(wanted, useful(queue), refused(queue))
+            jobs.set_demand(wanted, useful(queue), refused(queue))
             queue.wait_for_a_look()
     finally:
         jobs.close()
@@ -150,7 +150,7 @@ def drive(
 
 
 def test_a_job_that_slurm_will_never_start_ends_the_study(queue: Queue, tmp_path: Path) -> None:
-    queue.fate["a"] = pending_for("PartitionTimeLimit")
+    queue.change["a"] = pending_for("PartitionTimeLimit")
     with pytest.raises(SubmissionError, match="never start the job: PartitionTimeLimit"):
         drive(jobs_of(queue, tmp_path), queue)
     assert len(queue.there) == 1
@@ -159,7 +159,7 @@ def test_a_job_that_slurm_will_never_start_ends_the_study(queue: Queue, tmp_path
 def test_another_shape_takes_the_place_of_one_that_slurm_will_never_start(
     queue: Queue, tmp_path: Path
 ) -> None:
-    queue.fate.update(a=pending_for("BadConstraints"), b=running)
+    queue.change.update(a=pending_for("BadConstraints"), b=running)
     told: list[str] = []
     drive(jobs_of(queue, tmp_path, "a", "b", told=told), queue)
     assert [job.name for job in queue.there.values()] == ["a", "b"]
@@ -168,14 +168,14 @@ def test_another_shape_takes_the_place_of_one_that_slurm_will_never_start(
 
 @pytest.mark.parametrize("word", ["FAILED", "COMPLETED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY"])
 def test_jobs_that_ran_for_nothing_are_given_up(queue: Queue, tmp_path: Path, word: str) -> None:
-    queue.fate["a"] = ran_and_ended(word)
+    queue.change["a"] = ran_and_ended(word)
     with pytest.raises(JobsFailError, match="3 jobs in a row ended before their worker had joined"):
         drive(jobs_of(queue, tmp_path), queue)
     assert len(queue.there) == 3
 
 
 def test_jobs_that_slurm_itself_ended_say_nothing_of_the_next(queue: Queue, tmp_path: Path) -> None:
-    queue.fate["a"] = in_turn(ran_and_ended("PREEMPTED"), ran_and_ended("NODE_FAIL"))
+    queue.change["a"] = in_turn(ran_and_ended("PREEMPTED"), ran_and_ended("NODE_FAIL"))
     drive(jobs_of(queue, tmp_path), queue)
     assert len(queue.there) > 6
 
@@ -183,7 +183,7 @@ def test_jobs_that_slurm_itself_ended_say_nothing_of_the_next(queue: Queue, tmp_
 def test_jobs_whose_workers_are_refused_are_cancelled_and_given_up(
     queue: Queue, tmp_path: Path
 ) -> None:
-    queue.fate["a"] = running
+    queue.change["a"] = running
     told: list[str] = []
     with pytest.raises(JobsFailError, match=r"3 jobs in a row .* refused.*: other versions"):
         drive(
@@ -198,7 +198,7 @@ def test_jobs_whose_workers_are_refused_are_cancelled_and_given_up(
 def test_a_shape_whose_jobs_fail_is_given_up_while_another_one_works(
     queue: Queue, tmp_path: Path
 ) -> None:
-    queue.fate.update(a=ran_and_ended("FAILED"), b=running)
+    queue.change.update(a=ran_and_ended("FAILED"), b=running)
     told: list[str] = []
     jobs = jobs_of(queue, tmp_path, "a", "b", max_jobs=2, told=told)
     drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True))
@@ -210,7 +210,7 @@ def test_a_shape_whose_jobs_fail_is_given_up_while_another_one_works(
 
 def test_a_useful_job_clears_its_shape(queue: Queue, tmp_path: Path) -> None:
     """Every third job works for a while, and is lost."""
-    queue.fate["a"] = in_turn(ran_and_ended("FAILED"), ran_and_ended("FAILED"), running)
+    queue.change["a"] = in_turn(ran_and_ended("FAILED"), ran_and_ended("FAILED"), running)
 
     def useful(queue: Queue) -> dict[str, bool]:
         there = dict.fromkeys(queue.alive, True)
@@ -223,7 +223,7 @@ def test_a_useful_job_clears_its_shape(queue: Queue, tmp_path: Path) -> None:
 
 
 def test_a_slurm_that_is_silent_for_a_while_ends_nothing(queue: Queue, tmp_path: Path) -> None:
-    queue.fate["a"] = running
+    queue.change["a"] = running
 
     def silent() -> None:
         if 2 <= queue.looks < 5:
@@ -238,7 +238,7 @@ def test_a_slurm_that_is_silent_for_a_while_ends_nothing(queue: Queue, tmp_path:
 
 
 def test_a_thread_that_breaks_ends_the_study_aloud(queue: Queue, tmp_path: Path) -> None:
-    queue.fate["a"] = running
+    queue.change["a"] = running
 
     def broken() -> None:
         if queue.looks == 3:
@@ -258,7 +258,7 @@ def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
     told: list[str] = []
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
     kind = _kind(shape, "study-a", tmp_path)
-    jobs = Jobs([kind], max_jobs=1, tell=told.append, slurm=queue, prefix="study-")
+    jobs = Jobs([kind], max_jobs=1, notify=told.append, slurm=queue, prefix="study-")
     jobs.open(1)
     alive = {queue.there[identity].name for identity in queue.alive}
     jobs.close()
@@ -272,12 +272,12 @@ def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
 def test_no_more_jobs_are_to_be_expected_than_there_is_work_for(
     queue: Queue, tmp_path: Path
 ) -> None:
-    queue.fate["a"] = running
+    queue.change["a"] = running
     jobs = jobs_of(queue, tmp_path, max_jobs=4)
     found = []
     for wanted in (2, 9, 0):
-        jobs.want(wanted, {})
-        found.append(jobs.most())
+        jobs.set_demand(wanted, {})
+        found.append(jobs.max_workers())
     assert found == [2, 4, 0]
 
 
@@ -306,21 +306,21 @@ def test_who_leaves_at_once_cancels_all_kinds_and_waits_for_nothing(
         cancelled.extend(names)
 
     queue.cancel_all = seen  # type: ignore[method-assign] # it is seen
-    jobs.abandon()
+    jobs.close(force=True)
     assert cancelled == ["a", "b"]
 
     def silent(names: Iterable[str]) -> None:
         raise SlurmUnavailableError("scancel has not answered for 5 s")
 
     queue.cancel_all = silent  # type: ignore[method-assign] # it fails
-    jobs.abandon()
+    jobs.close(force=True)
     jobs.close()
 
 
 def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
     queue: Queue, tmp_path: Path
 ) -> None:
-    queue.fate["a"] = running
+    queue.change["a"] = running
     tries: list[Sequence[str]] = []
     cancel = queue.cancel
 
@@ -351,18 +351,18 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
 def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:
     """A broken node is free again at once, and Slurm would send it one job after the other."""
 
-    def fate(job: Job) -> Job:
+    def change(job: Job) -> Job:
         is_broken = queue.there and "n2" not in queue.excluded
         return replace(ran_and_ended("FAILED")(job), node="n2") if is_broken else running(job)
 
-    queue.fate["a"] = fate
+    queue.change["a"] = change
     told: list[str] = []
     jobs = jobs_of(queue, tmp_path, max_jobs=2, told=told)
     jobs.open(1)
     try:
-        jobs.want(1, {"1_0": True})
+        jobs.set_demand(1, {"1_0": True})
         while len(queue.there) < 3:
-            jobs.want(2, {"1_0": True})
+            jobs.set_demand(2, {"1_0": True})
             queue.wait_for_a_look()
     finally:
         jobs.close()
@@ -372,7 +372,7 @@ def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_p
 
 def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_path: Path) -> None:
     """Trials that fit are never lacking, so no job would ever be idle."""
-    queue.fate.update({"a": running, "large": running})
+    queue.change.update({"a": running, "large": running})
     told: list[str] = []
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
     large = Need(gpus=2)
@@ -382,11 +382,11 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
         worker = WorkerShape(1, 2, 0, 1)
         return [JobKind(replace(shape, name="l"), worker, "large", "large", tmp_path, need)]
 
-    jobs = Jobs(kinds, max_jobs=2, tell=told.append, slurm=queue, sized=sized)
+    jobs = Jobs(kinds, max_jobs=2, notify=told.append, slurm=queue, sized=sized)
     jobs.open(2)
     try:
         while not jobs.drained():
-            jobs.want(99, dict.fromkeys(queue.alive, True), {}, {large: 1})
+            jobs.set_demand(99, dict.fromkeys(queue.alive, True), {}, {large: 1})
             queue.wait_for_a_look()
         (drained,) = jobs.drained()
         assert (
@@ -395,7 +395,7 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
         ) in told
         while [job.name for job in queue.there.values()].count("large") < 1:
             busy = {identity: identity != drained for identity in queue.alive}
-            jobs.want(99, busy, {}, {large: 1})
+            jobs.set_demand(99, busy, {}, {large: 1})
             queue.wait_for_a_look()
         # It is gone, and the other one takes trials as before.
         assert {queue.there[identity].name for identity in queue.alive} == {"a", "large"}

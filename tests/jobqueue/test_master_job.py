@@ -10,7 +10,7 @@ import pytest
 
 from jobqueue.config import parse_config
 from jobqueue.errors import ConfigError
-from jobqueue.master import Fate, FateInquiry, master_shape
+from jobqueue.master import RequeueInquiry, RequeueOutcome, master_shape
 from jobqueue.nodes import parse_sinfo
 from jobqueue.script import master_script
 
@@ -109,14 +109,14 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return answers
 
 
-def fate(seconds: float = 30.0) -> Fate:
+def outcome(seconds: float = 30.0) -> RequeueOutcome:
     answer = asked(seconds).answer
     assert answer is not None
     return answer
 
 
-def asked(seconds: float = 30.0) -> FateInquiry:
-    inquiry = FateInquiry(seconds, JOB)
+def asked(seconds: float = 30.0) -> RequeueInquiry:
+    inquiry = RequeueInquiry(seconds, JOB)
     at_once = inquiry.answer
     assert at_once is None, "the loop goes on meanwhile"
     deadline = time.monotonic() + 30
@@ -127,19 +127,19 @@ def asked(seconds: float = 30.0) -> FateInquiry:
 
 @pytest.mark.parametrize(
     ("said", "expected"),
-    [("2 COMPLETING", Fate.BEGINS_AGAIN), ("1 COMPLETING", Fate.ENDS)],
+    [("2 COMPLETING", RequeueOutcome.REQUEUED), ("1 COMPLETING", RequeueOutcome.ENDS)],
 )
 def test_a_slurm_that_is_silent_for_a_while_is_asked_again(
-    squeue: Path, said: str, expected: Fate
+    squeue: Path, said: str, expected: RequeueOutcome
 ) -> None:
     squeue.write_text(f"{SILENT}\n{SILENT}\necho '{said}'\n")
-    assert fate() is expected
+    assert outcome() is expected
     assert not (squeue.parent / "requeued").exists()
 
 
 def test_a_job_whose_end_is_only_near_is_requeued(squeue: Path) -> None:
     squeue.write_text("echo '1 RUNNING'\n")
-    assert fate() is Fate.BEGINS_AGAIN
+    assert outcome() is RequeueOutcome.REQUEUED
     assert (squeue.parent / "requeued").read_text() == "requeue 7\n"
 
 
@@ -148,14 +148,14 @@ def test_a_job_that_slurm_refuses_to_requeue_ends_and_says_why(squeue: Path) -> 
     (squeue.parent / "scontrol").write_text(f"#!/bin/bash\n{refused}\n")
     squeue.write_text("echo '1 RUNNING'\n" * 2)
     inquiry = asked()
-    assert inquiry.answer is Fate.ENDS
+    assert inquiry.answer is RequeueOutcome.ENDS
     assert inquiry.refusal == (
         "Slurm refuses to requeue job 7: Requested operation is presently disabled for job 7"
     )
     # One that was cancelled, or is requeued already, cannot be requeued either.
     squeue.write_text("echo '1 RUNNING'\necho '2 COMPLETING'\n")
     inquiry = asked()
-    assert (inquiry.answer, inquiry.refusal) == (Fate.BEGINS_AGAIN, "")
+    assert (inquiry.answer, inquiry.refusal) == (RequeueOutcome.REQUEUED, "")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_job_that_slurm_refuses_to_requeue_ends_and_says_why(squeue: Path) -> 
 def test_a_requeue_that_nobody_hears_is_asked_for_again(squeue: Path, silence: str) -> None:
     (squeue.parent / "scontrol").write_text(f"#!/bin/bash\n{silence}\n")
     squeue.write_text("echo '1 RUNNING'\n" * 100)
-    assert fate(seconds=1.5) is Fate.UNKNOWN
+    assert outcome(seconds=1.5) is RequeueOutcome.UNKNOWN
 
 
 @pytest.mark.parametrize("silence", [SILENT, "exec sleep 60"])
@@ -178,4 +178,4 @@ def test_nobody_knows_what_becomes_of_a_job_while_slurm_is_silent(
     squeue: Path, silence: str
 ) -> None:
     squeue.write_text(f"{silence}\n" * 100)
-    assert fate(seconds=0.5) is Fate.UNKNOWN
+    assert outcome(seconds=0.5) is RequeueOutcome.UNKNOWN

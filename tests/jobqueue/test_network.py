@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from jobqueue.scheduler import way_to
+from jobqueue.scheduler import address_towards
 
 
 class Probe(socket.socket):
@@ -39,4 +39,4 @@ def test_it_is_the_one_that_leads_to_all_nodes(
     monkeypatch: pytest.MonkeyPatch, nodes: list[str], way: str | None
 ) -> None:
     monkeypatch.setattr(socket, "socket", Probe)
-    assert way_to(nodes) == way
+    assert address_towards(nodes) == way

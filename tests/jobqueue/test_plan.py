@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobqueue.plan import Alive, JobPlan, Kind
+from jobqueue.plan import JobPlan, KindCapacity, LiveJob
 from jobqueue.plan import plan as plan_sizes
 
-GPU = Kind("gpu", {"any": 4})
-CPU = Kind("cpu", {"any": 2})
+GPU = KindCapacity("gpu", {"any": 4})
+CPU = KindCapacity("cpu", {"any": 2})
 
 
 def plan(
-    wanted: int, alive: Sequence[Alive], kinds: Sequence[Kind[str]], *, max_jobs: int
+    wanted: int, alive: Sequence[LiveJob], kinds: Sequence[KindCapacity[str]], *, max_jobs: int
 ) -> JobPlan:
     """With trials of one size."""
     return plan_sizes({"any": wanted}, alive, kinds, max_jobs=max_jobs)
@@ -24,13 +24,13 @@ def plan(
 def test_as_many_jobs_as_the_trials_need_and_no_more_than_allowed() -> None:
     assert plan(9, [], [GPU], max_jobs=10).submit == {"gpu": 3}
     assert plan(9, [], [GPU], max_jobs=2).submit == {"gpu": 2}
-    assert plan(9, [Alive("1", "gpu")], [GPU], max_jobs=10).submit == {"gpu": 2}
+    assert plan(9, [LiveJob("1", "gpu")], [GPU], max_jobs=10).submit == {"gpu": 2}
     assert plan(0, [], [GPU], max_jobs=10).submit == {}
 
 
 def test_a_lost_job_is_replaced_and_one_about_to_end_too() -> None:
-    ending = Alive("1", "gpu", is_busy=True, seconds_left=-10)
-    lasting = Alive("1", "gpu", is_busy=True, seconds_left=10)
+    ending = LiveJob("1", "gpu", is_busy=True, seconds_left=-10)
+    lasting = LiveJob("1", "gpu", is_busy=True, seconds_left=10)
     assert plan(4, [], [GPU], max_jobs=1).submit == {"gpu": 1}
     assert plan(4, [ending], [GPU], max_jobs=1).submit == {"gpu": 1}
     assert plan(4, [lasting], [GPU], max_jobs=1).submit == {}
@@ -38,16 +38,16 @@ def test_a_lost_job_is_replaced_and_one_about_to_end_too() -> None:
 
 def test_kinds_take_turns_so_that_a_full_partition_holds_nothing_up() -> None:
     assert plan(12, [], [GPU, CPU], max_jobs=9).submit == {"gpu": 2, "cpu": 2}
-    waiting = [Alive("1", "gpu", is_pending=True)]
+    waiting = [LiveJob("1", "gpu", is_pending=True)]
     assert plan(6, waiting, [GPU, CPU], max_jobs=9).submit == {"cpu": 1}
-    few = Kind("gpu", {"any": 4}, max_jobs=1)
+    few = KindCapacity("gpu", {"any": 4}, max_jobs=1)
     assert plan(12, [], [few, CPU], max_jobs=9).submit == {"gpu": 1, "cpu": 4}
     assert plan(12, [], [few], max_jobs=9).submit == {"gpu": 1}
 
 
 def test_what_waits_is_cancelled_first_then_what_is_idle_and_never_what_is_busy() -> None:
-    busy, idle = Alive("1", "gpu", is_busy=True), Alive("2", "gpu")
-    waiting = Alive("3", "gpu", is_pending=True)
+    busy, idle = LiveJob("1", "gpu", is_busy=True), LiveJob("2", "gpu")
+    waiting = LiveJob("3", "gpu", is_pending=True)
     jobs = [busy, idle, waiting]
     assert plan(8, jobs, [GPU], max_jobs=9).cancel == ("3",)
     assert plan(3, jobs, [GPU], max_jobs=9).cancel == ("3", "2")
@@ -55,10 +55,10 @@ def test_what_waits_is_cancelled_first_then_what_is_idle_and_never_what_is_busy(
     assert plan(9, jobs, [GPU], max_jobs=9).cancel == ()
 
 
-kinds = st.sampled_from([[GPU], [CPU, GPU], [Kind("gpu", {"any": 4}, 2), CPU]])
+kinds = st.sampled_from([[GPU], [CPU, GPU], [KindCapacity("gpu", {"any": 4}, 2), CPU]])
 alive = st.lists(
     st.builds(
-        Alive,
+        LiveJob,
         id=st.uuids().map(str),
         kind=st.sampled_from(["gpu", "cpu", "other"]),
         is_pending=st.booleans(),
@@ -72,7 +72,7 @@ alive = st.lists(
 
 @given(st.integers(0, 40), alive, kinds, st.integers(1, 10))
 def test_it_never_goes_beyond_a_limit_and_settles_at_once(
-    wanted: int, jobs: list[Alive], some: list[Kind[str]], max_jobs: int
+    wanted: int, jobs: list[LiveJob], some: list[KindCapacity[str]], max_jobs: int
 ) -> None:
     planned = plan(wanted, jobs, some, max_jobs=max_jobs)
     lasting = [job for job in jobs if job.seconds_left is None or job.seconds_left > 0]
@@ -85,7 +85,7 @@ def test_it_never_goes_beyond_a_limit_and_settles_at_once(
         assert not any(job.is_drained for job in lasting)
     after = [job for job in jobs if job.id not in planned.cancel]
     after += [
-        Alive(f"new-{kind}-{i}", kind, is_pending=True)
+        LiveJob(f"new-{kind}-{i}", kind, is_pending=True)
         for kind, count in planned.submit.items()
         for i in range(count)
     ]
@@ -97,8 +97,8 @@ def test_it_never_goes_beyond_a_limit_and_settles_at_once(
         assert again.submit == {}
 
 
-SMALL = Kind("small", {"small": 4}, shape="a")
-BIG = Kind("big", {"small": 8, "big": 2}, shape="b")
+SMALL = KindCapacity("small", {"small": 4}, shape="a")
+BIG = KindCapacity("big", {"small": 8, "big": 2}, shape="b")
 
 
 def test_only_kinds_that_hold_what_waits_are_submitted() -> None:
@@ -110,7 +110,7 @@ def test_only_kinds_that_hold_what_waits_are_submitted() -> None:
 
 
 def test_a_job_that_holds_the_large_ones_is_filled_by_the_small_ones() -> None:
-    big = Alive("1", "big", is_busy=True)
+    big = LiveJob("1", "big", is_busy=True)
     assert plan_sizes({"big": 1, "small": 4}, [big], [SMALL, BIG], max_jobs=9) == JobPlan({})
     assert plan_sizes({"big": 2, "small": 4}, [big], [SMALL, BIG], max_jobs=9).submit == {
         "small": 1
@@ -118,7 +118,7 @@ def test_a_job_that_holds_the_large_ones_is_filled_by_the_small_ones() -> None:
 
 
 def test_idle_jobs_give_way_to_a_kind_that_a_trial_needs() -> None:
-    small = [Alive("1", "small", is_busy=True), Alive("2", "small")]
+    small = [LiveJob("1", "small", is_busy=True), LiveJob("2", "small")]
     first = plan_sizes({"big": 1, "small": 4}, small, [SMALL, BIG], max_jobs=2)
     assert first == JobPlan({}, ("2",))
     # Even where those that come later could use it.
@@ -130,8 +130,8 @@ def test_idle_jobs_give_way_to_a_kind_that_a_trial_needs() -> None:
     }
 
 
-def busy(name: str, kind: str = "small", *, left: float | None = None) -> Alive:
-    return Alive(name, kind, is_busy=True, seconds_left=left)
+def busy(name: str, kind: str = "small", *, left: float | None = None) -> LiveJob:
+    return LiveJob(name, kind, is_busy=True, seconds_left=left)
 
 
 def test_one_busy_job_is_drained_for_a_trial_that_fits_none() -> None:
@@ -141,7 +141,7 @@ def test_one_busy_job_is_drained_for_a_trial_that_fits_none() -> None:
     # There is room for another job.
     assert plan_sizes(wanted, jobs, [SMALL, BIG], max_jobs=4) == JobPlan({"big": 1})
     # One job holds it, or will: it has its turn there.
-    large = Alive("4", "big", is_pending=True)
+    large = LiveJob("4", "big", is_pending=True)
     assert plan_sizes(wanted, [*jobs, large], [SMALL, BIG], max_jobs=4).drain == ""
     # No job could.
     assert plan_sizes({"huge": 1, "small": 99}, jobs, [SMALL, BIG], max_jobs=3) == JobPlan({})
@@ -149,9 +149,9 @@ def test_one_busy_job_is_drained_for_a_trial_that_fits_none() -> None:
 
 def test_a_drained_job_is_cancelled_when_it_is_empty_and_its_place_is_taken() -> None:
     wanted = {"big": 2, "small": 99}
-    drained = Alive("2", "small", is_busy=True, is_drained=True)
+    drained = LiveJob("2", "small", is_busy=True, is_drained=True)
     assert plan_sizes(wanted, [busy("1"), drained], [SMALL, BIG], max_jobs=2) == JobPlan({})
-    empty = Alive("2", "small", is_drained=True)
+    empty = LiveJob("2", "small", is_drained=True)
     assert plan_sizes(wanted, [busy("1"), empty], [SMALL, BIG], max_jobs=2).cancel == ("2",)
     assert plan_sizes(wanted, [busy("1")], [SMALL, BIG], max_jobs=2) == JobPlan({"big": 1})
     # Nobody waits for its place any more; but it takes no trials, and so is of no use.
@@ -161,27 +161,27 @@ def test_a_drained_job_is_cancelled_when_it_is_empty_and_its_place_is_taken() ->
 
 def test_what_larger_trials_were_reckoned_to_is_not_drained() -> None:
     jobs = [busy("1", "big"), busy("2")]
-    huge = Kind("huge", {"huge": 1})
+    huge = KindCapacity("huge", {"huge": 1})
     wanted = {"big": 2, "huge": 1, "small": 99}
     assert plan_sizes(wanted, jobs, [SMALL, BIG, huge], max_jobs=2).drain == "2"
     assert plan_sizes(wanted, jobs[:1], [SMALL, BIG, huge], max_jobs=1).drain == ""
 
 
 def test_only_a_job_whose_end_lets_another_one_begin_gives_way() -> None:
-    few = Kind("big", {"small": 8, "big": 2}, 1, shape="b")
-    other = Kind("b.small", {"small": 1}, 1, shape="b")
+    few = KindCapacity("big", {"small": 8, "big": 2}, 1, shape="b")
+    other = KindCapacity("b.small", {"small": 1}, 1, shape="b")
     jobs = [busy("1", "b.small"), busy("2")]
     # The shape is full, whatever becomes of the other shape's jobs.
     for most in (2, 9):
         planned = plan_sizes({"big": 1}, jobs, [SMALL, few, other], max_jobs=most)
         assert (planned.cancel, planned.drain) == ((), "1")
-    idle = [busy("1", "b.small"), Alive("2", "small")]
+    idle = [busy("1", "b.small"), LiveJob("2", "small")]
     planned = plan_sizes({"big": 1, "small": 9}, idle, [SMALL, few, other], max_jobs=2)
     assert (planned.cancel, planned.drain) == ((), "1")
 
 
 def test_kinds_of_one_shape_share_its_limit() -> None:
-    other = Kind("small.2", {"big": 1}, 1, shape="a")
-    there = [Alive("1", "small", is_busy=True)]
+    other = KindCapacity("small.2", {"big": 1}, 1, shape="a")
+    there = [LiveJob("1", "small", is_busy=True)]
     assert plan_sizes({"big": 1}, there, [SMALL, other], max_jobs=9).submit == {}
     assert plan_sizes({"big": 1}, [], [SMALL, other], max_jobs=9).submit == {"small.2": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobqueue.config import parse_config
 from jobqueue.nodes import parse_sinfo
 from jobqueue.sizing import Need, choose_worker
-from jobqueue.template import starter
+from jobqueue.template import template_text
 
 SINFO = """\
 main*|up|infinite|4|8000|(null)|1|idle
@@ -17,7 +17,7 @@ closed|down|1-00:00:00|16|64000|gpu:8|7|drain
 
 def test_it_asks_for_a_partition_with_gpus_and_shows_the_others() -> None:
     partitions = parse_sinfo(SINFO)
-    text = starter(partitions, account="project")
+    text = template_text(partitions, account="project")
     config = parse_config(text)
     (shape,) = config.shapes
     assert (shape.name, shape.partition, shape.account) == ("gpu", "gpu", "project")
@@ -31,7 +31,7 @@ def test_it_asks_for_a_partition_with_gpus_and_shows_the_others() -> None:
 
 def test_every_comment_of_a_shape_can_be_brought_to_life() -> None:
     partitions = parse_sinfo(SINFO)
-    lines = starter(partitions).splitlines()
+    lines = template_text(partitions).splitlines()
     alive = [
         line.removeprefix("# ")
         if line.startswith(("# [[shape]]", "# name =", "# partition ="))
@@ -43,6 +43,8 @@ def test_every_comment_of_a_shape_can_be_brought_to_life() -> None:
 
 
 def test_the_default_partition_is_taken_where_nothing_has_gpus() -> None:
-    text = starter(parse_sinfo("a|up|infinite|4|8000|(null)|1|idle\n" + SINFO.splitlines()[0]))
+    text = template_text(
+        parse_sinfo("a|up|infinite|4|8000|(null)|1|idle\n" + SINFO.splitlines()[0])
+    )
     assert parse_config(text).shapes[0].partition == "main"
     assert parse_config(text).shapes[0].account is None

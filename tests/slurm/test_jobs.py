@@ -53,7 +53,7 @@ def make(
             command = WorkerCommand(address=client.scheduler.address, module=module)
             script = job_script(shape, worker, command, job_name=name, logs=tmp_path)
             kinds.append(JobKind(shape, worker, name, script, tmp_path, need))
-        made.append(Jobs(kinds, max_jobs=max_jobs, tell=told.append))
+        made.append(Jobs(kinds, max_jobs=max_jobs, notify=told.append))
         return made[-1]
 
     told.clear()
@@ -78,7 +78,7 @@ def names(client: Any) -> dict[str, str]:
 def wanting_for(jobs: Jobs, *, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        jobs.want(1, {})
+        jobs.set_demand(1, {})
         time.sleep(0.1)
 
 
@@ -106,7 +106,7 @@ def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
     wait_until(lambda: len(set(names(client)) - {lost}) == 3, "another worker", seconds=40)
     wait_until(lambda: any(f"job {lost} on g" in line for line in told), "its end", seconds=10)
     assert any("ended: CANCELLED" in line for line in told)
-    jobs.want(0, dict.fromkeys(names(client), False))
+    jobs.set_demand(0, dict.fromkeys(names(client), False))
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
 
 
@@ -198,10 +198,10 @@ def test_a_node_that_is_to_be_avoided_is_left_unless_there_is_no_other(
     wait_until(lambda: node() != "", "a worker", seconds=40)
     first = node()
     (other,) = {"g1", "g2"} - {first}
-    jobs.avoid(first, "three attempts were lost there")
+    jobs.exclude_node(first, "three attempts were lost there")
     wait_until(lambda: node() == other, "one on the other node", seconds=40)
     assert f"node {first} is avoided from now on (--exclude={first}): three" in "\n".join(told)
-    jobs.avoid(other, "there too")
+    jobs.exclude_node(other, "there too")
     wait_until(lambda: any("those avoided are used again" in line for line in told),
                "that none is left", seconds=40)  # fmt: skip
     wait_until(lambda: node() != "", "a worker", seconds=40)

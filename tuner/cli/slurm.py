@@ -30,9 +30,9 @@ def slurm() -> None:
 @click.option("--account", metavar="NAME", help="The account that jobs are charged to.")
 def init(output: Path, account: str | None) -> None:
     """Ask Slurm what there is, and write a commented slurm.toml."""
-    from ..clusters.slurm_jobs import starter_text
+    from ..clusters.slurm_jobs import slurm_toml
 
-    text = starter_text(account)
+    text = slurm_toml(account)
     if str(output) == "-":
         echo(text)
         return

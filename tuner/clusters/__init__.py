@@ -1,10 +1,11 @@
-"""Where workers come from if not from this machine.
+"""Where a run's workers come from, and the executor that uses them.
 
-Each cluster has a Dask scheduler that workers join: one that the user started, Slurm jobs, or the
-nodes of the Slurm job that the run is in.
+Each cluster implements one contract: processes on this machine, workers that joined a Dask
+scheduler of the user's, Slurm jobs, or the nodes of the Slurm job that the run is in.
 
-Offers: `base.Cluster` (the contract), `base.ExistingScheduler`, `slurm_jobs.SlurmWorkers`,
-`slurm_allocation.AllocationWorkers`, `scheduler.serve` (`hptune scheduler`).
+Offers: `base.Cluster` (the contract), `local.LocalWorkers`, `existing.ExistingScheduler`,
+`existing.ClientWorkers`, `slurm_jobs.SlurmWorkers`, `slurm_allocation.AllocationWorkers`,
+`layout` (how a machine's cores are divided), `scheduler.serve` (`hptune scheduler`).
 
-May import: `errors`, `core`, `config`, `worker`.
+May import: `errors`, `core`, `config`, `worker`, `executors`, `reporting`.
 """

@@ -1,42 +1,110 @@
-"""Where a run's workers come from if not from this machine: they join a Dask scheduler."""
+"""The contract of a cluster: where a run's workers come from."""
 
 from __future__ import annotations
 
+import abc
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any
 
+from ..config.model_file import ObjectiveSource
+from ..core.clock import Clock
 from ..core.messages import Event
-from ..core.resources import Resources
+from ..core.resources import Capacity, Resources
 from ..core.trial import Attempt
-from ..errors import StudyError
-from ..worker.addresses import address_of
+from ..executors.base import Executor
+from ..worker.dask.study_access import StudyAccess
+from .layout import WorkerLayout
+
+UNLIMITED = Capacity(cpus=tuple(range(1_000_000)))
+"""Workers elsewhere may be larger than this machine; a trial that fits none of them waits."""
 
 
-class Cluster(Protocol):
-    """Where a run's workers come from if not from this machine: they join a Dask scheduler.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a cluster knows of the run that uses it.
 
-    `ExistingScheduler` is one that others keep and that workers join of their own accord; another
-    one may start them itself. The workforce connects to `address`, and closes it in the end. The
-    defaults are those of workers that come and go by themselves.
+    Attributes:
+        name: The run's name on the workers.
+        source: The user's code.
+        clock: Stamps the executor's events.
+        fork_server: The address of the fork server on this machine.
+    """
+
+    name: str
+    source: ObjectiveSource
+    clock: Clock
+    fork_server: str
+
+
+class Cluster(abc.ABC):
+    """Source of a run's workers, and of the executor that uses them.
+
+    The workforce is the only caller, from one thread; `close(force=True)` may also be called from
+    a signal handler. The defaults are those of workers that come and go by themselves. The calls
+    of one run::
+
+        open(run)                    connects to the workers, or starts them
+        executor(layout, access)     an open executor; the same one at every call
+        scale_up(resources, 40)      begins to find workers for 40 trials
+        scale_to({resources: 12}, …) whenever the number of trials has changed
+        scale_down()                 stops the workers that it found
+        close()                      closes the executor and all else
     """
 
     @property
-    def address(self) -> str:
-        """The scheduler's address, such as `tcp://node1:8786`."""
+    def is_local(self) -> bool:
+        """Whether all workers are processes that this run starts on this machine."""
+        return False
+
+    @property
+    def capacity(self) -> Capacity:
+        """The most that a worker can have."""
+        return UNLIMITED
 
     @property
     def outlives_master(self) -> bool:
-        """Whether the workers are still there when the master is gone."""
+        """Whether the workers remain when the master is gone."""
+        return True
 
     @property
-    def ends_workers(self) -> bool:
-        """Whether the workers end when they are dismissed: nobody else has any use for them."""
+    def notes(self) -> tuple[str, ...]:
+        """Lines for the user about where the trials run."""
+        return ()
 
-    def describe(self) -> str:
-        """Where the trials run, in words: "on the workers at tcp://node1:8786"."""
+    @abc.abstractmethod
+    def open(self, run: RunContext) -> None:
+        """Connect to the workers or start them. Called once.
 
-    def start(self, resources: Resources, trials: int) -> None:
-        """Begin to find workers for such trials, so many of them at once.
+        Raises:
+            StudyError: There are no workers, or none that this run can use.
+            UsageError: What was asked for does not exist here.
+        """
+
+    @abc.abstractmethod
+    def executor(self, layout: WorkerLayout, access: StudyAccess | None) -> Executor:
+        """Return the open executor, the same one at every call.
+
+        Args:
+            layout: How this machine's cores are divided.
+            access: How workers elsewhere find the study; None if there are none.
+        """
+
+    @abc.abstractmethod
+    def trials_at_once(self, layout: WorkerLayout) -> int:
+        """Return how many trials can run at once now; 0 if there is no worker yet."""
+
+    @abc.abstractmethod
+    def describe(self, layout: WorkerLayout) -> str:
+        """Return where the trials run, such as "on the workers at tcp://node1:8786"."""
+
+    def scale_up(self, resources: Resources, trials: int) -> None:
+        """Begin to find workers; returns before they have joined.
+
+        Args:
+            resources: What a trial holds.
+            trials: How many trials could run at once.
 
         Raises:
             UsageError: No worker can be had as it was asked for.
@@ -44,14 +112,12 @@ class Cluster(Protocol):
         del resources, trials
 
     def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
-        """See that so many trials can run at once, as far as that is possible; returns at once.
-
-        What the user should know of it comes back in lines.
+        """Adjust the number of workers to the trials; returns at once, with lines for the user.
 
         Args:
             sizes: How many trials run or could begin now, by what they ask for.
-            workers: The addresses of the workers that asked to be let in, and why each was
-                refused; empty for those that take trials.
+            workers: The addresses of the workers that asked to join, and why each was refused;
+                empty for those that take trials.
 
         Raises:
             StudyError: No worker can be had any more.
@@ -60,69 +126,95 @@ class Cluster(Protocol):
         return ()
 
     def drained(self) -> Sequence[str]:
-        """The addresses of the workers that are to take no more attempts."""
+        """Return the addresses of the workers that must take no more attempts."""
         return ()
 
-    def heed(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Take note of what happened, and of the attempts that were changed by it."""
+    def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Observe what happened, such as nodes on which attempts are lost.
+
+        Args:
+            events: What happened.
+            attempts: The attempts that it changed.
+        """
         del events, attempts
 
-    def least_workers(self) -> int:
-        """How many workers there must be for the first trial, as things stand."""
+    def required_workers(self) -> int:
+        """Return how many workers there must be before the first trial begins."""
         return 0
 
-    def dismiss(self) -> None:
-        """Let go the workers that it found, before anything that may take long or hang."""
+    def scale_down(self) -> None:  # noqa: B027 - workers of others are left alone
+        """Stop the workers that it found, before anything that may take long or hang."""
 
-    def abandon(self) -> None:
-        """Let them go as far as that takes no time: the master leaves at once."""
+    @abc.abstractmethod
+    def close(self, *, force: bool = False) -> None:
+        """Close the executor, and end what was started. May be repeated.
 
-    def close(self) -> None:
-        """End what it started; may be repeated."""
+        Args:
+            force: Only stop the workers, as far as that takes no time: the process ends now.
+        """
 
 
-class ExistingScheduler(Cluster):
-    """The workers that joined a scheduler, or will: `hptune worker`, `dask worker` or others.
+class SchedulerCluster(Cluster):
+    """Cluster whose workers join a Dask scheduler, which the run connects to.
 
     Args:
-        meeting: The scheduler's address, or the path of the file that it wrote it to.
-
-    Raises:
-        StudyError: The file does not tell an address.
+        ends_workers: Whether the workers have stopped before the executor is closed, so that
+            nothing need be removed from them.
     """
 
-    def __init__(self, meeting: str) -> None:
-        self._address = address_of(meeting)
-        if not self._address:
-            raise StudyError(
-                f"{meeting} tells no scheduler's address. `hptune scheduler --scheduler-file "
-                "FILE` writes one, and removes it in the end."
-            )
+    def __init__(self, *, ends_workers: bool = False) -> None:
+        self._ends_workers = ends_workers
+        self._stack = contextlib.ExitStack()
+        self._client: Any = None
+        self._run: RunContext | None = None
+        self._executor: Executor | None = None
 
     @property
+    @abc.abstractmethod
     def address(self) -> str:
-        """The scheduler's address."""
-        return self._address
+        """The scheduler's address, such as `tcp://node1:8786`."""
 
-    @property
-    def outlives_master(self) -> bool:
-        """They are not ours."""
-        return True
+    def open(self, run: RunContext) -> None:
+        """Connect to the scheduler.
 
-    @property
-    def ends_workers(self) -> bool:
-        """They are not ours."""
-        return False
+        Raises:
+            StudyError: It does not answer.
+        """
+        from ..executors.dask import connect
 
-    def describe(self) -> str:
-        """Where the trials run, in words."""
-        return f"on the workers at {self._address}"
+        self.use(run, connect(self.address, name=run.name))
+        self._stack.callback(self._client.close)
 
-    def dismiss(self) -> None:
-        """They are not ours."""
+    def use(self, run: RunContext, client: Any) -> None:
+        """Use a client that is connected already."""
+        self._run, self._client = run, client
 
-    def abandon(self) -> None:
-        """They are not ours."""
+    def executor(self, layout: WorkerLayout, access: StudyAccess | None) -> Executor:
+        """Return the open executor; it runs attempts on all workers that join."""
+        del layout
+        if self._executor is None:
+            from ..executors.dask import DaskExecutor
 
-    def close(self) -> None:
-        """Nothing was started."""
+            assert self._run is not None
+            executor = DaskExecutor(
+                name=self._run.name,
+                source=self._run.source,
+                clock=self._run.clock,
+                client=self._client,
+                workers_end=self._ends_workers,
+                access=access,
+            )
+            self._stack.callback(executor.close)
+            executor.open()
+            self._executor = executor
+        return self._executor
+
+    def trials_at_once(self, layout: WorkerLayout) -> int:
+        """Return how many trials the workers' cores can hold."""
+        cores: Mapping[str, int] = self._client.nthreads()
+        return sum(int(count // layout.resources.cpus) for count in cores.values())
+
+    def close(self, *, force: bool = False) -> None:
+        """Close the executor and the connection; workers of others are left alone."""
+        if not force:
+            self._stack.close()

@@ -6,31 +6,31 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jobqueue.allocation import Allocation, find_allocation, why_not
+from jobqueue.allocation import Allocation, AllocationCluster, find_allocation, why_not
 
 from ..config.settings import StudySettings
 from ..core.resources import Resources
-from .base import Cluster
-from .slurm_jobs import COMMAND, as_ours, jobs_name
+from .jobs import COMMAND, JobWorkers, jobs_name, translated_errors
+from .layout import WorkerLayout
 
 
 def allocation_for(settings: StudySettings) -> tuple[Allocation | None, str]:
-    """The allocation that a run uses, and a line for the user where it leaves one aside.
+    """Return the allocation that a run uses, and a line for the user if it does not use one.
 
     Raises:
         UsageError: Srun has started this command several times.
     """
     if settings.connect or settings.slurm:
         return None, ""
-    with as_ours():
+    with translated_errors():
         found = find_allocation(os.environ)
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
     job = found.job if found else os.environ.get("SLURM_JOB_ID", "")
     why = why_not(os.environ)
     if settings.executor == "joblib":
-        why = "as --executor joblib has it"
+        why = "because of --executor joblib"
     elif settings.workers:
-        why = "as --workers has it"
+        why = "because of --workers"
     if found and not why:
         return found, ""
     if not found and nodes == "1":
@@ -39,76 +39,53 @@ def allocation_for(settings: StudySettings) -> tuple[Allocation | None, str]:
     return None, f"Slurm job {job} has {words}, but the trials run on this machine only, {why}"
 
 
-class AllocationWorkers(Cluster):
-    """A worker on each node of an allocation.
+class AllocationWorkers(JobWorkers[AllocationCluster]):
+    """A worker on each node of an allocation; they end with the master.
 
     Args:
         allocation: The nodes.
         study: The study's directory, which every node must see.
-
-    Raises:
-        UsageError: Slurm does not answer.
     """
 
     def __init__(self, allocation: Allocation, study: Path) -> None:
-        from jobqueue.allocation import AllocationCluster
-
+        super().__init__()
         self._allocation = allocation
-        with as_ours():
-            self._cluster = AllocationCluster(
-                allocation,
-                name=jobs_name(study),
-                directory=study.absolute() / "jobs",
-                module=COMMAND,
-            )
+        self._study = study
 
-    @property
-    def address(self) -> str:
-        """The address of the scheduler that the workers join."""
-        return self._cluster.address
+    def _make(self) -> AllocationCluster:
+        return AllocationCluster(
+            self._allocation,
+            name=jobs_name(self._study),
+            directory=self._study.absolute() / "jobs",
+            module=COMMAND,
+        )
 
     @property
     def outlives_master(self) -> bool:
-        """The workers end with the master."""
+        """No: they end with the master."""
         return False
 
-    @property
-    def ends_workers(self) -> bool:
-        """They were started for this run."""
-        return True
-
-    def describe(self) -> str:
-        """Where the trials run, in words."""
+    def describe(self, layout: WorkerLayout) -> str:
+        """Return where the trials run."""
+        del layout
         return f"on {self._allocation.describe()}"
 
-    def start(self, resources: Resources, trials: int) -> None:
+    def scale_up(self, resources: Resources, trials: int) -> None:
         """Start the workers.
 
         Raises:
             UsageError: Slurm cannot.
         """
         del resources, trials
-        with as_ours():
-            self._cluster.start()
+        with translated_errors():
+            self.jobs.scale_up()
 
     def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
-        """See that there are workers still; says which ones died, and were started again.
+        """Start workers again that died; returns a line on each of them.
 
         Raises:
             StudyError: There are none any more.
         """
         del sizes, workers
-        with as_ours(is_under_way=True):
-            return self._cluster.check()
-
-    def dismiss(self) -> None:
-        """Have the workers leave; may be repeated."""
-        self._cluster.dismiss()
-
-    def abandon(self) -> None:
-        """Have the workers end at once."""
-        self._cluster.abandon()
-
-    def close(self) -> None:
-        """End the workers and the scheduler; may be repeated."""
-        self._cluster.close()
+        with translated_errors(is_running=True):
+            return self.jobs.check()

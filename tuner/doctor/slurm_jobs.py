@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from jobqueue.cluster import Order, job_kinds
+from jobqueue.cluster import ClusterOrder, job_kinds
 from jobqueue.commands import Job
 from jobqueue.config import Shape, SlurmConfig, read_config
 from jobqueue.errors import ConfigError, JobQueueError
 from jobqueue.job_kinds import JobKind
-from jobqueue.one_off_job import run_once, short
+from jobqueue.one_off_job import run_one_off_job, shortened
 from jobqueue.sizing import Need
 
 from ..errors import UsageError
@@ -68,8 +68,8 @@ def examine_jobs(
 def _examine_one(
     subject: Subject, shape: Shape, folder: Path, wait_seconds: float
 ) -> Iterator[Finding]:
-    order = Order(
-        config=SlurmConfig((short(shape),)),
+    order = ClusterOrder(
+        config=SlurmConfig((shortened(shape),)),
         name=f"hptune-doctor-{secrets.token_hex(4)}",
         directory=folder,
         module="tuner worker",
@@ -83,7 +83,7 @@ def _examine_one(
     arguments += [subject.model_file] if subject.model_file else []
     command = f"-m tuner doctor {shlex.join(arguments)} > {shlex.quote(str(answer))}"
     began = time.monotonic()
-    job = run_once(kind, command, wait_seconds=wait_seconds)
+    job = run_one_off_job(kind, command, wait_seconds=wait_seconds)
     findings = _read(answer)
     if findings is None:
         yield failed(_NAME, *_silent(job, kind, folder))
@@ -115,7 +115,7 @@ def _read(answer: Path) -> list[Finding] | None:
 def _silent(job: Job, kind: JobKind, folder: Path) -> tuple[str, str]:
     """What is known of a job that told nothing, and what to do."""
     on = f" on {job.node}" if job.node else ""
-    found = f"{job.id}{on} ended ({job.word}) and told nothing"
+    found = f"{job.id}{on} ended ({job.slurm_state}) and told nothing"
     log = folder / f"{kind.job_name}-{job.id}.log"
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]

@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Client, LocalCluster
 
-from ..clusters.base import ExistingScheduler
+from ..clusters.existing import ExistingScheduler
 from ..errors import StudyError
 from ..executors.dask import connect
 from ..worker import devices

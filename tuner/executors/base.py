@@ -76,7 +76,7 @@ class Executor(abc.ABC):
         No process, port or temporary file is left. Attempts that still run are killed.
         """
 
-    def retire(self, worker: str, reason: str) -> None:  # noqa: B027 - most let no worker go
+    def drain(self, worker: str, reason: str) -> None:  # noqa: B027 - most let no worker go
         """Have a worker take no more attempts: `WorkerLeaving` comes of it. May be repeated.
 
         What runs there goes on to its end. Nothing happens where nobody but the executor itself

@@ -10,7 +10,7 @@ import pickle
 import shlex
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distributed import Client, Future
@@ -132,7 +132,7 @@ class DaskExecutor(Executor):
         name: str,
         source: ObjectiveSource,
         clock: Clock,
-        cores: list[tuple[int, ...]],
+        cores: Sequence[tuple[int, ...]] = (),
         gpus: tuple[str, ...] = (),
         client: Any = None,
         workers_end: bool = False,
@@ -151,7 +151,7 @@ class DaskExecutor(Executor):
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
         self._refused: dict[str, str] = {}
-        self._retired: set[str] = set()
+        self._drained: set[str] = set()
         # Of whom something may still be heard.
         self._gone: set[str] = set()
         self._connection: Any = None
@@ -228,12 +228,12 @@ class DaskExecutor(Executor):
 
         self._call(worker, stop_attempt, self._name, StopOrder(attempt, halt))
 
-    def retire(self, worker: str, reason: str) -> None:
+    def drain(self, worker: str, reason: str) -> None:
         """Tell the study that the worker takes no more; the worker itself need not know."""
         with self._lock:
-            if worker not in self._workers or worker in self._retired:
+            if worker not in self._workers or worker in self._drained:
                 return
-            self._retired.add(worker)
+            self._drained.add(worker)
         self._queue.put(WorkerLeaving(0.0, worker, reason))
 
     def events(self, timeout_seconds: float) -> list[Event]:
@@ -347,7 +347,7 @@ class DaskExecutor(Executor):
                 was_ours = worker in self._workers
                 self._workers.discard(worker)
                 self._refused.pop(worker, None)
-                self._retired.discard(worker)
+                self._drained.discard(worker)
                 self._gone.add(worker)
             if was_ours:
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))

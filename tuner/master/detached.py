@@ -13,7 +13,8 @@ from jobqueue.commands import Job
 from jobqueue.config import read_config
 from jobqueue.errors import SlurmUnavailableError
 
-from ..clusters.slurm_jobs import as_ours, check_jobs, jobs_name
+from ..clusters.jobs import jobs_name, translated_errors
+from ..clusters.slurm_jobs import check_jobs
 from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..storage.directory import StudyDirectory, storage_errors, study_exists
@@ -81,8 +82,8 @@ def detach_again(
         UsageError: As above.
     """
     from ..storage.ledger import LedgerReader
-    from .plan import check_resume
     from .resume_checks import ResumeState
+    from .resume_plan import check_resume
 
     reader = LedgerReader(directory.open())
     standing = ResumeState(directory, reader.facts(), reader.trials())
@@ -109,7 +110,7 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
     if not settings.slurm:
         raise UsageError("--detach makes the master a Slurm job; say with --slurm how jobs are had")
     path = Path(settings.slurm)
-    with as_ours(), storage_errors(directory.path):
+    with translated_errors(), storage_errors(directory.path):
         check_jobs(path, directory.path, settings.max_jobs)
         order = MasterOrder(
             config=read_config(path),
@@ -167,14 +168,15 @@ class MasterJob:
             return f"The master was a Slurm job, and is gone; {where}."
         why = f", {self.job.reason}" if self.job.reason else ""
         on = f" on {self.job.node}" if self.job.node else ""
-        return f"The master is Slurm job {self.job.id} ({self.job.word.lower()}{on}{why}); {where}."
+        state = f"{self.job.slurm_state.lower()}{on}{why}"
+        return f"The master is Slurm job {self.job.id} ({state}); {where}."
 
     def to_json(self) -> dict[str, object]:
         """Plain values; `id`, `state` and what follows are None where there is no job."""
         job = self.job
         return {
             "id": job and job.id,
-            "state": job and job.word,
+            "state": job and job.slurm_state,
             "reason": job and (job.reason or None),
             "node": job and (job.node or None),
             "log": str(self.log),
@@ -204,7 +206,7 @@ def cancel_jobs(directory: StudyDirectory) -> bool:
 
     if not (directory.path / "jobs" / "master.sbatch").exists():
         return False
-    with as_ours():
+    with translated_errors():
         return cancel_study(jobs_name(directory.path)) > 0
 
 
@@ -221,25 +223,25 @@ def handing_on(
         tell: Takes a line for the user.
         last: Called after the last line, before the process ends.
     """
-    from jobqueue.master import Fate, FateInquiry, notice_seconds
+    from jobqueue.master import RequeueInquiry, RequeueOutcome, notice_seconds
 
     stall_reason = notice_seconds()
     if stall_reason is None:
         return None
-    inquiries: list[FateInquiry] = []
+    inquiries: list[RequeueInquiry] = []
 
     def hand_on(number: int) -> bool:
         if not inquiries:
             # Other signals than that of its time limit mean that it is killed in half a minute.
             in_time = max(stall_reason - _MARGIN_SECONDS, stall_reason / 2)
-            inquiries.append(FateInquiry(in_time if number == signal.SIGUSR1 else _KILL_SECONDS))
+            inquiries.append(RequeueInquiry(in_time if number == signal.SIGUSR1 else _KILL_SECONDS))
         fate = inquiries[0].answer
-        if fate is not None and fate is not Fate.ENDS:
-            tell(_LAST_WORDS[fate is Fate.BEGINS_AGAIN])
+        if fate is not None and fate is not RequeueOutcome.ENDS:
+            tell(_LAST_WORDS[fate is RequeueOutcome.REQUEUED])
             last()
             end_process()
-        if fate is Fate.ENDS and (why := inquiries[0].refusal):
+        if fate is RequeueOutcome.ENDS and (why := inquiries[0].refusal):
             tell(f"{why}. So the study lets go before this job ends")
-        return fate is Fate.ENDS
+        return fate is RequeueOutcome.ENDS
 
     return hand_on

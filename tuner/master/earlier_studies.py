@@ -18,7 +18,7 @@ from ..storage.ledger import LedgerReader
 def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
     """What the study in this directory can teach a new one; it may still be running.
 
-    Of trials that measured all the metrics of the new study's goals, whatever they were
+    Of trials that measured all that the new study goals at, that counts, whatever they were
     chosen by. If there are none, their own objective has to do, the first if there are several.
 
     Args:
@@ -59,7 +59,7 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
 
 
 def _tells(trial: Trial, goals: Goals) -> bool:
-    """Whether the trial measured all metrics of the new study's goals."""
+    """Whether the trial measured all that the new study goals at."""
     return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in goals.metrics)
 
 
@@ -68,8 +68,8 @@ def _judged(trial: Trial, goals: Goals) -> EarlierTrial:
     return EarlierTrial(trial.params, first, tuple(further), score.violation)
 
 
-def words(study: EarlierStudy, space: SearchSpace, goals: Goals) -> str:
-    """What is taken of it, in one line."""
+def describe(study: EarlierStudy, space: SearchSpace, goals: Goals) -> str:
+    """Return what is taken from the study, in one line."""
     if len(study.trials[0].values) < len(goals.objectives):
         return (
             f"warm start: of {study.name} the best configuration only; no trial of it measured all "

@@ -84,7 +84,7 @@ class StudyLoop:
         files: Keeps the models.
         observer: Is shown the study after each batch of events; None for nobody.
         requests: Asked regularly for events from outside, such as requests to stop.
-        least_workers: How many workers there must be for the first trial, as things stand.
+        required_workers: How many workers there must be for the first trial, as things stand.
         make_suggester: Who asks the sampler; None for a thread of its own.
     """
 
@@ -101,7 +101,7 @@ class StudyLoop:
         files: Files,
         observer: Observer | None = None,
         requests: Callable[[], Sequence[Event]] = tuple,
-        least_workers: Callable[[], int] = int,
+        required_workers: Callable[[], int] = int,
         make_suggester: Callable[[InformedSampler], Suggester] | None = None,
     ) -> None:
         self._engine = engine
@@ -119,7 +119,7 @@ class StudyLoop:
         self._files = files
         self._observer = observer
         self._requests = requests
-        self._muster = WorkersAwaited(least_workers, clock)
+        self._await_workers = WorkersAwaited(required_workers, clock)
         self._ended: list[Trial] = []
         self._show_from = 0.0
         self._finish: Finish | None = None
@@ -133,10 +133,10 @@ class StudyLoop:
         """
         try:
             # What came before, such as workers that were quicker than we, belongs to this run.
-            self._take_in([opened, *self._muster(self._executor.events(0.0))])
+            self._take_in([opened, *self._await_workers(self._executor.events(0.0))])
             self._show()
             while self._finish is None:
-                events = self._muster(self._executor.events(POLL_SECONDS))
+                events = self._await_workers(self._executor.events(POLL_SECONDS))
                 self._take_in([*events, *self._suggester.events(), *self._requests()])
                 self._show()
             return self._finish

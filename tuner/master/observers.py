@@ -1,13 +1,16 @@
-"""Who looks on at a run, and who draws conclusions from what is written down."""
+"""Observers of a run: the display, and those that act on what the ledger records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..core.messages import Event
 from ..core.snapshot import StudySnapshot
 from ..core.trial import Attempt, Trial
+from ..executors.base import Executor
 from ..reporting.terminal.notifications import Notifications
 from ..reporting.terminal.progress import Progress
 from ..storage.ledger import Ledger
@@ -17,12 +20,12 @@ from .workforce import Workforce
 
 @dataclass(frozen=True, slots=True)
 class RunDisplay:
-    """Who looks on.
+    """Where a run shows its progress.
 
     Attributes:
-        progress: Shows how it goes.
+        progress: Shows the progress and lines for the user.
         leave_at_once: What a second Ctrl-C does.
-        is_quiet: Whether only what needs attention is told.
+        is_quiet: Whether only lines that need attention are shown.
     """
 
     progress: Progress
@@ -32,45 +35,74 @@ class RunDisplay:
 
 @dataclass(frozen=True, slots=True)
 class RunObservers:
-    """The display, what it is told, and those who find workers for what there is to do."""
+    """The loop's observer: shows the progress, and adjusts the workers to the trials.
 
-    progress: Progress
-    news: Notifications
+    Attributes:
+        display: Where the progress is shown.
+        notifications: What the user should know of attempts and workers.
+        workers: The run's workers.
+        executor: Knows which of them take trials.
+        shown: The lines on packing that were shown before.
+    """
+
+    display: RunDisplay
+    notifications: Notifications
     workers: Workforce
-    is_quiet: bool
-    told: set[str] = field(default_factory=set)
+    executor: Executor
+    shown: set[str] = field(default_factory=set)
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
-        """Take note of the present standing."""
-        self.progress.update(snapshot, ended, now)
+        """Observe the study's present state."""
+        progress = self.display.progress
+        progress.update(snapshot, ended, now)
         packing = "" if snapshot.stopping or not snapshot.may_begin_more else snapshot.packing
-        if packing and not self.is_quiet and packing not in self.told:
-            self.told.add(packing)
-            self.progress.note(packing)
-        for line in (*self.news.lines(now), *self.workers.follow(snapshot)):
-            self.progress.note(line)
+        if packing and not self.display.is_quiet and packing not in self.shown:
+            self.shown.add(packing)
+            progress.note(packing)
+        workers = self.workers.scale_to(snapshot, self.executor)
+        for line in (*self.notifications.lines(now), *workers):
+            progress.note(line)
+
+    @contextlib.contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """Show what is still unsaid at the end, and stop the display."""
+        try:
+            yield
+        finally:
+            for line in self.notifications.lines(math.inf):
+                self.display.progress.note(line)
+            self.display.progress.stop()
+
+    def leave_at_once(self) -> None:
+        """End the run without waiting for anything."""
+        self.display.progress.stop()
+        self.workers.close(force=True)
+        self.display.leave_at_once()
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRecorder:
-    """The ledger, and those who draw conclusions from it.
+    """The ledger, and those that act on what it records.
 
-    They say which workers are of no use, and what the user should know.
+    Attributes:
+        ledger: The ledger.
+        workers: Learn which nodes fail.
+        notifications: Learn what the user should know.
     """
 
     ledger: Ledger
     workers: Workforce
-    news: Notifications
+    notifications: Notifications
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
-        """Write down events and what they changed; safe when this returns."""
+        """Record events and what they changed; durable when this returns."""
         changed = tuple(attempts)
         self.ledger.append(events, trials=trials, attempts=changed)
-        self.workers.heed(events, changed)
-        self.news.observe(events, changed)
+        self.workers.on_events(events, changed)
+        self.notifications.observe(events, changed)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
-        """Write down what is known of the study as a whole; all or nothing."""
+        """Record facts on the study as a whole, all or none of them."""
         self.ledger.set_facts(facts)

@@ -1,4 +1,4 @@
-"""How this machine's cores are shared out, and what a trial holds."""
+"""How a machine's cores are divided among workers, and what a trial holds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..reporting.text import size
 
 
 @dataclass(frozen=True, slots=True)
-class LocalShape:
-    """How this machine's cores are shared out.
+class WorkerLayout:
+    """Division of a machine's cores among workers.
 
     Attributes:
         cores: The core ids of each worker.
         resources: What a trial holds.
-        measured: What of it was left unsaid, so that it is decided by what trials use.
+        measured: The amounts that nobody specified; measured usage decides them.
     """
 
     cores: list[tuple[int, ...]]
@@ -29,33 +29,34 @@ class LocalShape:
 
     @property
     def at_once(self) -> int:
-        """How many trials run at once, as far as cores go."""
+        """How many trials the cores can hold at once."""
         return sum(int(len(each) // self.resources.cpus) for each in self.cores)
 
 
-def resolve_shape(
+def resolve_layout(
     settings: StudySettings,
     constants: Mapping[str, object],
     machine: Capacity,
     *,
     is_certain: bool = True,
-) -> LocalShape:
-    """Share out this machine's cores.
+) -> WorkerLayout:
+    """Divide a machine's cores among workers.
 
     Without `workers`, one worker has all cores and trials of one core fill it. With `workers`
-    alone, each of them runs one trial at a time with its share of the cores.
+    alone, each worker runs one trial at a time with its share of the cores.
 
     Args:
         settings: What the user asked for.
-        constants: The model file's constants; RESOURCES counts where the settings are silent.
-        machine: What there is.
-        is_certain: Whether there will never be more, so that asking for more is a mistake.
+        constants: The model file's constants; RESOURCES applies where the settings say nothing.
+        machine: What the machine has.
+        is_certain: Whether no worker can ever have more, so that asking for more is an error.
 
     Raises:
-        UsageError: A trial asks for more than a worker has, or the budget counts what none has.
+        UsageError: A trial asks for more than a worker has, or the budget counts a device that
+            trials do not hold.
     """
-    said = constants.get("RESOURCES")
-    resources = trial_resources(settings, said, machine, is_certain=is_certain)
+    declared = constants.get("RESOURCES")
+    resources = trial_resources(settings, declared, machine, is_certain=is_certain)
     budget = settings.device_budget
     if budget is not None and budget.device is Device.GPU:
         holds_none = resources.gpus == 0 or (is_certain and not machine.gpus)
@@ -66,48 +67,48 @@ def resolve_shape(
             )
     cores = worker_cores(settings.workers, machine.cpus)
     if settings.executor == "joblib":
-        # A seat is one trial's.
+        # Each joblib worker runs one trial at a time.
         if resources.cpus < 1:
             raise UsageError(
-                f"a trial asks for {resources.cpus:g} of a core, but the seats of --executor "
+                f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
                 "joblib have whole ones; ask for 1, or leave the executor out"
             )
         cpus, every = int(resources.cpus), [core for each in cores for core in each]
         cores = [tuple(every[i : i + cpus]) for i in range(0, len(every) - cpus + 1, cpus)]
-    return LocalShape(cores, resources, _measured(settings, said))
+    return WorkerLayout(cores, resources, _measured(settings, declared))
 
 
-def _measured(settings: StudySettings, said: object) -> tuple[Amount, ...]:
-    """What of a trial's resources nobody has said anything about."""
+def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
+    """Return the amounts that neither the settings nor the model file specifies."""
     if settings.pack == "off" or settings.executor == "joblib":
         return ()
-    file = said if isinstance(said, Mapping) else {}
-    silent = {
+    file = declared if isinstance(declared, Mapping) else {}
+    unspecified = {
         Amount.CPUS: not (settings.cpus_per_trial or settings.workers or file.get("cpus")),
         Amount.GPUS: settings.gpus_per_trial is None
         and file.get("gpus") is None
         and not file.get("gpu_memory_bytes"),
         Amount.MEMORY: not (settings.memory_per_trial_bytes or file.get("memory_bytes")),
     }
-    return tuple(amount for amount in Amount if silent[amount])
+    return tuple(amount for amount in Amount if unspecified[amount])
 
 
 def trial_resources(
-    settings: StudySettings, said: object, machine: Capacity, *, is_certain: bool = True
+    settings: StudySettings, declared: object, machine: Capacity, *, is_certain: bool = True
 ) -> Resources:
-    """What a trial holds.
+    """Return what a trial holds.
 
     Args:
         settings: What the user asked for.
-        said: What their code says, which counts where the settings are silent: a mapping of the
-            fields of `Resources`, or anything else for nothing.
-        machine: What there is.
-        is_certain: As for `resolve_shape`.
+        declared: The model file's RESOURCES, which applies where the settings say nothing: a
+            mapping of the fields of `Resources`, or anything else for nothing.
+        machine: What the machine has.
+        is_certain: As for `resolve_layout`.
 
     Raises:
-        UsageError: It asks for more than a worker has, or for what makes no sense.
+        UsageError: It asks for more than a worker has, or an amount is invalid.
     """
-    file = _checked(said) if isinstance(said, Mapping) else {}
+    file = _checked(declared) if isinstance(declared, Mapping) else {}
     cores = worker_cores(settings.workers, machine.cpus)
     whole = len(cores[0])
     cpus = settings.cpus_per_trial or file.get("cpus") or (whole if settings.workers else 1)
@@ -139,25 +140,25 @@ _IN_PARTS = {"cpus": "core", "gpus": "GPU"}
 _LEAST = {"cpus": 1, "gpus": 0, "memory_bytes": 0, "gpu_memory_bytes": 0}
 
 
-def _checked(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = set(said) - set(_LEAST)
+def _checked(declared: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = set(declared) - set(_LEAST)
     if unknown:
         raise UsageError(
             f"RESOURCES has {', '.join(sorted(unknown))}; allowed are {', '.join(_LEAST)}"
         )
     for name, least in _LEAST.items():
-        value = said.get(name)
+        value = declared.get(name)
         is_part = name in _IN_PARTS and type(value) is float and 0 < value < 1
         if value is not None and not is_part and (type(value) is not int or value < least):
             raise UsageError(
                 f"RESOURCES says {name} is {value!r}; allowed are whole numbers from {least} on"
                 + (f" and parts of one {_IN_PARTS[name]}, such as 0.5" if name in _IN_PARTS else "")
             )
-    return said
+    return declared
 
 
 def worker_cores(workers: int | None, machine: Sequence[int]) -> list[tuple[int, ...]]:
-    """The core ids of each worker; workers beyond the number of cores share one core each.
+    """Return the core ids of each worker; workers beyond the number of cores share cores.
 
     >>> worker_cores(None, [0, 1, 2]), worker_cores(2, [0, 1, 2, 3])
     ([(0, 1, 2)], [(0, 1), (2, 3)])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tuner.clusters.layout import resolve_layout
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.resources import Amount, Capacity
 from tuner.errors import UsageError
-from tuner.master.local_resources import resolve_shape
 
 MACHINE = Capacity((0, 1, 2, 3), ("A",), 10**10)
 CPUS, GPUS, MEMORY = Amount
@@ -39,14 +39,14 @@ def settings(**said: Any) -> StudySettings:
 def test_what_was_said_is_not_measured(
     said: Mapping[str, Any], file: Mapping[str, int], measured: tuple[Amount, ...]
 ) -> None:
-    assert resolve_shape(settings(**said), {"RESOURCES": file}, MACHINE).measured == measured
+    assert resolve_layout(settings(**said), {"RESOURCES": file}, MACHINE).measured == measured
 
 
 def test_a_part_of_a_core() -> None:
-    shape = resolve_shape(settings(cpus_per_trial=0.5), {}, MACHINE)
+    shape = resolve_layout(settings(cpus_per_trial=0.5), {}, MACHINE)
     assert (shape.resources.cpus, shape.at_once) == (0.5, 8)
-    with pytest.raises(UsageError, match="the seats of --executor joblib have whole ones"):
-        resolve_shape(settings(cpus_per_trial=0.5, executor="joblib"), {}, MACHINE)
+    with pytest.raises(UsageError, match="the workers of --executor joblib have whole ones"):
+        resolve_layout(settings(cpus_per_trial=0.5, executor="joblib"), {}, MACHINE)
 
 
 @pytest.mark.parametrize("amount", [0, -1, 1.5, "two"])

@@ -1,0 +1,66 @@
+"""Workers that others keep: those of a Dask scheduler, or of a client that the user connected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import StudyError
+from ..worker.addresses import address_of
+from .base import RunContext, SchedulerCluster
+from .layout import WorkerLayout
+
+
+class ExistingScheduler(SchedulerCluster):
+    """The workers that join a scheduler: `hptune worker`, `dask worker` or others.
+
+    Args:
+        place: The scheduler's address, or the path of the file that it wrote it to.
+
+    Raises:
+        StudyError: The file holds no address.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self._address = address_of(place)
+        if not self._address:
+            raise StudyError(
+                f"{place} holds no scheduler's address. `hptune scheduler --scheduler-file FILE` "
+                "writes one, and removes it when it ends."
+            )
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address."""
+        return self._address
+
+    def describe(self, layout: WorkerLayout) -> str:
+        """Return where the trials run."""
+        del layout
+        return f"on the workers at {self._address}"
+
+
+class ClientWorkers(SchedulerCluster):
+    """The workers of a `distributed.Client`, which stays open.
+
+    Args:
+        client: The client.
+    """
+
+    def __init__(self, client: Any) -> None:
+        super().__init__()
+        self._given = client
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address."""
+        return str(self._given.scheduler_info()["address"])
+
+    def open(self, run: RunContext) -> None:
+        """Use the client."""
+        self.use(run, self._given)
+
+    def describe(self, layout: WorkerLayout) -> str:
+        """Return where the trials run."""
+        del layout
+        return f"on the Dask cluster at {self.address}"

@@ -1,0 +1,153 @@
+"""Workers that are processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..config.settings import StudySettings
+from ..core.resources import Capacity
+from ..errors import StudyError, UsageError
+from ..executors.base import Executor
+from ..worker import device_locks, devices
+from ..worker.dask.study_access import StudyAccess
+from .base import Cluster, RunContext
+from .layout import WorkerLayout, resolve_layout, worker_cores
+
+
+class LocalWorkers(Cluster):
+    """Processes on this machine, which share out those of its GPUs that no other study uses.
+
+    Args:
+        settings: What the user asked for.
+        notes: Lines for the user about where the trials run.
+    """
+
+    def __init__(self, settings: StudySettings, notes: Sequence[str] = ()) -> None:
+        self._settings = settings
+        self._notes = tuple(notes)
+        self._machine = devices.capacity()
+        self._stack = contextlib.ExitStack()
+        self._executor: Executor | None = None
+        self._run: RunContext | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def capacity(self) -> Capacity:
+        """The cores and memory of this machine, and the GPUs that are free."""
+        return self._machine
+
+    @property
+    def outlives_master(self) -> bool:
+        """No: they end with the master."""
+        return False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the run shares with others, in lines for the user."""
+        return self._notes
+
+    def open(self, run: RunContext) -> None:
+        """Lock the devices; start the Dask workers, while the model file is read.
+
+        Raises:
+            StudyError: No GPU is free, too few are free for a trial, or Dask cannot start.
+        """
+        self._run = run
+        self._lock_devices()
+        if self._settings.executor == "dask":
+            from ..executors.dask import DaskExecutor
+
+            self._open(
+                DaskExecutor(
+                    name=run.name,
+                    source=run.source,
+                    clock=run.clock,
+                    cores=worker_cores(self._settings.workers, self._machine.cpus),
+                    gpus=self._machine.gpus,
+                    warm_address=run.fork_server,
+                )
+            )
+
+    def executor(self, layout: WorkerLayout, access: StudyAccess | None) -> Executor:
+        """Return the open executor; joblib's workers start when it is known what a trial holds."""
+        del access
+        if self._executor is not None:
+            return self._executor
+        from ..executors.joblib import JoblibExecutor
+
+        assert self._run is not None
+        return self._open(
+            JoblibExecutor(
+                source=self._run.source,
+                clock=self._run.clock,
+                cores=layout.cores,
+                warm_address=self._run.fork_server,
+            )
+        )
+
+    def trials_at_once(self, layout: WorkerLayout) -> int:
+        """Return how many trials this machine's cores can hold."""
+        return layout.at_once
+
+    def describe(self, layout: WorkerLayout) -> str:
+        """Return how many trials run at once, and what each holds."""
+        resources, count = layout.resources, layout.at_once
+        trials = "1 trial" if count == 1 else f"{count} trials"
+        cores = len(self._machine.cpus)
+        shared = f", sharing {cores} cores" if count * resources.cpus > cores else ""
+        if resources.gpus is None and self._machine.gpus:
+            resources = replace(resources, gpus=1)
+        initially = " to begin with" if layout.measured else ""
+        return (
+            f"{trials} at once on this machine{initially}, {resources} each{shared} "
+            f"({self._settings.executor})"
+        )
+
+    def close(self, *, force: bool = False) -> None:
+        """End the workers and release the devices; with `force`, do nothing: both end with us."""
+        if not force:
+            self._stack.close()
+
+    def _open(self, executor: Executor) -> Executor:
+        self._stack.callback(executor.close)
+        executor.open()
+        self._executor = executor
+        return executor
+
+    def _lock_devices(self) -> None:
+        """Lock the GPUs that no other study or worker on this machine uses.
+
+        Raises:
+            StudyError: None is free, or too few for a trial.
+        """
+        has = self._machine
+        self._stack.callback(device_locks.release, has.gpus, has.cpus)
+        if not device_locks.lock_core_set(has.cpus):
+            shared = "another study or worker of yours uses the same cores of this machine"
+            self._notes += (f"{shared}, so both are slower (taskset divides them)",)
+        if not has.gpus or self._settings.gpus_per_trial == 0:
+            return
+        free = device_locks.lock_gpus(has.gpus, len(has.gpus))
+        if free == has.gpus:
+            return
+        whole = f"{len(has.gpus)} GPUs" if len(has.gpus) > 1 else "only GPU"
+        used = ", ".join(name for name in has.gpus if name not in free)
+        words = f"of this machine's {whole}, other studies or workers of yours use {used}"
+        if not free or self._settings.executor == "joblib":
+            raise StudyError(
+                f"{words}. Wait for them; or name the GPUs of each study by CUDA_VISIBLE_DEVICES; "
+                "or have all share them: `hptune scheduler`, `hptune worker`, `--connect`; or "
+                "train on cores: --gpus-per-trial 0"
+            )
+        self._machine = replace(has, gpus=free)
+        self._notes += (f"{words}; this one has {', '.join(free)}",)
+        try:
+            resolve_layout(self._settings, {}, self._machine)
+        except UsageError as error:
+            raise StudyError(f"{error.message}; {words}") from error

@@ -1,0 +1,140 @@
+"""A run's parts, put together: from its plan to the loop and to the event that opens it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.engine.engine import Engine
+from ..core.messages import StudyOpened
+from ..core.resources import Amount
+from ..executors.base import Executor
+from ..samplers.registry import learns
+from ..storage.artifacts import StudyFiles
+from ..storage.directory import StudyDirectory, storage_errors
+from ..storage.ledger import Ledger
+from ..storage.lock import MasterLock
+from ..worker.dask.study_access import StudyAccess, prepare_access
+from ..worker.orders import StudyBrief
+from .loop import StudyLoop
+from .observers import RunObservers, StudyRecorder
+from .plan import RunPlan
+from .stop_requests import Requests
+from .suggester import ask_ahead, sampler_maker, sized
+from .workforce import Workforce
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStudy:
+    """A study that this process is the master of.
+
+    Attributes:
+        directory: Where the study is.
+        lock: The right to write to it.
+        ledger: Its ledger, open for writing.
+        engine: Its engine, in the state that the last master left.
+    """
+
+    directory: StudyDirectory
+    lock: MasterLock
+    ledger: Ledger
+    engine: Engine
+
+
+def compose(
+    plan: RunPlan,
+    study: OpenStudy,
+    workers: Workforce,
+    *,
+    executor: Executor,
+    requests: Requests,
+    observers: RunObservers,
+) -> StudyLoop:
+    """Return the loop that runs the study."""
+    settings = plan.settings
+    make_sampler = sampler_maker(settings, goals=plan.goals, seed=plan.seed, studies=plan.studies)
+    if workers.objective.is_sized:
+        make_sampler = sized(make_sampler, workers.objective.sizes)
+    return StudyLoop(
+        engine=study.engine,
+        recorder=StudyRecorder(study.ledger, workers, observers.notifications),
+        make_sampler=make_sampler,
+        space=plan.space,
+        executor=executor,
+        clock=workers.clock,
+        brief=_brief(plan, study, workers),
+        files=_files(plan, study),
+        observer=observers,
+        requests=requests,
+        required_workers=workers.cluster.required_workers,
+    )
+
+
+def opened(plan: RunPlan, *, at: float) -> StudyOpened:
+    """Return the event that opens the study for this run.
+
+    Args:
+        plan: The run's plan.
+        at: The present time, in seconds since the epoch.
+    """
+    settings = plan.settings
+    return StudyOpened(
+        at=at,
+        trials=settings.budget_trials,
+        goals=plan.goals,
+        seed=plan.seed,
+        resources=plan.layout.resources,
+        max_failures=settings.max_failures,
+        same_failure_limit=settings.same_failure_limit,
+        pruner=plan.pruner,
+        keep_checkpoints=settings.keep_checkpoints,
+        go_on=plan.go_on,
+        answers=settings.answers,
+        budget=settings.device_budget,
+        measured=plan.layout.measured,
+        learns=learns(settings.search),
+        space=tuple(plan.space.to_json()),
+        ask_ahead=ask_ahead(settings),
+        confirm=settings.confirm,
+        confirm_repeats=settings.repeats,
+        added=plan.added,
+    )
+
+
+def study_access(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyAccess | None:
+    """Return how workers on other machines find the study; None if all are on this one."""
+    if workers.cluster.is_local:
+        return None
+    with storage_errors(study.directory.path):
+        return prepare_access(study.directory.path, study.lock.owner.token, plan.settings.source)
+
+
+def _files(plan: RunPlan, study: OpenStudy) -> StudyFiles:
+    """Return the study's files, without those of finished trials that need not be kept."""
+    engine = study.engine
+    has_checkpoints = plan.settings.keep_checkpoints > 0
+    files = StudyFiles(study.directory, plan.goals, keep_checkpoints=has_checkpoints)
+    kept = engine.kept
+    unneeded = {t.number for t in engine.trials if t.state.is_final and t.number not in kept}
+    files.sweep(unneeded, engine.able_to_go_on)
+    return files
+
+
+def _brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
+    settings, outlives_master = plan.settings, workers.cluster.outlives_master
+    return StudyBrief(
+        name=workers.name,
+        directory=str(study.directory.path),
+        working_directory=settings.working_directory,
+        source=settings.source,
+        goals=plan.goals,
+        epochs=plan.epochs,
+        trial_timeout_seconds=settings.trial_timeout_seconds,
+        deterministic=settings.seed is not None,
+        checkpoint_every=settings.checkpoint_every,
+        stop_at=settings.stop_at,
+        packs_gpus=Amount.GPUS in plan.layout.measured,
+        hang_timeout_seconds=settings.hang_timeout_seconds or None,
+        cache_bytes=settings.cache_bytes,
+        master=study.lock.owner.token,
+        master_grace_seconds=settings.master_grace_seconds if outlives_master else 0.0,
+    )

@@ -1,0 +1,88 @@
+"""What the user's code declares: read once, in a child of the fork server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..clusters.base import Cluster
+from ..clusters.layout import trial_resources
+from ..config.model_file import OF_EACH_TRIAL, Found
+from ..config.settings import StudySettings
+from ..core.resources import Resources
+from ..core.space.completion import completed
+from ..core.space.space import SearchSpace
+from ..core.trial import Params
+from ..errors import UsageError
+from ..worker.forkserver.client import ForkServer
+from ..worker.orders import ProbeOrder, SizeOrder
+
+
+class ObjectiveReader:
+    """Runs the user's code in the fork server, to learn what it declares.
+
+    Attributes:
+        is_sized: Whether the code computes the resources of each configuration (RESOURCES is a
+            function). False until the objective is read.
+
+    Args:
+        settings: What the user asked for.
+        fork_server: Runs the code.
+        cluster: Limits what a trial can ask for.
+    """
+
+    def __init__(self, settings: StudySettings, fork_server: ForkServer, cluster: Cluster) -> None:
+        self.is_sized = False
+        self._settings = settings
+        self._fork_server = fork_server
+        self._cluster = cluster
+
+    def read(self) -> Found:
+        """Return what the user's code declares.
+
+        Raises:
+            ModelFileError: It cannot be used.
+            UsageError: It computes resources, which joblib's workers cannot differ in.
+        """
+        settings = self._settings
+        order = ProbeOrder(
+            settings.source, settings.working_directory, cache_bytes=settings.cache_bytes
+        )
+        found = self._fork_server.probe(order)
+        if found.constants.get("RESOURCES") != OF_EACH_TRIAL:
+            return found
+        if settings.executor == "joblib":
+            raise UsageError(
+                "RESOURCES is a function, but the workers of --executor joblib are all of one "
+                "size; give tuner.Resources(…), or leave the executor out"
+            )
+        # The study's usual trial asks for what the default configuration does.
+        self.is_sized = True
+        space = SearchSpace.from_json(found.space)
+        usual = self._declared(space, [completed(space, {})])[0]
+        return replace(found, constants={**found.constants, "RESOURCES": usual})
+
+    def sizes(self, space: SearchSpace, configurations: Sequence[Params]) -> list[Resources]:
+        """Return what these configurations ask for; may be called from any thread.
+
+        Raises:
+            UsageError: The user's RESOURCES failed, or asks for more than this machine has.
+        """
+        sizes = []
+        capacity, is_local = self._cluster.capacity, self._cluster.is_local
+        declared = self._declared(space, configurations)
+        for params, each in zip(configurations, declared, strict=True):
+            try:
+                sizes.append(trial_resources(self._settings, each, capacity, is_certain=is_local))
+            except UsageError as error:
+                values = ", ".join(f"{name}={value!r}" for name, value in params.items())
+                raise UsageError(f"RESOURCES(hp) with {values}: {error.message}") from error
+        return sizes
+
+    def _declared(
+        self, space: SearchSpace, configurations: Sequence[Params]
+    ) -> Sequence[Mapping[str, Any]]:
+        source, directory = self._settings.source, self._settings.working_directory
+        order = SizeOrder(source, directory, tuple(space.to_json()), tuple(configurations))
+        return self._fork_server.sizes(order)

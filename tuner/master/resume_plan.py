@@ -1,0 +1,214 @@
+"""How a study that has run before goes on: its plan, from the ledger and what the user asks now."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..config.model_file import Found
+from ..config.objectives import goals_of
+from ..config.settings import StudySettings
+from ..core.engine.engine import Engine
+from ..core.space.earlier_study import EarlierStudy
+from ..core.space.space import SearchSpace
+from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
+from ..errors import SpaceChangedError, SpaceError
+from ..storage.artifacts import StudyFiles
+from ..storage.directory import StudyDirectory
+from .plan import RunPlan, checked_pruner, completed_points, layout_for
+from .resume_checks import ResumeState, check_changes, check_room
+from .suggester import with_sizes
+from .workforce import Workforce
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the ledger holds of a study that is resumed.
+
+    Attributes:
+        directory: Where the study is.
+        facts: The ledger's facts on the study as a whole.
+        engine: The engine, in the state that the last master left.
+        found_later: Parameters that trials declared beyond the space that was known first.
+    """
+
+    directory: StudyDirectory
+    facts: Mapping[str, Any]
+    engine: Engine
+    found_later: list[Sequence[Mapping[str, object]]]
+
+
+def check_resume(
+    settings: StudySettings,
+    state: ResumeState,
+    *,
+    epochs: int | None,
+    accept_space: bool,
+    tries: Sequence[Mapping[str, object]],
+) -> None:
+    """Check what the user asks for, before the study goes on in another process.
+
+    Args:
+        settings: As for `plan_resume`.
+        state: How far the study has come.
+        epochs: As for `plan_resume`.
+        accept_space: As for `plan_resume`; the new space itself is not checked here.
+        tries: As for `plan_resume`.
+
+    Raises:
+        UsageError: The study cannot go on like this.
+    """
+    facts, trials = state.facts, state.trials
+    check_changes(settings, state)
+    checked_pruner(settings, epochs or facts["epochs"], goals_of(facts))
+    if not accept_space:
+        space = SearchSpace.from_json(facts["space"])
+        added, _ = _new_points(completed_points(tries, space), space, trials)
+        check_room(settings, len(added), state)
+
+
+def plan_resume(
+    settings: StudySettings,
+    past: Past,
+    found: Found,
+    workers: Workforce,
+    *,
+    epochs: int | None,
+    accept_space: bool,
+    tries: Sequence[Mapping[str, object]] = (),
+) -> RunPlan:
+    """Plan how a study goes on.
+
+    Args:
+        settings: What the user asks for now.
+        past: What was done so far.
+        found: What the user's code declares now.
+        workers: The workers of the run.
+        epochs: The full training of a trial; None to leave it as it was.
+        accept_space: Whether the study may go on in another search space than before.
+        tries: Configurations to try next, given in part.
+
+    Raises:
+        SpaceChangedError: The user's code declares another search space than before.
+        UsageError: The study cannot go on like this.
+    """
+    facts, engine = past.facts, past.engine
+    declared, space = _spaces(settings, past, found, accept_space=accept_space)
+    trials = tuple(engine.trials)
+    added, known = _new_points(completed_points(tries, space), space, trials)
+    check_room(settings, len(added), ResumeState(past.directory, facts, trials))
+    if workers.objective.is_sized:
+        added = tuple(with_sizes(added, lambda asked: workers.objective.sizes(space, asked)))
+    goals = goals_of(facts)
+    epochs = epochs or facts["epochs"]
+    go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
+    return RunPlan(
+        settings=settings,
+        goals=goals,
+        epochs=epochs,
+        pruner=checked_pruner(settings, epochs, goals),
+        go_on=go_on,
+        seed=facts["seed"],
+        declared=declared,
+        space=space,
+        studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
+        added=added,
+        layout=layout_for(workers, found, goals),
+        notes=(
+            *found.warnings,
+            *_resume_notes(engine),
+            *known,
+            *_epoch_notes(engine, go_on, epochs),
+        ),
+    )
+
+
+def _spaces(
+    settings: StudySettings, past: Past, found: Found, *, accept_space: bool
+) -> tuple[SearchSpace, SearchSpace]:
+    """Return the search space as it is declared now, and with what only trials declared."""
+    # The fact "space" is written after the event that grew it; a master may die in between.
+    known = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
+    before = SearchSpace.from_json(past.facts["declared_space"])
+    declared = SearchSpace.from_json(found.space)
+    if not found.is_complete:
+        # The code was not run to its end, so a missing parameter need not be gone.
+        declared = _grown(declared, [before.to_json()])
+    # Trials declared the parameters known beyond that, and may do so again.
+    space = _grown(declared, [known.beyond(before)])
+    differences = known.differences(space)
+    if not differences:
+        return declared, known  # in its old order, which determines what samplers draw
+    if accept_space:
+        return declared, space
+    raise SpaceChangedError(
+        f"the search space of {settings.source.path} has changed since the study "
+        f"began: {'; '.join(differences)}. Undo that, or go on in the new space with "
+        f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
+        "start a new study with `hptune run … --study OTHER`."
+    )
+
+
+def _that_train_on(engine: Engine, files: StudyFiles, epochs: int | None) -> tuple[int, ...]:
+    """Return the complete trials that get more epochs: the best ones, from their checkpoints."""
+    if engine.epochs is None or epochs is None or epochs <= engine.epochs:
+        return ()
+    return tuple(number for number in engine.able_to_go_on if files.has_checkpoint(number))
+
+
+def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> list[str]:
+    before = engine.epochs
+    complete = sum(trial.state is TrialState.COMPLETE for trial in engine.trials)
+    if before == epochs or not complete:
+        return []
+    lines, others = [], complete - len(go_on)
+    if go_on:
+        trials = "best trial trains" if len(go_on) == 1 else "best trials train"
+        lines.append(f"{len(go_on)} {trials} on from epoch {before}")
+    if before is not None and epochs is not None and epochs > before and engine.ended_early:
+        lines.append(
+            f"{len(engine.ended_early)} that ended by themselves (such as by EarlyStopping) do "
+            "not: they would do so again"
+        )
+        others -= len(engine.ended_early)
+    if others:
+        lines.append(
+            f"the other {others} complete ones stay as they are; note that they trained {before} "
+            "at most when you compare them"
+        )
+    return [f"{epochs} epochs instead of {before}: {'; '.join(lines)}"]
+
+
+def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]]]) -> SearchSpace:
+    """Return the space with the additions, except those whose parent parameter is gone."""
+    for entry in itertools.chain.from_iterable(additions):
+        with contextlib.suppress(SpaceError):
+            space = space.grown([entry])
+    return space
+
+
+def _new_points(
+    tries: Sequence[Params], space: SearchSpace, trials: Collection[Trial]
+) -> tuple[tuple[Suggestion, ...], list[str]]:
+    """Return the points that are new to the study, and a line on each that is not."""
+    known = {space.key(trial.params): trial.number for trial in reversed(list(trials))}
+    found: dict[Hashable, Suggestion] = {}
+    notes = []
+    for number, params in enumerate(tries, start=1):
+        key = space.key(params)
+        if key in known:
+            notes.append(f"start point {number} is trial {known[key]} already")
+        else:
+            found.setdefault(key, Suggestion(params, ADDED))
+    return tuple(found.values()), notes
+
+
+def _resume_notes(engine: Engine) -> list[str]:
+    trials = list(engine.trials)
+    over = sum(trial.state.is_final for trial in trials)
+    waiting = len(trials) - over
+    again = f", {waiting} go on" if waiting else ""
+    return [f"resumed: {over} trials are over{again}"]
