@@ -132,6 +132,8 @@ class HyperParameters:
             parent_name: The hyperparameter that this one depends on.
             parent_values: The values of the parent for which this one is active.
         """
+        if not isinstance(values, Sequence):
+            raise SpaceError(f"{self._full_name(name)}: the choices are {values!r}; give a list")
         choices: tuple[Any, ...] = tuple(map(plain, values))
         if choices and all(isinstance(value, bool) for value in choices):
             choices = tuple(map(int, choices))

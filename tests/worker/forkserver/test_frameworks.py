@@ -1,0 +1,105 @@
+"""Frameworks are imported once on a node if the user's code uses them, and never otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from real_runs import Hptune, trials
+
+from tuner.config.model_file import (
+    ObjectiveSource,
+    SourceKind,
+    UserCode,
+    check_path,
+    frameworks,
+    save,
+)
+
+NAMES = ["tensorflow", "torch", "jax", "keras", "keras_tuner"]
+
+
+def stand_ins(hptune: Hptune) -> tuple[str, Path]:
+    """A PYTHONPATH with a stand-in for every framework, and the file in which imports are noted."""
+    log = hptune.directory / "imports"
+    for name in NAMES:
+        package = hptune.directory / "stand_ins" / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(
+            f"import os\nwith open({str(log)!r}, 'a') as log:\n"
+            f"    print({name!r}, os.getpid(), file=log)\n"
+            "cuda = None\ndef manual_seed(_): pass\n"
+            "def set_num_threads(_): pass\nset_num_interop_threads = set_num_threads\n"
+        )
+    log.touch()
+    paths = [str(hptune.directory / "stand_ins"), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(filter(None, paths)), log
+
+
+def test_no_process_of_a_plain_study_imports_a_framework(hptune: Hptune) -> None:
+    path, log = stand_ins(hptune)
+    model = hptune.file(
+        "model.py",
+        """
+        # import keras
+        RESOURCES = lambda hp: {"cpus": 1 if hp["x"] < 2 else 2}
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0.0, 1.0)
+            trial.report(1, value=x)
+            return x
+        """,
+    )
+    arguments = ("run", model, "--search", "bayesian", "--trials", 3, "--study", hptune.study())
+    ended = hptune(*arguments, PYTHONPATH=path)
+    assert ended.code == 0, ended.err
+    assert len(trials(hptune.study())) == 3
+    assert log.read_text() == ""
+
+
+def test_a_framework_that_is_imported_in_a_function_is_imported_once(hptune: Hptune) -> None:
+    path, log = stand_ins(hptune)
+    model = hptune.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            import os
+            from torch import cuda
+            return {"value": hp.Float("x", 0.0, 1.0), "pid": os.getpid()}
+        """,
+    )
+    ended = hptune("run", model, "--trials", 3, "--study", hptune.study(), PYTHONPATH=path)
+    assert ended.code == 0, ended.err
+    ((name, importer),) = (line.split() for line in log.read_text().splitlines())
+    assert name == "torch"
+    pids = {json.loads(trial["metrics"])["pid"] for trial in trials(hptune.study())}
+    assert len(pids) == 3
+    assert int(importer) not in pids
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("import numpy\n# import keras\nkeras = 3\n'''import jaxtyping'''\n", ()),
+        ("import keras\nfrom keras import layers\n", ("keras",)),
+        ("def f():\n    import torch.nn as nn\n\tfrom jax import numpy\n", ("torch", "jax")),
+        (
+            "from keras_tuner import HyperModel\nimport tensorflow as tf",
+            ("keras_tuner", "tensorflow"),
+        ),
+        ("import torchvision\nfrom kerastuner import x\n", ()),
+    ],
+)
+def test_what_a_file_imports(tmp_path: Path, text: str, names: tuple[str, ...]) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(text)
+    assert frameworks(check_path(file)) == names
+
+
+def test_what_a_model_function_of_python_imports(tmp_path: Path) -> None:
+    path = tmp_path / "objective.pickle"
+    source = ObjectiveSource(SourceKind.PICKLE, str(path))
+    save(UserCode(hypermodel=object()), path)
+    assert "keras" in frameworks(source)
