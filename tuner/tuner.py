@@ -148,12 +148,12 @@ class Tuner:
                     result = resume(
                         directory,
                         _changes(settings, given),
-                        watch=watch,
+                        display=watch,
                         tries=settings.start_points,
                         client=self._client,
                     )
                 else:
-                    result = start(settings, directory, watch=watch, client=self._client)
+                    result = start(settings, directory, display=watch, client=self._client)
         finally:
             if not directory.database.exists():
                 for name in (OBJECTIVE_FILE, DATA_FILE):

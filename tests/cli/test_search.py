@@ -208,7 +208,7 @@ def test_whoever_has_an_idea_adds_it_to_a_study_that_goes_on(hptune: Hptune) -> 
 
     ended = hptune("resume", hptune.study(), *idea)
     assert ended.code == 2
-    assert "has 3 trials of 3, and 1 more is to be tried; say --trials 4 or more" in ended.err
+    assert "has 3 trials of 3, and 1 more is to be tried; give --trials 4 or more" in ended.err
     ended = hptune("resume", hptune.study(), "--trials", 9, "--try", "a=7")
     assert ended.code == 2
     assert "start point 1 (a=7): a is 7" in ended.err

@@ -177,7 +177,7 @@ def test_a_sampler_that_comes_to_its_end_earlier_is_seen(done: StudyDirectory) -
     replayed = replay(done, lambda _: Lazy())
     assert replayed.difference is not None
     assert replayed.difference.again is None
-    assert "now: no suggestion, the search was at its end" in replayed.to_text()
+    assert "now: no suggestion, the search was exhausted" in replayed.to_text()
 
 
 def test_there_must_be_a_study_that_says_what_was_searched(tmp_path: Path) -> None:

@@ -10,26 +10,26 @@ import pytest
 
 from tuner.core.clock import SystemClock
 from tuner.core.messages import StopRequested
-from tuner.master.stop_requests import Requests
+from tuner.master.stop_requests import StopRequests
 from tuner.storage.directory import StudyDirectory
 
 
 def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_path: Path) -> None:
     answers, asked, left = [False, False, True], list[int](), list[str]()
 
-    def may_let_go(number: int) -> bool:
+    def may_stop(number: int) -> bool:
         asked.append(number)
         return answers.pop(0)
 
     directory = StudyDirectory(tmp_path).create()
     with directory.acquire() as lock:
-        requests = Requests(
+        requests = StopRequests(
             directory,
             lock,
             SystemClock(),
             timeout_seconds=None,
             worked_seconds=0.0,
-            may_let_go=may_let_go,
+            may_stop=may_stop,
         )
         with requests.from_signals(wake=lambda: None, leave_at_once=lambda: left.append("left")):
             assert requests() == ()
@@ -50,7 +50,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -
     left = list[str]()
     directory = StudyDirectory(tmp_path).create()
     with directory.acquire() as lock:
-        requests = Requests(
+        requests = StopRequests(
             directory, lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0
         )
         with requests.from_signals(wake=lambda: None, leave_at_once=lambda: left.append("left")):

@@ -1,4 +1,4 @@
-"""No worker is heard of before there are enough of them."""
+"""Workers are held back until there are enough of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.core.messages import (
 from tuner.core.resources import Capacity
 from tuner.errors import UsageError
 from tuner.executors.simulated import VirtualClock
-from tuner.master.wait_for_workers import WorkersAwaited
+from tuner.master.wait_for_workers import WorkerGate
 
 
 def joined(name: str, at: float = 0.0) -> WorkerJoined:
@@ -30,21 +30,21 @@ STOP = StopRequested(1.0, FinishReason.INTERRUPTED, "")
 
 def test_workers_are_held_back_until_there_are_enough_and_nothing_else_is() -> None:
     clock = VirtualClock(7.0)
-    muster = WorkersAwaited(lambda: 2, clock)
-    assert muster([joined("a"), STOP]) == [STOP]
-    assert muster([WorkerLeft(2.0, "a", ""), joined("b")]) == []
-    assert muster([WorkerLeaving(3.0, "b", ""), joined("c")]) == []
-    assert muster([joined("d")]) == [joined("c", at=7.0), joined("d", at=7.0)]
+    gate = WorkerGate(lambda: 2, clock)
+    assert gate([joined("a"), STOP]) == [STOP]
+    assert gate([WorkerLeft(2.0, "a", ""), joined("b")]) == []
+    assert gate([WorkerLeaving(3.0, "b", ""), joined("c")]) == []
+    assert gate([joined("d")]) == [joined("c", at=7.0), joined("d", at=7.0)]
     later: list[Event] = [WorkerLeft(4.0, "d", ""), joined("e", at=5.0)]
-    assert muster(later) == later
+    assert gate(later) == later
 
 
 def test_when_fewer_are_enough_the_waiting_is_over() -> None:
     least = [2]
-    muster = WorkersAwaited(lambda: least[0], VirtualClock(7.0))
-    assert muster([joined("a")]) == []
+    gate = WorkerGate(lambda: least[0], VirtualClock(7.0))
+    assert gate([joined("a")]) == []
     least[0] = 1
-    assert muster([]) == [joined("a", at=7.0)]
+    assert gate([]) == [joined("a", at=7.0)]
 
 
 @pytest.mark.parametrize(("shapes", "most"), [("", 3), ("max_jobs = 2", 2), ("max_jobs = 5", 3)])

@@ -43,7 +43,9 @@ def test_a_master_whose_time_is_up_begins_again_and_takes_its_jobs_back(
     twice = hptune("resume", "study", "--detach")
     assert (twice.code, "has a master already: process" in twice.err) == (1, True)
     slurm.run("scancel", "--batch", "--signal=USR1", master)
-    wait_until(lambda: "this job ends; it begins again" in log_of(hptune), "its end", seconds=60)
+    wait_until(
+        lambda: "this job ends; Slurm starts it again" in log_of(hptune), "its end", seconds=60
+    )
     wait_until(lambda: "took back 2 jobs" in log_of(hptune), "the next one", seconds=90)
     assert named(slurm, master=True) == {master: "RUNNING"}
     assert named(slurm, master=False) == workers
@@ -68,7 +70,7 @@ def test_a_master_that_slurm_refuses_to_requeue_lets_go_and_says_why(
     slurm.run("scancel", "--batch", "--signal=USR1", master)
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
     assert f"Slurm refuses to requeue job {master}: " in log_of(hptune)
-    assert "So the study lets go before this job ends" in log_of(hptune)
+    assert "So the study stops before this job ends" in log_of(hptune)
     assert states(hptune.study()) == {"WAITING": 2}
 
 
@@ -123,14 +125,14 @@ def test_what_a_study_cannot_be_given_any_more_is_said_before_anything_is_submit
         (("--trials", 9, "--try", "y=1"), "start point 1 (y=1)"),
         (("--trials", 9, "--try", "x=2"), "start point 1 (x=2)"),
         (("--trials", 9, "--try", "x"), "--try"),
-        (("--trials", 3, "--try", "x=0.25"), "say --trials 4 or more"),
+        (("--trials", 3, "--try", "x=0.25"), "give --trials 4 or more"),
         (("--trials", 9, "--model-file", "gone.py"), "gone.py"),
     ):
         ended = hptune(*again, *options)
         assert (ended.code, said in ended.err) == (2, True), ended.err
     (hptune.directory / "model.py").unlink()
     ended = hptune(*again, "--trials", 9)
-    assert (ended.code, "say where it is" in ended.err) == (2, True), ended.err
+    assert (ended.code, "name it" in ended.err) == (2, True), ended.err
     assert slurm.jobs() == []
     assert not (hptune.study() / "jobs").exists()
 

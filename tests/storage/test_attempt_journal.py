@@ -19,7 +19,7 @@ from tuner.config.objectives import resolve_goals
 from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
-from tuner.master.recovery import collect, forget
+from tuner.master.recovery import collect, discard_journals
 from tuner.storage.attempt_journal import AttemptJournal, journal_path, read_journal
 from tuner.storage.directory import StudyDirectory
 from tuner.worker import runner
@@ -132,7 +132,7 @@ def test_only_what_the_ledger_lacks_is_collected(directory: StudyDirectory) -> N
         assert plain(collect(directory, [NAME], {NAME: 2})) == everything[2:]
         assert collect(directory, [], {}) == []
         assert collect(directory, [AttemptId(9, 0)], {}) == []
-        forget(directory)
+        discard_journals(directory)
         assert collect(directory, [NAME], {}) == []
 
 

@@ -106,7 +106,7 @@ def run(model_file: Path, study: Path | None, *, quiet: bool, detach: bool, **op
     _run_and_close(
         directory,
         lambda progress: start(
-            settings, directory, watch=RunDisplay(progress, _leaving(directory), is_quiet=quiet)
+            settings, directory, display=RunDisplay(progress, _leaving(directory), is_quiet=quiet)
         ),
         quiet=quiet,
     )
@@ -168,7 +168,7 @@ def resume(
         lambda progress: resume_study(
             where,
             changes,
-            watch=RunDisplay(progress, _leaving(where), is_quiet=quiet),
+            display=RunDisplay(progress, _leaving(where), is_quiet=quiet),
             accept_space=accept_space,
             tries=tries,
         ),

@@ -18,7 +18,7 @@ from ..worker.orders import StudyBrief
 from .loop import StudyLoop
 from .observers import RunObservers, StudyRecorder
 from .plan import RunPlan
-from .stop_requests import Requests
+from .stop_requests import StopRequests
 from .suggester import ask_ahead, sampler_maker, sized
 from .workforce import Workforce
 
@@ -46,7 +46,7 @@ def compose(
     workers: Workforce,
     *,
     executor: Executor,
-    requests: Requests,
+    requests: StopRequests,
     observers: RunObservers,
 ) -> StudyLoop:
     """Return the loop that runs the study."""

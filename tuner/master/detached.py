@@ -1,4 +1,4 @@
-"""A master that is a Slurm job itself (`--detach`): begun, looked at, ended, and handed on."""
+"""A master that is a Slurm job itself (`--detach`): submit, show, cancel and hand over."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from ..storage.directory import StudyDirectory, storage_errors, study_exists
 from .stop_requests import end_process
 
 _MARGIN_SECONDS = 10.0
-"""How long before its end at the latest a master leaves that does not know what becomes of it."""
+"""How long before its end a master leaves at the latest, if Slurm does not say what follows."""
 
 _KILL_SECONDS = 20.0
-"""The same for one that is ended: Slurm's KillWait is 30 s, unless a site has another."""
+"""How long after the signal a cancelled master leaves: Slurm's KillWait is 30 s by default."""
 
-_LAST_WORDS = {
-    True: "this job ends; it begins again, and goes on where the study is then",
+_HANDOVER_LINES = {
+    True: "this job ends; Slurm starts it again, and it then continues the study",
     False: (
-        "this job ends, and Slurm does not say whether it begins again: the study and its jobs are "
-        "left as they are, for the next master"
+        "this job ends, and Slurm does not say whether it starts it again: the study and its jobs "
+        "are left as they are, for the next master"
     ),
 }
-"""By whether it is known that it begins again."""
+"""Line for the user, by whether Slurm has said that it starts the job again."""
 
 
 def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
-    """Submit the master of a new study as a job; returns where to look, in words.
+    """Submit the master of a new study as a job; returns where to look, as text for the user.
 
     Args:
         settings: What the user asked for.
         directory: Where the study is to be; must not hold one yet.
-        arguments: Of `hptune`, for the same in the foreground.
+        arguments: The arguments of `hptune` for the same run in the foreground.
 
     Raises:
-        UsageError: Something that can be seen now is wrong, or Slurm would refuse a job, in its
-            own words. Nothing was submitted.
+        UsageError: The settings are wrong, or Slurm would refuse a job (in its words). Nothing
+            was submitted.
     """
     if directory.database.exists():
         raise study_exists(directory)
@@ -56,7 +56,7 @@ def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Se
     try:
         return _submit(settings, directory, arguments)
     finally:
-        directory.give_up()  # if nothing came of it
+        directory.give_up()  # if nothing was submitted
 
 
 def detach_again(
@@ -67,27 +67,27 @@ def detach_again(
     accept_space: bool = False,
     tries: Sequence[Mapping[str, object]] = (),
 ) -> str:
-    """The same for a study that is taken up again.
+    """Submit the master of a study that is resumed; returns as `detach_new` does.
 
     Args:
         changes: Fields of `StudySettings` to change.
         directory: Where the study is.
-        arguments: As above.
+        arguments: As for `detach_new`.
         accept_space: Whether the study may go on in another search space.
         tries: Configurations, given in part, to try next.
 
     Raises:
         NoStudyError: There is no study.
         StudyLockedError: It has a master.
-        UsageError: As above.
+        UsageError: As for `detach_new`.
     """
     from ..storage.ledger import LedgerReader
     from .resume_checks import ResumeState
     from .resume_plan import check_resume
 
     reader = LedgerReader(directory.open())
-    standing = ResumeState(directory, reader.facts(), reader.trials())
-    stored = StudySettings.from_json(standing.facts["settings"]).found_in(directory.path)
+    state = ResumeState(directory, reader.facts(), reader.trials())
+    stored = StudySettings.from_json(state.facts["settings"]).found_in(directory.path)
     settings = stored.changed(changes)
     if owner := directory.owner():
         raise StudyLockedError(
@@ -96,7 +96,7 @@ def detach_again(
         )
     check_resume(
         settings,
-        standing,
+        state,
         epochs=changes.get("epochs"),
         accept_space=accept_space,
         tries=[point for point in tries if point not in stored.start_points],
@@ -108,7 +108,9 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
     from jobqueue.master import MasterOrder, submit_master
 
     if not settings.slurm:
-        raise UsageError("--detach makes the master a Slurm job; say with --slurm how jobs are had")
+        raise UsageError(
+            "--detach makes the master a Slurm job; it needs --slurm with a slurm.toml"
+        )
     path = Path(settings.slurm)
     with translated_errors(), storage_errors(directory.path):
         check_jobs(path, directory.path, settings.max_jobs)
@@ -128,7 +130,7 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
 
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
-    study = [] if directory.database.exists() else _once_begun(directory)
+    study = [] if directory.database.exists() else _requeued(directory)
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
         *study,
@@ -136,10 +138,10 @@ def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def _once_begun(directory: StudyDirectory) -> list[str]:
-    """What a requeued job runs in place of `hptune run`, which begins a study only once.
+def _requeued(directory: StudyDirectory) -> list[str]:
+    """Return the lines that a requeued job runs instead of `hptune run`, which starts a new study.
 
-    `hptune resume` may be asked the same again and again.
+    `hptune resume` may run any number of times.
     """
     database = shlex.quote(str(directory.database))
     return [
@@ -155,14 +157,14 @@ class MasterJob:
 
     Attributes:
         job: Its job; None if that is gone.
-        log: What it writes into.
+        log: The file that it writes.
     """
 
     job: Job | None
     log: Path
 
     def to_text(self) -> str:
-        """A sentence."""
+        """Return a sentence for the user."""
         where = f"it writes into {shlex.quote(str(self.log))}"
         if self.job is None:
             return f"The master was a Slurm job, and is gone; {where}."
@@ -172,7 +174,7 @@ class MasterJob:
         return f"The master is Slurm job {self.job.id} ({state}); {where}."
 
     def to_json(self) -> dict[str, object]:
-        """Plain values; `id`, `state` and what follows are None where there is no job."""
+        """Return plain values; all but `log` are None if there is no job."""
         job = self.job
         return {
             "id": job and job.id,
@@ -184,7 +186,7 @@ class MasterJob:
 
 
 def master_job(directory: StudyDirectory) -> MasterJob | None:
-    """How the job of a detached master stands; None if there was none, or nobody knows."""
+    """Return the state of a detached master's job; None if there was none, or if unknown."""
     from jobqueue.master import find_master
 
     folder = directory.path / "jobs"
@@ -197,7 +199,7 @@ def master_job(directory: StudyDirectory) -> MasterJob | None:
 
 
 def cancel_jobs(directory: StudyDirectory) -> bool:
-    """Cancel a detached master that waits to begin, and its jobs; whether there were any.
+    """Cancel a detached master that waits to start, and its jobs; returns if there were any.
 
     Raises:
         UsageError: Slurm does not answer.
@@ -210,38 +212,38 @@ def cancel_jobs(directory: StudyDirectory) -> bool:
         return cancel_study(jobs_name(directory.path)) > 0
 
 
-def handing_on(
-    tell: Callable[[str], None], *, last: Callable[[], None]
+def handover(
+    notify: Callable[[str], None], *, last: Callable[[], None]
 ) -> Callable[[int], bool] | None:
-    """What a detached master does when a signal has come; None for a master that is no job.
+    """Return what a detached master does on a signal; None for a master that is no job.
 
-    What is returned takes the signal's number, and is called again and again. It says whether the
-    study is to let go. If the master's job begins again, or Slurm is silent until its end, it
-    ends the process instead, and leaves all that runs to the next master.
+    The returned function takes the signal's number, is called again and again, and returns
+    whether the study must stop. If Slurm starts the master's job again, or does not answer until
+    its end, the function ends the process instead, and leaves all that runs to the next master.
 
     Args:
-        tell: Takes a line for the user.
+        notify: Takes a line for the user.
         last: Called after the last line, before the process ends.
     """
     from jobqueue.master import RequeueInquiry, RequeueOutcome, notice_seconds
 
-    stall_reason = notice_seconds()
-    if stall_reason is None:
+    notice = notice_seconds()
+    if notice is None:
         return None
     inquiries: list[RequeueInquiry] = []
 
-    def hand_on(number: int) -> bool:
+    def may_stop(number: int) -> bool:
         if not inquiries:
-            # Other signals than that of its time limit mean that it is killed in half a minute.
-            in_time = max(stall_reason - _MARGIN_SECONDS, stall_reason / 2)
+            # Any signal but that of the time limit means that Slurm kills the job in half a minute.
+            in_time = max(notice - _MARGIN_SECONDS, notice / 2)
             inquiries.append(RequeueInquiry(in_time if number == signal.SIGUSR1 else _KILL_SECONDS))
-        fate = inquiries[0].answer
-        if fate is not None and fate is not RequeueOutcome.ENDS:
-            tell(_LAST_WORDS[fate is RequeueOutcome.REQUEUED])
+        outcome = inquiries[0].answer
+        if outcome is not None and outcome is not RequeueOutcome.ENDS:
+            notify(_HANDOVER_LINES[outcome is RequeueOutcome.REQUEUED])
             last()
             end_process()
-        if fate is RequeueOutcome.ENDS and (why := inquiries[0].refusal):
-            tell(f"{why}. So the study lets go before this job ends")
-        return fate is RequeueOutcome.ENDS
+        if outcome is RequeueOutcome.ENDS and (why := inquiries[0].refusal):
+            notify(f"{why}. So the study stops before this job ends")
+        return outcome is RequeueOutcome.ENDS
 
-    return hand_on
+    return may_stop

@@ -1,4 +1,4 @@
-"""Reads earlier studies that a new one is to learn from (`--warm-start`)."""
+"""Earlier studies that a new one learns from (`--warm-start`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..storage.ledger import LedgerReader
 
 
 def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
-    """What the study in this directory can teach a new one; it may still be running.
+    """Return the trials of a study that a new one can learn from; it may still be running.
 
-    Of trials that measured all that the new study goals at, that counts, whatever they were
-    chosen by. If there are none, their own objective has to do, the first if there are several.
+    Trials that measured all metrics of the new study count by these. If there are none, the
+    trials count by their own study's objective, the first one if there are several.
 
     Args:
         name: The directory.
-        goals: What the new study optimises, and what it keeps to.
+        goals: What the new study optimises, and its constraints.
         space: What the new study searches.
 
     Raises:
@@ -33,7 +33,7 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
     facts = reader.facts()
     complete = [trial for trial in reader.trials() if trial.state is TrialState.COMPLETE]
     earlier = goals_of(facts).goal
-    measured = tuple(_judged(trial, goals) for trial in complete if _tells(trial, goals))
+    measured = tuple(_judged(trial, goals) for trial in complete if _has_metrics(trial, goals))
     direction, is_same_metric = goals.goal.direction, True
     if not measured:
         measured = tuple(
@@ -58,7 +58,7 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
     return EarlierStudy(name, direction, is_same_metric, measured)
 
 
-def _tells(trial: Trial, goals: Goals) -> bool:
+def _has_metrics(trial: Trial, goals: Goals) -> bool:
     """Whether the trial measured all that the new study goals at."""
     return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in goals.metrics)
 

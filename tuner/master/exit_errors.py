@@ -1,4 +1,4 @@
-"""Ends of a run that its user has to do something about, as errors that say what."""
+"""Errors for the ends of a run that need an action of the user."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..storage.directory import StudyDirectory, storage_full
 def raise_finish(
     finish: Finish, directory: StudyDirectory, engine: Engine, budget_trials: int | None
 ) -> None:
-    """Return if the run ended as one may end.
+    """Raise the error for how the run ended; return if it ended normally.
 
     Args:
         finish: How it ended.
         directory: Where the study is.
         engine: Its trials.
-        budget_trials: The number of trials to suggest; None where there is no end.
+        budget_trials: The number of trials to suggest; None for no limit.
 
     Raises:
-        UnknownMetricError: No trial reports what is optimised or kept to.
-        StorageFullError: There is no room.
+        UnknownMetricError: No trial reports the metric of an objective or a constraint.
+        StorageFullError: The disk is full.
         ObjectiveFailedError: Too many trials failed.
     """
     if finish.finish_reason is FinishReason.UNKNOWN_METRIC:
@@ -32,19 +32,19 @@ def raise_finish(
     if finish.finish_reason is FinishReason.NO_ROOM:
         raise storage_full(directory.path, finish.reason)
     if finish.finish_reason in (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES):
-        # Trials that failed are over: with none left, resuming alone would find nothing to run.
+        # Failed trials are finished: if none is left, resuming alone would find nothing to run.
         used_up = _trials_used_up(engine, budget_trials)
         more = f" --trials {2 * used_up}" if used_up else ""
         raise ObjectiveFailedError(
             f"the study was stopped: {finish.reason}. Its trials' logs are in "
-            f"{directory.trials}. Mend the cause and go on with "
+            f"{directory.trials}. Fix the cause and continue with "
             f"`hptune resume {directory}{more}`.",
             finish.detail,
         )
 
 
 def _trials_used_up(engine: Engine, budget_trials: int | None) -> int:
-    """How many trials were searched, if none is left to run; else 0."""
+    """Return how many trials were searched if none is left to run, else 0."""
     searched = sum(trial.confirms is None for trial in engine.trials)
     is_over = all(trial.state.is_final for trial in engine.trials)
     return searched if searched == budget_trials and is_over else 0

@@ -1,4 +1,4 @@
-"""The loop that joins engine, ledger, sampler and executor. It makes no decisions."""
+"""The loop that connects engine, ledger, sampler and executor. It makes no decisions."""
 
 from __future__ import annotations
 
@@ -29,63 +29,63 @@ from ..errors import SpaceError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief
 from .suggester import InformedSampler, Suggester, SuggestingThread
-from .wait_for_workers import WorkersAwaited
+from .wait_for_workers import WorkerGate
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
-"""How often the display is redrawn and requests to stop are looked for, while nothing happens."""
+"""How often the display and requests to stop are updated while nothing happens."""
 
 _PAUSE_SECONDS_PER_RUNNING = 2e-5
-"""Making a picture of a study takes time in proportion to what runs; so do the pauses between two
-pictures, and thousands of workers do not keep the master busy with its display."""
+"""Pause between two snapshots, per running trial. A snapshot takes time in proportion to the
+running trials, so that the display of thousands of them would keep the master busy."""
 
 
 class Recorder(Protocol):
-    """What the loop writes into: the ledger."""
+    """The part of the ledger that the loop writes."""
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
-        """Write down events and what they changed; safe when this returns."""
+        """Record events and what they changed; durable when this returns."""
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
-        """Write down what is known of the study as a whole; all or nothing."""
+        """Record facts on the study as a whole, all or none of them."""
 
 
 class Files(Protocol):
-    """What the loop keeps models with."""
+    """The store of the trials' models and checkpoints."""
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
-        """Make these trials' models the study's best, the first one above all."""
+        """Keep these trials' models as the study's best; the first one is the best."""
 
     def discard(self, number: int, *, keep_checkpoint: bool) -> None:
-        """Throw away a trial's model and checkpoints."""
+        """Delete a trial's model and checkpoints."""
 
 
 class Observer(Protocol):
-    """Whom the loop shows how it goes."""
+    """Observer of the study's progress."""
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
-        """Take note of the present standing."""
+        """Observe the study's present state, and the trials that ended since the last call."""
 
 
 class StudyLoop:
     """Runs a study until it is finished.
 
     Args:
-        engine: The study's state; fed with the ledger's events before, if there are any.
+        engine: The study's state; the ledger's events, if any, were fed to it before.
         recorder: The ledger.
         make_sampler: Makes a fresh sampler for a space.
         space: The search space.
-        executor: Open, and closed by whoever opened it.
+        executor: Open; the caller closes it.
         clock: Stamps the loop's own events.
-        brief: What every attempt is told.
+        brief: What every attempt needs to know of the study.
         files: Keeps the models.
-        observer: Is shown the study after each batch of events; None for nobody.
-        requests: Asked regularly for events from outside, such as requests to stop.
-        required_workers: How many workers there must be for the first trial, as things stand.
-        make_suggester: Who asks the sampler; None for a thread of its own.
+        observer: Called after each batch of events; None for no observer.
+        requests: Called regularly for events from outside, such as requests to stop.
+        required_workers: Returns how many workers there must be before the first trial.
+        make_suggester: Makes what calls the sampler; None for a thread of its own.
     """
 
     def __init__(
@@ -119,32 +119,32 @@ class StudyLoop:
         self._files = files
         self._observer = observer
         self._requests = requests
-        self._await_workers = WorkersAwaited(required_workers, clock)
+        self._gate = WorkerGate(required_workers, clock)
         self._ended: list[Trial] = []
         self._show_from = 0.0
         self._finish: Finish | None = None
 
     def run(self, opened: StudyOpened) -> Finish:
-        """Run to the end.
+        """Run the study to its end.
 
         Raises:
-            StudyError: The ledger cannot be written, or the executor or the sampler broke. What
-                the ledger holds is whole, and the study can be resumed.
+            StudyError: The ledger cannot be written, or the executor or the sampler failed. The
+                ledger is consistent, and the study can be resumed.
         """
         try:
-            # What came before, such as workers that were quicker than we, belongs to this run.
-            self._take_in([opened, *self._await_workers(self._executor.events(0.0))])
+            # Events that came before, such as workers that joined early, belong to this run.
+            self._process([opened, *self._gate(self._executor.events(0.0))])
             self._show()
             while self._finish is None:
-                events = self._await_workers(self._executor.events(POLL_SECONDS))
-                self._take_in([*events, *self._suggester.events(), *self._requests()])
+                events = self._gate(self._executor.events(POLL_SECONDS))
+                self._process([*events, *self._suggester.events(), *self._requests()])
                 self._show()
             return self._finish
         finally:
             self._suggester.close()
 
-    def _take_in(self, events: Sequence[Event]) -> None:
-        """Let the engine decide, write it down, and only then carry it out."""
+    def _process(self, events: Sequence[Event]) -> None:
+        """Let the engine decide, record the events, and only then carry out its commands."""
         if not events:
             return
         commands = [command for event in events for command in self._engine.handle(event)]
@@ -192,7 +192,7 @@ class StudyLoop:
         try:
             grown = self._space.grown(declared)
         except SpaceError as error:
-            # The trial that declared it had its value from KerasTuner; others do without.
+            # The trial that declared it used its default; other trials do so too.
             log.warning("A parameter that a trial declared cannot be searched: %s", error)
             return
         if grown == self._space:

@@ -1,13 +1,13 @@
-"""What attempts have told while their study had no master, for the ledger of the next one.
+"""Recovery of what attempts reported while their study had no master.
 
-Workers that outlive their master (`hptune worker`) let their attempts go on for a while, and write
-all that these tell into the study directory (`worker.spool`). The next master reads it before it
-opens the study. What it finds becomes events of the ledger like any others, so an attempt that
-ended meanwhile has ended, and one that is still running is lost as it would have been before.
+Workers that outlive their master (`hptune worker`) let their attempts continue for a while, and
+write their reports into journals in the study directory (`storage.attempt_journal`). The next
+master reads the journals before it opens the study. Their events go into the ledger like any
+others: an attempt that ended meanwhile has ended, and one that still runs is lost.
 
-Exactly once: an attempt whose end is in the ledger does not run any more, so its spool is not
-looked at; and of one that still runs, the ledger has the first so many reports, since they came
-in order. So it does not matter when the collecting master dies itself.
+Each event is recorded exactly once. The journal of an attempt whose end is in the ledger is not
+read. Of an attempt that still runs, the ledger has the first n reports, because they came in
+order. So the collecting master may die at any time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..storage.directory import StudyDirectory
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 30.0
-"""How long to wait for attempts that still run somewhere: they are told to write a checkpoint."""
+"""How long to wait for attempts that still run; they are told to write a checkpoint and stop."""
 
 _SILENT_SECONDS = 4 * HEARTBEAT_SECONDS
 _POLL_SECONDS = 0.2
@@ -35,26 +35,26 @@ _POLL_SECONDS = 0.2
 def collect(
     directory: StudyDirectory,
     running: Collection[AttemptId],
-    heard: Mapping[AttemptId, int],
+    reported: Mapping[AttemptId, int],
     *,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> list[Event]:
-    """What the ledger lacks of the attempts that ran for the last master.
+    """Return the events of the last master's attempts that the ledger lacks.
 
-    The caller holds the study's lock: a runner that still carries out an attempt sees by that
-    that nobody waits for it any more, lets it write a checkpoint, and spools its end.
+    The caller holds the study's lock. A runner whose attempt still runs notices that, lets it
+    write a checkpoint, and writes its end into the journal.
 
     Args:
         directory: The study's directory.
-        running: The attempts that run, as far as the ledger knows.
-        heard: How many of each one's reports the ledger has.
-        patience_seconds: How long to wait for those that are seen to run.
+        running: The attempts that run according to the ledger.
+        reported: How many reports of each attempt the ledger has.
+        patience_seconds: How long to wait for those that still run.
 
     Returns:
-        Events with the times at which they were written down, each attempt's in order.
+        Events with the times at which they were recorded, each attempt's in order.
     """
     paths = {name: journal_path(directory.trial(name.trial), name) for name in running}
-    _wait_for_those_that_run(directory, [*paths.values()], patience_seconds)
+    _wait_for_running(directory, [*paths.values()], patience_seconds)
     events: list[Event] = []
     for name, path in paths.items():
         reports = 0
@@ -63,27 +63,27 @@ def collect(
                 continue
             if isinstance(event, Reported):
                 reports += 1
-                if reports > heard.get(name, 0):
+                if reports > reported.get(name, 0):
                     events.append(event)
             elif isinstance(event, Measured | ParametersUsed | AttemptEnded):
                 events.append(event)
-    # Equal results rank by their order, and those who read the tables know the times alone.
+    # Equal results rank by their order, and readers of the tables know only the times.
     return sorted(events, key=lambda event: event.at)
 
 
-def forget(directory: StudyDirectory) -> None:
-    """Throw away what was spooled; the ledger has it, and an attempt that still runs is lost."""
+def discard_journals(directory: StudyDirectory) -> None:
+    """Delete all journals: the ledger has their events, and attempts that still run are lost."""
     for path in directory.trials.glob(f"*/{JOURNAL_FOLDER}"):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _wait_for_those_that_run(
+def _wait_for_running(
     directory: StudyDirectory, paths: list[Path], patience_seconds: float
 ) -> None:
     deadline = time.monotonic() + patience_seconds
     waiting = [path for path in paths if _is_touched(path, directory) and not _has_ended(path)]
     if waiting:
-        logger.info("%d trials still run for a master that is gone; they leave.", len(waiting))
+        logger.info("Waiting for %d trials that still run for the last master.", len(waiting))
     while waiting and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         waiting = [path for path in waiting if _is_touched(path, directory)]
@@ -95,7 +95,7 @@ def _has_ended(path: Path) -> bool:
 
 
 def _is_touched(path: Path, directory: StudyDirectory) -> bool:
-    """Whether its runner has touched it lately, by the clock of the file system."""
+    """Return whether its runner has touched it recently, by the clock of the file system."""
     lease = directory.path / "lease"
     try:
         age = time.time() - path.stat().st_mtime

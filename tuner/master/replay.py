@@ -1,4 +1,4 @@
-"""Runs a study's search again from its ledger, and compares every suggestion."""
+"""Replay of a study's search from its ledger, which compares every suggestion."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .suggester import InformedSampler, sampler_maker
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A suggestion that did not come out again.
+    """A suggestion that came out differently.
 
     Attributes:
         trial: The trial's number.
-        recorded: The configuration in the ledger; None if the sampler was at its end there.
-        again: The one that came out now; None likewise.
+        recorded: The configuration in the ledger; None if the search was exhausted there.
+        again: The configuration that came out now; None if the search is exhausted.
     """
 
     trial: int
@@ -38,18 +38,18 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came out.
+    """Result of a replay.
 
     Attributes:
-        same: How many suggestions came out as they are in the ledger, until the first difference.
-        difference: The first suggestion that did not; None if there is none.
+        same: How many suggestions are as in the ledger, until the first difference.
+        difference: The first suggestion that differs; None if there is none.
     """
 
     same: int
     difference: Difference | None
 
     def to_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Return plain values."""
         found = self.difference
         return {
             "same": self.same,
@@ -63,7 +63,7 @@ class Replayed:
         }
 
     def to_text(self) -> str:
-        """In words."""
+        """Return text for the user."""
         found = self.difference
         if found is None:
             return f"{self.same} suggestions, all the same"
@@ -76,7 +76,7 @@ class Replayed:
             lines.append(f"  {mark}{name}: {left} in the study, {right} now")
         for who, params in (("the study", found.recorded), ("now", found.again)):
             if params is None:
-                lines.append(f"  {who}: no suggestion, the search was at its end")
+                lines.append(f"  {who}: no suggestion, the search was exhausted")
         return "\n".join(lines)
 
 
@@ -84,15 +84,15 @@ def replay(
     directory: StudyDirectory,
     make_sampler: Callable[[SearchSpace], Sampler] | None = None,
 ) -> Replayed:
-    """Feed the study's events to a fresh engine, and its questions to fresh samplers.
+    """Feed the study's events to a fresh engine, and the engine's requests to fresh samplers.
 
-    The engine is given the suggestions of the ledger, also where others came out. Neither the
-    model file nor an earlier study of a warm start is needed. A study that runs is compared as
-    far as it is.
+    The engine gets the suggestions of the ledger, even where others came out. Neither the model
+    file nor an earlier study of a warm start is needed. A study that still runs is compared up to
+    its last event.
 
     Args:
         directory: Where the study is.
-        make_sampler: Makes the sampler in place of the study's own; for tests.
+        make_sampler: Makes the sampler instead of the study's settings; for tests.
 
     Raises:
         NoStudyError: There is no study.
@@ -115,7 +115,7 @@ def replay(
             again = search.answer(event.first_number)
             for i in range(max(len(recorded), len(again))):
                 pair = [each[i] if i < len(each) else None for each in (recorded, again)]
-                if _written(pair[0]) != _written(pair[1]):
+                if _canonical(pair[0]) != _canonical(pair[1]):
                     return Replayed(same, Difference(event.first_number + i, *pair))
                 same += 1
         for command in search.engine.handle(event):
@@ -124,7 +124,7 @@ def replay(
 
 
 class _Search:
-    """What the loop does with the engine's commands about suggestions, and nothing else."""
+    """The part of the loop that carries out the engine's commands about suggestions."""
 
     def __init__(self, make_sampler: Callable[[SearchSpace], Sampler], engine: Engine) -> None:
         self.engine = engine
@@ -139,7 +139,7 @@ class _Search:
         self._answers = {}
 
     def answer(self, first_number: int) -> list[Params]:
-        """What the sampler answered when it was asked for this number and those after it."""
+        """Return what the sampler suggested for this trial number and those after it."""
         return self._answers.get(first_number, [])
 
     def carry_out(self, command: Command) -> None:
@@ -172,6 +172,6 @@ def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
     )
 
 
-def _written(params: Params | None) -> str:
-    """Equal for equal configurations only: 1, 1.0 and True all differ."""
+def _canonical(params: Params | None) -> str:
+    """Return a text that is equal for equal configurations only: 1, 1.0 and True all differ."""
     return repr(None if params is None else sorted(params.items()))

@@ -23,10 +23,10 @@ from .compose import OpenStudy, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
 from .plan import RunPlan, check_request, plan_start
-from .recovery import collect, forget
+from .recovery import collect, discard_journals
 from .resume_checks import ResumeState, check_changes
 from .resume_plan import Past, plan_resume
-from .stop_requests import Requests
+from .stop_requests import StopRequests
 from .workforce import UNLIMITED_TRIALS, Workforce, choose_cluster
 
 
@@ -47,7 +47,7 @@ def start(
     settings: StudySettings,
     directory: StudyDirectory,
     *,
-    watch: RunDisplay,
+    display: RunDisplay,
     client: Any = None,
 ) -> RunResult:
     """Start a study and run it to its end.
@@ -55,7 +55,7 @@ def start(
     Args:
         settings: What the user asked for.
         directory: Where to keep the study; must not hold one yet.
-        watch: Where the progress is shown.
+        display: Where the progress is shown.
         client: A `distributed.Client` whose workers to use; None for the settings' choice.
 
     Raises:
@@ -64,7 +64,7 @@ def start(
     """
     directory.check_place()
     try:
-        return _start(settings, directory, watch, client)
+        return _start(settings, directory, display, client)
     except UnknownMetricError as error:
         # The study is of no use, and would prevent the corrected command from using its name.
         directory.remove()
@@ -105,7 +105,7 @@ def resume(
     directory: StudyDirectory,
     changes: Mapping[str, Any],
     *,
-    watch: RunDisplay,
+    display: RunDisplay,
     accept_space: bool = False,
     tries: Sequence[Mapping[str, object]] = (),
     client: Any = None,
@@ -115,7 +115,7 @@ def resume(
     Args:
         directory: Where the study is.
         changes: Fields of `StudySettings` to change, such as a larger `trials`.
-        watch: Where the progress is shown.
+        display: Where the progress is shown.
         accept_space: Continue although the model file now declares another search space.
         tries: Configurations, given in part, to try next unless they were tried before.
         client: As for `start`.
@@ -142,12 +142,12 @@ def resume(
         _recover(ledger, past, reports)
         asks_for_more = bool(changes or tries or accept_space)
         if not asks_for_more and (finish := _finished(facts)) is not None:
-            watch.progress.note(
+            display.progress.note(
                 "nothing is left to do here; --trials, --epochs or --try asks for more"
             )
             return RunResult(finish, engine.active_seconds)
         with Workforce(settings, choose_cluster(settings, directory.path, client)) as workers:
-            _note_reading(settings, watch)
+            _note_reading(settings, display)
             found = workers.objective.read()
             plan = plan_resume(
                 settings,
@@ -160,7 +160,7 @@ def resume(
                 tries=[point for point in tries if point not in stored.start_points],
             )
             ledger.set_facts(plan.facts())
-            return _run(plan, OpenStudy(directory, lock, ledger, engine), workers, watch)
+            return _run(plan, OpenStudy(directory, lock, ledger, engine), workers, display)
 
 
 def _finished(facts: Mapping[str, Any]) -> Finish | None:
@@ -200,7 +200,7 @@ def _recover(ledger: Ledger, past: Past, reports: Mapping[AttemptId, int]) -> No
             past.found_later.extend(grown)
         trials, attempts = engine.take_changes()
         ledger.append(events, trials=trials, attempts=attempts)
-    forget(directory)
+    discard_journals(directory)
 
 
 def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDisplay) -> RunResult:
@@ -228,7 +228,7 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         finish = loop.run(opened(plan, at=workers.clock.now()))
     ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
     study.ledger.set_facts({"ended": ended})
-    forget(study.directory)
+    discard_journals(study.directory)
     raise_finish(finish, study.directory, engine, plan.settings.budget_trials)
     return RunResult(finish, engine.active_seconds)
 
@@ -241,17 +241,17 @@ def _trials_left(settings: StudySettings, engine: Engine) -> int:
 
 def _requests(
     settings: StudySettings, study: OpenStudy, workers: Workforce, display: RunDisplay
-) -> Requests:
-    from .detached import handing_on  # loads what submits jobs
+) -> StopRequests:
+    from .detached import handover  # loads what submits jobs
 
-    return Requests(
+    return StopRequests(
         study.directory,
         study.lock,
         workers.clock,
         timeout_seconds=settings.timeout_seconds,
         worked_seconds=study.engine.active_seconds,
         overspent=study.engine.overspent,
-        may_let_go=handing_on(display.progress.note, last=display.progress.stop),
+        may_stop=handover(display.progress.note, last=display.progress.stop),
     )
 
 

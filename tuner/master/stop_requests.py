@@ -1,4 +1,4 @@
-"""What comes from outside while a study runs: Ctrl-C, `hptune stop`, the end of its time."""
+"""Requests to stop a running study: signals, `hptune stop`, the end of its time or budget."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..storage.directory import StudyDirectory
 from ..storage.lock import MasterLock
 
 STOP_POLL_SECONDS = 1.0
+"""How often the study directory is checked for a request of `hptune stop`."""
 
 _NAMES = {
     signal.SIGINT: "Ctrl-C",
@@ -26,18 +27,18 @@ _NAMES = {
 }
 
 
-class Requests:
-    """Asked by the loop, again and again, whether the study is to let go.
+class StopRequests:
+    """Callable that the loop asks regularly whether the study must stop.
 
     Args:
         directory: Where `hptune stop` leaves its request.
         lock: The study's lock, kept fresh.
         clock: The run's clock.
-        timeout_seconds: How long the study may work in all; None for ever.
-        worked_seconds: How long it has worked before.
-        overspent: How the study is to finish as its budget is spent at this time, if it is.
-        may_let_go: Whether to let go now, as this signal asks for; called again and again until
-            it is so, and need not return. Until then further signals change nothing.
+        timeout_seconds: How long masters may work on the study in all; None for no limit.
+        worked_seconds: How long earlier masters have worked on it.
+        overspent: Returns how the study finishes if its budget is spent at this time, else None.
+        may_stop: Returns whether to stop now for this signal. Called again and again until it is
+            true, and need not return; until then further signals have no effect.
     """
 
     def __init__(
@@ -49,29 +50,29 @@ class Requests:
         timeout_seconds: float | None,
         worked_seconds: float,
         overspent: Callable[[float], Finish | None] = lambda _: None,
-        may_let_go: Callable[[int], bool] | None = None,
+        may_stop: Callable[[int], bool] | None = None,
     ) -> None:
         self._directory = directory
         self._lock = lock
         self._clock = clock
         self._overspent = overspent
         self._next_poll = 0.0
-        self._told = False
+        self._is_reported = False
         self._signal: signal.Signals | None = None
-        self._may_let_go = may_let_go
+        self._may_stop = may_stop
         limit = timeout_seconds
         self._limit = "" if limit is None else f"the time limit of {duration(limit)} is reached"
         self._end = None if limit is None else clock.now() - worked_seconds + limit
 
     def __call__(self) -> Sequence[Event]:
-        """The request to stop, once, when there is one."""
+        """Return the request to stop, once, if there is one."""
         now = self._clock.now()
         self._lock.refresh()
-        if self._told:
+        if self._is_reported:
             return ()
         event = None
         if self._signal is not None:
-            if self._may_let_go is not None and not self._may_let_go(self._signal):
+            if self._may_stop is not None and not self._may_stop(self._signal):
                 return ()
             reason = f"interrupted by {_NAMES[self._signal]}"
             event = StopRequested(now, FinishReason.INTERRUPTED, reason)
@@ -85,18 +86,18 @@ class Requests:
                 event = StopRequested(now, FinishReason.INTERRUPTED, asked)
         if event is None:
             return ()
-        self._told = True
+        self._is_reported = True
         return (event,)
 
     @contextlib.contextmanager
     def from_signals(
         self, *, wake: Callable[[], None], leave_at_once: Callable[[], None]
     ) -> Iterator[None]:
-        """Within, Ctrl-C, SIGTERM or a terminal that goes lets go; a second one leaves at once.
+        """Within the context, a signal stops the study, and a second one leaves at once.
 
-        Where hang-ups are ignored, as under `nohup`, they stay so.
-
-        Only the main thread gets signals; in another one this does nothing.
+        The signals are Ctrl-C, SIGTERM, SIGUSR1 and the hang-up of the terminal, unless hang-ups
+        are ignored, as under `nohup`. Only the main thread receives signals; in another thread
+        this does nothing.
 
         Args:
             wake: Makes the loop ask at once.
@@ -110,7 +111,7 @@ class Requests:
             if self._signal is None:
                 self._signal = signal.Signals(number)
                 wake()
-            elif self._may_let_go is None or self._told:
+            elif self._may_stop is None or self._is_reported:
                 leave_at_once()
 
         before = {
@@ -126,10 +127,10 @@ class Requests:
 
 
 def end_process() -> NoReturn:
-    """End the process now; workers and trials notice and end too."""
+    """End the process now; its workers and trials notice that, and end too."""
     os._exit(130)
 
 
 def raise_interrupt() -> None:
-    """Go up through all callers, ending workers and trials on the way."""
+    """Raise KeyboardInterrupt, so that all callers end their workers and trials."""
     raise KeyboardInterrupt

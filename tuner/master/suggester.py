@@ -1,9 +1,8 @@
-"""Suggestions off the loop: a thread asks and tells the sampler, in the engine's order.
+"""Suggestions in a thread of their own, which calls the sampler in the engine's order.
 
-What a sampler answers must follow from the ledger alone, however long it takes and whatever
-happens meanwhile. So asks, tells and growth of the space are one queue, in the order of the
-engine's commands: a tell that comes after an ask is heard after it, though the answer was not
-out yet.
+A sampler's answer must follow from the ledger alone, however long it takes and whatever happens
+meanwhile. So calls of `ask`, `tell` and `grow` go through one queue, in the order of the engine's
+commands: the sampler sees a `tell` that came after an `ask` only once it has answered.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from ..errors import HptuneError, StudyError
 from ..samplers.registry import SamplerOptions, make_sampler
 
 SLOW_SEARCHES = ("bayesian", "skopt", "optuna")
-"""Searches that may think for longer than a moment. (What follows a colon does not count.)"""
+"""Searches that may take seconds for a suggestion, without what follows a colon."""
 
 ASK_AHEAD = 0.125
-"""For a slow search: how many suggestions are kept ready, as a share of the attempts that run."""
+"""Share of the running attempts for which a slow search keeps suggestions ready."""
 
 
 def sampler_maker(
     settings: StudySettings, *, goals: Goals, seed: int, studies: Sequence[EarlierStudy] = ()
 ) -> Callable[[SearchSpace], Sampler]:
-    """What makes the study's sampler for a space; the same one whenever the study is looked at."""
+    """Return what makes the study's sampler for a space; it is the same after each resume."""
 
     def make(space: SearchSpace) -> Sampler:
         options = SamplerOptions(
@@ -57,13 +56,13 @@ def sampler_maker(
 
 
 Sizes = Callable[[SearchSpace, Sequence[Params]], Sequence[Resources]]
-"""What configurations ask for."""
+"""Returns the resources that configurations ask for."""
 
 
 def sized(
     make_sampler: Callable[[SearchSpace], Sampler], sizes: Sizes
 ) -> Callable[[SearchSpace], Sampler]:
-    """What makes the same samplers, whose suggestions say what they ask for."""
+    """Return what makes the same samplers, whose suggestions name their resources."""
     return lambda space: _SizedSampler(make_sampler(space), lambda asked: sizes(space, asked))
 
 
@@ -84,23 +83,23 @@ class _SizedSampler(Sampler):
 def with_sizes(
     suggestions: Sequence[Suggestion], sizes: Callable[[Sequence[Params]], Sequence[Resources]]
 ) -> list[Suggestion]:
-    """The same suggestions, which say what they ask for."""
+    """Return the suggestions with the resources that they ask for."""
     found = sizes([each.params for each in suggestions]) if suggestions else ()
     return [replace(each, resources=size) for each, size in zip(suggestions, found, strict=True)]
 
 
 def ask_ahead(settings: StudySettings) -> float:
-    """How many suggestions to keep ready, as `StudyOpened` says it."""
+    """Return how many suggestions to keep ready, as a share of the running attempts."""
     return ASK_AHEAD if settings.search.partition(":")[0] in SLOW_SEARCHES else 0.0
 
 
 class InformedSampler:
-    """A sampler and all that it was told, so that it can be made anew when the space grows.
+    """A sampler and all trials that it has seen, so that it can be made again when the space grows.
 
     Args:
         make_sampler: Makes a fresh sampler for a space.
         space: The space at first.
-        trials: What was tried before.
+        trials: The trials of earlier runs.
     """
 
     def __init__(
@@ -110,59 +109,59 @@ class InformedSampler:
         trials: Iterable[Trial],
     ) -> None:
         self._make_sampler = make_sampler
-        self._told = {trial.number: trial for trial in trials}
+        self._trials = {trial.number: trial for trial in trials}
         self._sampler = self._informed(space)
 
     def ask(self, numbers: Sequence[int]) -> tuple[Suggestion, ...]:
-        """The sampler's answer."""
+        """Return the sampler's suggestions for these trial numbers."""
         return tuple(self._sampler.ask(numbers))
 
     def tell(self, trial: Trial) -> None:
-        """Tell the sampler, and all that come after it."""
-        self._told[trial.number] = trial
+        """Tell this sampler and all later ones of a trial's state."""
+        self._trials[trial.number] = trial
         self._sampler.tell(trial)
 
     def grow(self, space: SearchSpace) -> None:
-        """Go on with a fresh sampler for this space, which was told the same."""
+        """Replace the sampler by a fresh one for this space, which has seen the same trials."""
         self._sampler = self._informed(space)
 
     def _informed(self, space: SearchSpace) -> Sampler:
         sampler = self._make_sampler(space)
-        for number in sorted(self._told):
-            sampler.tell(self._told[number])
+        for number in sorted(self._trials):
+            sampler.tell(self._trials[number])
         return sampler
 
 
 class Suggester(Protocol):
-    """Carries the engine's questions to a sampler, and its answers back as events."""
+    """Carries the engine's requests to a sampler, and its answers back as events."""
 
     def ask(self, numbers: Sequence[int]) -> None:
-        """Ask for suggestions; `events` gives them when they are there."""
+        """Ask for suggestions; `events` returns them later."""
 
     def tell(self, trial: Trial) -> None:
-        """Tell the sampler where a trial stands, after all that was asked and told before."""
+        """Tell the sampler of a trial's state, after all earlier calls."""
 
     def grow(self, space: SearchSpace) -> None:
-        """Search this space from the next question on."""
+        """Search this space from the next `ask` on."""
 
     def events(self) -> list[Event]:
-        """The answers that came since the last call.
+        """Return the answers that came since the last call.
 
         Raises:
-            StudyError: The sampler failed; no answer will come any more.
+            StudyError: The sampler failed; there will be no more answers.
         """
 
     def close(self) -> None:
-        """Ask nothing any more."""
+        """Stop; no call may follow."""
 
 
 class SuggestingThread:
     """Runs a sampler in a thread of its own, which ends with `close` or with the process.
 
     Args:
-        sampler: The sampler; from now on the thread's alone.
+        sampler: The sampler, which only the thread may use from now on.
         clock: Stamps the answers.
-        wake: Is called, from the thread, when there is an answer.
+        wake: Called from the thread when there is an answer.
     """
 
     def __init__(self, sampler: InformedSampler, clock: Clock, wake: Callable[[], None]) -> None:
@@ -176,19 +175,19 @@ class SuggestingThread:
         threading.Thread(target=self._work, name="hptune-suggesting", daemon=True).start()
 
     def ask(self, numbers: Sequence[int]) -> None:
-        """Ask when all before is done."""
+        """Ask for suggestions, after all earlier calls."""
         self._orders.put(lambda: self._answer(numbers))
 
     def tell(self, trial: Trial) -> None:
-        """Tell when all before is done."""
+        """Tell the sampler of a trial, after all earlier calls."""
         self._orders.put(lambda: self._sampler.tell(trial))
 
     def grow(self, space: SearchSpace) -> None:
-        """Change the space when all before is done."""
+        """Change the space, after all earlier calls."""
         self._orders.put(lambda: self._sampler.grow(space))
 
     def events(self) -> list[Event]:
-        """The answers that are there."""
+        """Return the answers that came since the last call."""
         found: list[Event] = []
         while not self._answers.empty():
             answer = self._answers.get()
@@ -200,14 +199,14 @@ class SuggestingThread:
         return found
 
     def close(self) -> None:
-        """Let the thread end after what it does now; nobody waits for it."""
+        """Let the thread end after its present call, without waiting for it."""
         self._orders.put(None)
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
             try:
                 order()
-            except Exception as error:  # whatever a sampler may do wrong is shown by the loop
+            except Exception as error:  # the loop raises whatever a sampler raised
                 self._answers.put(error)
                 self._wake()
                 return
@@ -218,13 +217,13 @@ class SuggestingThread:
 
 
 class SimulatedSuggester:
-    """Suggests in the caller's thread; the answer comes out of a simulated executor.
+    """Calls the sampler in the caller's thread; a simulated executor delivers the answer.
 
     Args:
         sampler: The sampler.
         clock: The executor's clock.
-        deliver: Lets the executor tell an event after so many (virtual) seconds.
-        seconds: How long the sampler thinks about so many suggestions.
+        deliver: Has the executor deliver an event after a number of virtual seconds.
+        seconds: Returns how long the sampler takes for a number of suggestions.
     """
 
     def __init__(
@@ -242,13 +241,13 @@ class SimulatedSuggester:
         self.grow = sampler.grow
 
     def ask(self, numbers: Sequence[int]) -> None:
-        """Answer at the virtual time at which the sampler has thought about it."""
+        """Ask now; the answer is delivered when its virtual time has passed."""
         seconds = self._seconds(len(numbers))
         answer = suggested(self._clock.now() + seconds, numbers, self._sampler.ask(numbers))
         self._deliver(seconds, answer)
 
     def events(self) -> list[Event]:
-        """Nothing: the executor tells."""
+        """Return nothing: the executor delivers the answers."""
         return []
 
     def close(self) -> None:
@@ -256,15 +255,14 @@ class SimulatedSuggester:
 
 
 def suggested(at: float, numbers: Sequence[int], suggestions: tuple[Suggestion, ...]) -> Suggested:
-    """A sampler's answer as an event."""
+    """Return a sampler's answer as an event."""
     return Suggested(at, numbers[0], suggestions, exhausted=len(suggestions) < len(numbers))
 
 
 def _failed(error: Exception) -> StudyError:
     kind = type(error).__name__
     return StudyError(
-        f"the search failed: {kind}: {error}. What was finished is kept: `hptune resume` goes on "
-        "once the cause is mended; another --search needs a new study (--warm-start takes over "
-        "what this one found)",
+        f"the search failed: {kind}: {error}. Finished trials are kept: fix the cause and use "
+        "`hptune resume`; another --search needs a new study (--warm-start uses these trials)",
         "".join(traceback.format_exception(error)),
     )

@@ -1,4 +1,4 @@
-"""Waiting for enough workers before the first trial begins."""
+"""Wait for enough workers before the first trial begins."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from ..core.clock import Clock
 from ..core.messages import Event, WorkerJoined, WorkerLeaving, WorkerLeft
 
 
-class WorkersAwaited:
-    """Keeps back the news of workers until there are enough of them; all else passes.
+class WorkerGate:
+    """Filter that holds back `WorkerJoined` events until there are enough workers.
 
-    So nothing is placed before, while the study hears requests to stop as ever.
+    No trial is placed before that. All other events pass, so that requests to stop are observed.
 
     Args:
-        least: How many workers are enough, as things stand; it may become fewer.
-        clock: Stamps the news when they are passed on.
+        required: Returns how many workers are enough now; the number may decrease.
+        clock: Stamps the events when they are passed on.
     """
 
-    def __init__(self, least: Callable[[], int], clock: Clock) -> None:
-        self._least = least
+    def __init__(self, required: Callable[[], int], clock: Clock) -> None:
+        self._required = required
         self._clock = clock
         self._waiting: dict[str, WorkerJoined] = {}
-        self._is_over = False
+        self._is_open = False
 
     def __call__(self, events: Sequence[Event]) -> list[Event]:
-        """The events that the study may hear of now."""
-        if self._is_over:
+        """Return the events that the study may observe now."""
+        if self._is_open:
             return list(events)
         passed: list[Event] = []
         for event in events:
@@ -37,8 +37,8 @@ class WorkersAwaited:
                 self._waiting.pop(event.worker, None)
             else:
                 passed.append(event)
-        if len(self._waiting) >= self._least():
-            self._is_over = True
+        if len(self._waiting) >= self._required():
+            self._is_open = True
             now = self._clock.now()
             passed += [replace(joined, at=now) for joined in self._waiting.values()]
         return passed
