@@ -1,6 +1,6 @@
 """hptune: hyperparameter search for Keras models on Dask workers, from a laptop to a cluster.
 
-`Tuner` is the door for Python, the command `hptune` the one for the shell.
+Use `Tuner` in Python, or the command `hptune` in a shell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m tuner` is `hptune`, for where a command's path is not known, as in a container."""
+"""Run the command `hptune` as `python -m tuner`, for use where `hptune` is not on the PATH."""
 
 from .cli import main
 

@@ -1,21 +1,21 @@
-"""What can go wrong, grouped by what the caller should do about it.
+"""Errors, grouped by what the caller should do about them.
 
 `UsageError`
-    The request cannot be carried out as it stands. Mend the model file, the option or the call,
-    then ask again. The command line prints the message and exits with 2.
+    The request is wrong. Correct the model file, the option or the call, and try again. The
+    command line prints the message and exits with 2.
 `StudyError`
-    The study could not go on. What was finished is in the ledger; mend the cause and resume.
-    The command line prints the message and exits with 1.
+    The study cannot continue. Finished trials are in the ledger; remove the cause and resume. The
+    command line prints the message and exits with 1.
 
-Every message says what was found, what is allowed and what to do next. Every error survives
-pickling, because most of them are raised in another process than the one that shows them.
+Every message says what was found, what is allowed and what to do next. Every error can be pickled,
+because most are raised in one process and shown by another.
 """
 
 from __future__ import annotations
 
 
 class HptuneError(Exception):
-    """Base of every error that hptune raises on purpose.
+    """Base class of the errors that hptune reports to the user.
 
     Args:
         message: What was found, what is allowed, what to do next.
@@ -32,23 +32,23 @@ class HptuneError(Exception):
 
 
 class UsageError(HptuneError):
-    """The request is wrong; change it and ask again (exit code 2)."""
+    """The request is wrong; correct it and try again (exit code 2)."""
 
 
 class ModelFileError(UsageError):
-    """The user's model file cannot be read, or offers nothing to tune."""
+    """The model file cannot be read, or has nothing to tune."""
 
 
 class SpaceError(UsageError):
-    """A hyperparameter's bounds, or a configuration, make no sense."""
+    """A hyperparameter or a configuration is not valid."""
 
 
 class SpaceChangedError(UsageError):
-    """A resumed study's model file declares other hyperparameters than before."""
+    """The model file of a resumed study declares other hyperparameters than before."""
 
 
 class UnknownMetricError(UsageError):
-    """The metric to optimise is not among those that the objective reports."""
+    """The objective does not report the metric that is optimised."""
 
 
 class StudyExistsError(UsageError):
@@ -60,7 +60,7 @@ class NoStudyError(UsageError):
 
 
 class StudyError(HptuneError):
-    """The study cannot go on; mend the cause and resume it (exit code 1)."""
+    """The study cannot continue; remove the cause and resume it (exit code 1)."""
 
 
 class StudyLockedError(StudyError):
@@ -68,19 +68,19 @@ class StudyLockedError(StudyError):
 
 
 class StorageFullError(StudyError):
-    """The study's file system has no room left (or forbids writing)."""
+    """The study's file system is full, or does not allow writing."""
 
 
 class ObjectiveFailedError(StudyError):
-    """The objective keeps failing in the same way; the study was stopped early."""
+    """The objective failed too often, so the study was stopped."""
 
 
 class InvalidTransition(RuntimeError):
-    """An event that the engine's state does not allow: a bug in hptune, never the user's fault.
+    """An event that the engine's state does not allow: a bug in hptune, not a user's error.
 
     Args:
-        what: The transition that was asked for.
-        story: What happened to the trial before, one line each.
+        what: The transition that was requested.
+        story: The trial's history, one line for each event.
     """
 
     def __init__(self, what: str, story: tuple[str, ...] = ()) -> None:

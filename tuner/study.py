@@ -1,4 +1,4 @@
-"""A study's results: what `Tuner.fit` returns, and what the command line shows."""
+"""Results of a study: what `Tuner.fit` returns, and what the command line shows."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 class Study:
-    """A study, read from its directory; reading never disturbs a master that runs it.
+    """A study, read from its directory.
 
-    Everything is read afresh at each access, so a study that runs can be watched.
+    Each access reads the ledger again, so the results of a running study can be followed. Reading
+    does not disturb its master.
 
     >>> study = Study("studies/digits")                     # doctest: +SKIP
     >>> study.best_trial.value, study.best_hyperparameters  # doctest: +SKIP
@@ -41,7 +42,7 @@ class Study:
         directory: The study's directory.
 
     Raises:
-        NoStudyError: There is no study in it.
+        NoStudyError: The directory holds no study.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | StudyDirectory) -> None:
@@ -54,36 +55,36 @@ class Study:
 
     @property
     def directory(self) -> Path:
-        """Where the study is."""
+        """The study's directory."""
         return self._directory.path
 
     @cached_property
     def goals(self) -> Goals:
-        """What the study optimises, and what it keeps to."""
+        """The study's objectives and constraints."""
         return goals_of(self._reader.facts())
 
     @property
     def goal(self) -> Goal:
-        """The (first) goal."""
+        """The first objective, with its direction."""
         return self.goals.goal
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials, by number."""
+        """All trials, in the order of their numbers."""
         return [self.goals.judged(trial) for trial in self._reader.trials()]
 
     @property
     def best_trials(self) -> list[Trial]:
-        """The Pareto front, the best by the first objective first; empty before there is one.
+        """The Pareto front, sorted by the first objective; empty if no trial is complete.
 
-        No trial is better than one of these in one objective and as good in the others. With one
-        objective it is the best trial alone.
+        No other trial is better than one of these in one objective and as good in all others. With
+        one objective, the front is the best trial.
         """
         return list(self.view().front)
 
     @property
     def best_trial(self) -> Trial:
-        """The best trial, by the first objective if there are several.
+        """The best trial by the first objective.
 
         Raises:
             StudyError: No trial is complete.
@@ -103,35 +104,35 @@ class Study:
 
     @property
     def model_path(self) -> Path | None:
-        """Where the best model lies; None if the objective left none."""
+        """Path of the best model; None if the objective stored none."""
         return StudyFiles(self._directory, self.goals).model_path()
 
     def best_model(self, number: int | None = None) -> Any:
-        """The best trial's Keras model, as it was at its best epoch.
+        """Return the best trial's Keras model, as it was after its best epoch.
 
         Args:
-            number: Of one of `best_trials`; None for `best_trial`.
+            number: Number of one of `best_trials`; None for `best_trial`.
 
         Raises:
             StudyError: There is no Keras model.
         """
         path = StudyFiles(self._directory, self.goals).model_path(number)
         if path is None or path.suffix != ".keras":
-            found = "there is none" if path is None else f"the study kept {path}"
+            found = "no trial stored a model" if path is None else f"the trial stored {path}"
             raise StudyError(f"{self._directory} has no model.keras: {found}")
         settings = StudySettings.from_json(self._reader.facts()["settings"])
         source = settings.found_in(self._directory.path).source
-        # Layers of the user's own must be known before a model with them can be read.
+        # Keras can read a model with custom layers only if it knows their classes.
         own = own_objects(load(source)) if Path(source.path).exists() else {}
         import keras
 
         return keras.saving.load_model(path, custom_objects=own)
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """One row for each trial, with the columns of `hptune export --format csv`.
+        """Return a table of all trials, with the columns of `hptune export --format csv`.
 
-        Hyperparameters (`param.<name>`) and metrics (`metric.<name>`) have columns of their own,
-        and values keep their types; what a trial lacks is missing.
+        Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column. Values keep
+        their types; a value that a trial does not have is missing.
 
         Raises:
             ImportError: pandas is not installed.
@@ -146,7 +147,7 @@ class Study:
     # --- for the command line ---------------------------------------------------------------
 
     def view(self) -> StudyView:
-        """All that the texts about a study are made from."""
+        """Return the data that texts and tables about the study are made from."""
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
         models = StudyFiles(self._directory, self.goals).models()
@@ -168,27 +169,27 @@ class Study:
         )
 
     def status_text(self) -> str:
-        """Where the study stands."""
+        """Return the state of the study as text."""
         return summary.status_text(self.view(), now=time.time())
 
     def status_json(self) -> dict[str, object]:
-        """Where the study stands, as plain values."""
+        """Return the state of the study as plain values."""
         return summary.status_json(self.view(), now=time.time())
 
     def best_text(self) -> str:
-        """The best trial and its model."""
+        """Return the best trial and its model as text."""
         return best.best_text(self.view())
 
     def best_json(self) -> dict[str, object]:
-        """The best trial and its model, as plain values."""
+        """Return the best trial and its model as plain values."""
         return best.best_json(self.view())
 
     def closing_text(self, finish: Finish, *, seconds: float) -> str:
-        """What to say at the end of a run."""
+        """Return the summary that ends a run."""
         return summary.closing_text(self.view(), finish, seconds=seconds)
 
     def export(self, stream: TextIO, *, file_format: str) -> None:
-        """Write all trials as "csv" (one row each) or "json" (with attempts and reports)."""
+        """Write all trials as "csv" (a row for each) or "json" (with attempts and reports)."""
         view = self.view()
         if file_format == "csv":
             export.export_csv(view, stream)

@@ -61,11 +61,11 @@ RUN = ("run", "good.py")
         ([*RUN, "--objective", "a:min", "--objective", "a:max"], ["named twice: a, a"]),
         (
             [*RUN, "--objective", "a", "--objective", "b", "--direction", "max"],
-            ["--direction is for one objective", "a:max"],
+            ["direction max is given for 2 objectives", "a:max"],
         ),
         (
             [*RUN, "--objective", "a:min", "--direction", "max"],
-            ["--objective is 'a:min', but --direction is max"],
+            ["the objective is 'a:min', but the direction is max"],
         ),
         ([*RUN, "--constraint", "params=2e6"], ["'params=2e6'", "<="]),
         ([*RUN, "--constraint", "<3"], ["'<3'", "'params<2e6'"]),

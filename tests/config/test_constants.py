@@ -47,7 +47,11 @@ def test_the_files_direction_is_of_its_own_objective(
     ("constants", "asked", "way"),
     [
         ({}, ["gloss"], "--direction max or --direction min (or DIRECTION in the model file)"),
-        ({"OBJECTIVE": "score"}, ["gloss"], "gloss:min, or say --direction max or --direction min"),
+        (
+            {"OBJECTIVE": "score"},
+            ["gloss"],
+            "gloss:min, or give --direction max or --direction min",
+        ),
         (
             {"OBJECTIVE": "score", "DIRECTION": "max"},
             ["gloss"],
@@ -67,7 +71,7 @@ def test_where_a_name_tells_no_direction_the_ways_to_say_it_are_told(
 @pytest.mark.parametrize(
     ("constants", "words"),
     [
-        ({"OBJECTIVE": "quality"}, "say --direction max or --direction min"),
+        ({"OBJECTIVE": "quality"}, "give --direction max or --direction min"),
         ({"DIRECTION": "upwards"}, "DIRECTION is 'upwards'; allowed are 'max' and 'min'"),
         ({"EPOCHS": 0}, "EPOCHS is 0; allowed are whole numbers from 1 on"),
         ({"RESOURCES": {"cpus": "two"}}, "cpus is 'two'; allowed are whole numbers from 1 on"),

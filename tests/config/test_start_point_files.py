@@ -18,7 +18,7 @@ from tuner.errors import UsageError
         ('{"lr": 0.001, "act": "a,b"}', [{"lr": 0.001, "act": "a,b"}]),
     ],
 )
-def test_one_on_the_command_line(text: str, points: list[object]) -> None:
+def test_a_point_on_the_command_line(text: str, points: list[object]) -> None:
     assert read_points(text) == points
 
 
@@ -31,7 +31,7 @@ def test_one_on_the_command_line(text: str, points: list[object]) -> None:
         ("POINTS.CSV", "\ufefflr,n\r\n0.1,1\r\n0.2,\r\n"),
     ],
 )
-def test_several_in_a_file(tmp_path: Path, name: str, text: str) -> None:
+def test_points_in_a_file(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     assert read_points(f"@{path}") == [{"lr": "0.1", "n": "1"}, {"lr": "0.2"}]
@@ -40,15 +40,15 @@ def test_several_in_a_file(tmp_path: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("fast", "'fast', which is no name=value; allowed are"),
-        ("=3", "'=3', which is no name=value"),
+        ("fast", "'fast', which is not name=value; allowed are"),
+        ("=3", "'=3', which is not name=value"),
         ("lr=1,lr=2", "gives lr twice"),
-        ("{lr: 1}", "--try holds no JSON"),
+        ("{lr: 1}", "--try is not valid JSON"),
         ("@nowhere.json", "nowhere.json cannot be read: No such file"),
         ("@.", "cannot be read: Is a directory"),
     ],
 )
-def test_what_is_no_configuration(text: str, words: str) -> None:
+def test_texts_that_are_not_configurations_are_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read_points(text)
 
@@ -57,12 +57,12 @@ def test_what_is_no_configuration(text: str, words: str) -> None:
     ("name", "text", "words"),
     [
         ("points.txt", "lr=1", "ends with '.txt'; allowed are"),
-        ("points.json", "[1]", "holds 1, which is no configuration"),
-        ("points.json", "[]", "holds no configuration"),
-        ("points.csv", "lr\n1,2\n", "line 2: more cells"),
+        ("points.json", "[1]", "has 1, which is not a configuration"),
+        ("points.json", "[]", "has no configuration"),
+        ("points.csv", "lr\n1,2\n", "line 2: there are more cells"),
     ],
 )
-def test_what_is_no_file_of_configurations(
+def test_files_without_configurations_are_refused(
     tmp_path: Path, name: str, text: str, words: str
 ) -> None:
     (tmp_path / name).write_text(text)

@@ -183,7 +183,7 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
     ended = started.wait(seconds=10)
     assert ended.code == 130
     assert time.monotonic() - began < 3
-    assert f"Go on with: hptune resume {hptune.study()}" in ended.err
+    assert f"Continue with: hptune resume {hptune.study()}" in ended.err
     assert "leaked semaphore" not in ended.err
     hptune.assert_nothing_left(seconds=5)
 

@@ -18,7 +18,7 @@ def test_what_init_writes_is_what_script_takes(hptune: Hptune, slurm: PrivateSlu
     assert "Wrote slurm.toml" in ended.out
     again = hptune("slurm", "init")
     assert again.code == 2
-    assert "slurm.toml is there already" in again.err
+    assert "slurm.toml already exists" in again.err
     ended = hptune("slurm", "script", "slurm.toml", "--gpus-per-trial", "1", "--study", "s")
     assert (ended.code, ended.err) == (0, "")
     assert "#SBATCH -p main\n#SBATCH -A project\n" in ended.out

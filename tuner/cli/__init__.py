@@ -24,15 +24,15 @@ from .slurm import slurm
 
 
 class Commands(click.Group):
-    """Suggests the command that was meant, and shows our errors without a traceback."""
+    """A group that shows errors of hptune as a message with an exit code, not as a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are needed."""
+        """Return the commands in the order in which a user needs them."""
         del ctx
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; errors become one message and an exit code."""
+        """Run the command; an error becomes one message and an exit code."""
         try:
             return super().invoke(ctx)
         except HptuneError as error:
@@ -45,10 +45,10 @@ class Commands(click.Group):
 
 _EXIT_CODES = """\b
 Exit codes:
-  0    done; of a run: all trials are over, or its time or budget is used up
-  1    it could not be done, or no trial is complete; the message says why
-  2    something in the command, the settings or the model file is wrong
-  130  interrupted (Ctrl-C, SIGTERM, hptune stop); hptune resume goes on
+  0    success; for a run: all trials have ended, or its time or budget is used up
+  1    failure, or no trial is complete; the message says why
+  2    wrong command, setting or model file; the message says what is allowed
+  130  interrupted (Ctrl-C, SIGTERM, hptune stop); hptune resume continues
 """
 
 
@@ -59,15 +59,15 @@ Exit codes:
 )
 @click.version_option(package_name="hptune", prog_name="hptune")
 def main() -> None:
-    """Tune the hyperparameters of Keras models (or of anything else).
+    """Tune the hyperparameters of Keras models, or of any Python function.
 
     \b
     hptune run model.py --search tpe --trials 50
     hptune best studies/model-1
 
-    The model file offers build_model(hp) and load_data(), a KerasTuner HyperModel,
-    or objective(hp, trial). Everything about a study lies in one directory; if a run
-    is interrupted in any way, `hptune resume DIR` goes on and nothing is lost.
+    The model file defines build_model(hp) and load_data(), a KerasTuner HyperModel,
+    or objective(hp, trial). A study is stored in one directory. After an interruption
+    of any kind, `hptune resume DIR` continues it.
     """
 
 

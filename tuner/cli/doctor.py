@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config.kinds import duration
-from ..errors import UsageError
-from .options import KindType, as_json
+from .options import KindType, as_json, setting_option
 from .output import echo
 
 if TYPE_CHECKING:
     from ..doctor.findings import Finding, Subject
 
 
-@click.command(short_help="Say whether hptune will work here.")
+@click.command(short_help="Check whether hptune works on this machine.")
 @click.argument("model_file", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--study",
@@ -28,71 +27,55 @@ if TYPE_CHECKING:
     default=Path("studies"),
     show_default=True,
     metavar="DIR",
-    help="Where studies are, or are to be.",
+    help="Directory for studies; its file system is checked.",
 )
-@click.option(
-    "--connect",
-    default="",
-    metavar="ADDRESS",
-    help="Look at the workers of the scheduler there (see `hptune scheduler`): its address or "
-    "its scheduler file.  [default: at one on this machine]",
-)
+@setting_option("connect")
 @click.option(
     "--slurm",
     "slurm_toml",
     type=click.Path(path_type=Path),
     metavar="SLURM_TOML",
-    help="Look around in a short Slurm job as well, one of each shape in this file.",
+    help="Also check the nodes, in a short Slurm job for each kind of job in this file.",
 )
-@click.option(
-    "--gpus-per-trial",
-    type=float,
-    metavar="N",
-    help="As for `hptune run`; 0 for models that train on cores.  [default: one where there are "
-    "any]",
-)
+@setting_option("gpus_per_trial")
 @click.option(
     "--wait",
     "wait_seconds",
     type=KindType(duration()),
     default=300.0,
-    show_default="5m",
-    help="With --slurm: how long a job may wait to be started; it is cancelled then.",
+    help="With --slurm: longest time that a job may wait in the queue; then it is cancelled.  "
+    "[default: 5m]",
 )
 @as_json
 def doctor(
     model_file: Path | None,
     study: Path,
-    connect: str,
+    connect: str | None,
     *,
     slurm_toml: Path | None,
     gpus_per_trial: float | None,
     wait_seconds: float,
     as_json: bool,
 ) -> None:
-    """Say whether hptune will work here, and what to do where it will not.
+    """Check whether hptune works on this machine, and say how to correct what does not.
 
-    Looks at versions, cores, memory and GPUs, the study directory's file system,
-    a real worker, and trains one batch: of MODEL_FILE, or of a tiny model. Nothing
-    is left behind, nor in Slurm's queue. Exits with 1 if anything fails; warnings
-    are no failure.
+    Checks versions, cores, memory, GPUs and the file system of the study directory,
+    starts a worker, and trains one batch of MODEL_FILE or of a tiny model. No files
+    and no Slurm jobs remain. The exit code is 1 if a check fails; a warning is not a
+    failure.
     """
     from ..config.model_file import check_path
-    from ..core.resources import Resources
     from ..doctor.findings import Status, Subject
     from ..storage.directory import whole_path
 
-    try:
-        Resources(1, gpus_per_trial)
-    except ValueError as error:
-        raise UsageError(f"--gpus-per-trial: {error}") from error
     subject = Subject(
         study=str(whole_path(study)),
         model_file="" if model_file is None else check_path(model_file).path,
-        connect=connect,
+        connect=connect or "",
         gpus_per_trial=gpus_per_trial,
     )
-    # Its Slurm jobs go with it, and so do its folders where it runs in one that is cancelled.
+    # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that Slurm jobs and folders are removed
+    # also if this command runs in a Slurm job that is cancelled.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     found: list[Finding] = []
     with closing(_findings(subject, slurm_toml, wait_seconds)) as findings:
@@ -123,10 +106,10 @@ def _shown(findings: Iterator[Finding]) -> Iterator[Finding]:
     from ..doctor.report import DoctorReport
 
     where = ""
-    with DoctorReport(sys.stdout) as checkup:
+    with DoctorReport(sys.stdout) as report:
         for each in findings:
             if each.where != where:
                 where = each.where
-                checkup.section(where)
-            checkup.show(each.name, each.status, each.found, each.advice)
+                report.section(where)
+            report.show(each.name, each.status, each.found, each.advice)
             yield each

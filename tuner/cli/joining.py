@@ -1,4 +1,4 @@
-"""Commands that bring workers and studies of several machines together: scheduler, worker."""
+"""Commands that connect workers and studies on several machines: scheduler, worker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..config.kinds import duration, size
 from .options import KindType
 
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Say nothing of workers, studies and trials."
+    "-q", "--quiet", is_flag=True, help="Do not show when workers, studies and trials come and go."
 )
 
 
 @contextlib.contextmanager
-def _saying() -> Iterator[Callable[[str], None]]:
-    """Says what happens and when; waits for no reader, but for a moment in the end."""
+def _timestamped_lines() -> Iterator[Callable[[str], None]]:
+    """Give a function that prints a line with the time; it never waits for a blocked terminal."""
     from ..reporting.terminal.background_writer import BackgroundWriter
     from ..reporting.text import moment
 
@@ -36,49 +36,54 @@ def _saying() -> Iterator[Callable[[str], None]]:
         writer.finish()
 
 
-@click.command(short_help="A meeting point for workers and studies.")
+@click.command(short_help="Start a scheduler, to which workers and studies connect.")
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="The interface to listen on: this machine's name or address in a network that you "
-    "trust. Whoever reaches the port can run code as you.",
+    help="Name or address of this machine, on whose network the scheduler listens. Use trusted "
+    "networks only: anyone who can connect can run code as you.",
 )
 @click.option(
-    "--port", type=int, default=8786, show_default=True, metavar="PORT", help="0 for any."
+    "--port",
+    type=int,
+    default=8786,
+    show_default=True,
+    metavar="PORT",
+    help="Port to listen on; 0 for any free one.",
 )
 @click.option(
     "--scheduler-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Also write the address to FILE (.json), for those who share the file system.",
+    help="Also write the address to FILE (.json), for machines with the same file system.",
 )
 @quiet_option
 def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool) -> None:
-    """Keep a meeting point that workers join and studies use.
+    """Start a scheduler, to which workers and studies connect.
 
-    Workers and studies may come and go, in any order. It ends on Ctrl-C; the studies
-    that used it can then be resumed with another one.
+    Workers and studies may come and go, in any order. Ctrl-C stops it; its studies can
+    then be resumed with another one.
     """
     from ..clusters.scheduler import serve
 
     def opened(address: str, dashboard: str) -> None:
-        there = address if scheduler_file is None else shlex.quote(str(scheduler_file.absolute()))
+        where = address if scheduler_file is None else shlex.quote(str(scheduler_file.absolute()))
         click.echo(f"The scheduler listens at {address}")
         if dashboard:
             click.echo(f"watch: {dashboard}")
-        click.echo(f"join:  hptune worker {there}")
-        click.echo(f"use:   hptune run MODEL_FILE --connect {there}")
+        click.echo(f"join:  hptune worker {where}")
+        click.echo(f"use:   hptune run MODEL_FILE --connect {where}")
         if address.startswith("tcp://127."):
             click.echo(
-                "Only this machine can reach it. For workers on other machines of a trusted "
+                "Only this machine can connect. For workers on other machines of a trusted "
                 "network: --host NAME"
             )
         else:
-            click.echo("Whoever reaches this port can run code as you: trusted networks only.")
+            click.echo("Anyone who can connect can run code as you: use trusted networks only.")
 
-    with _saying() as say:
+    with _timestamped_lines() as say:
         serve(
             host=host,
             port=port,
@@ -88,54 +93,54 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
         )
 
 
-@click.command(short_help="Give this machine to studies at a scheduler.")
+@click.command(short_help="Let studies at a scheduler use this machine.")
 @click.argument("address")
 @click.option(
     "--cpus",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Cores to give.  [default: all]",
+    help="CPU cores to use.  [default: all]",
 )
 @click.option(
-    "--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs to give.  [default: all]"
+    "--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs to use.  [default: all]"
 )
 @click.option(
     "--memory",
     "memory_bytes",
     type=KindType(size()),
-    help="Memory to give, such as 64GB; 0 to count none.  [default: all, or with --cpus as large "
-    "a part of it]",
+    help="Memory to use, such as 64GB; 0 not to count memory.  [default: all; with --cpus, the "
+    "same share as of the cores]",
 )
 @click.option(
     "--nthreads",
     "cores_granted",
     type=click.IntRange(min=1),
     metavar="N",
-    help="What a job was granted, as dask-jobqueue says it: no more cores than that are given.",
+    help="Most cores to use; dask-jobqueue passes those of its job.",
 )
 @click.option(
     "--memory-limit",
     "memory_granted_bytes",
     type=KindType(size()),
-    help="The same of memory.",
+    help="Most memory to use; dask-jobqueue passes that of its job.",
 )
-@click.option("--name", default="", metavar="NAME", help="What the dashboard is to call it.")
+@click.option("--name", default="", metavar="NAME", help="Name shown on the dashboard.")
 @click.option(
     "--interface",
     metavar="NAME",
-    help="The network interface to use, such as ib0.  [default: the one that leads out]",
+    help="Network interface, such as ib0.  [default: the one of the default route]",
 )
 @click.option(
     "--local-directory",
     metavar="DIR",
-    help="A directory on this machine's own disk, for Dask's files.",
+    help="Directory for Dask's files, on a disk of this machine.",
 )
 @quiet_option
 @click.option(
     "--death-timeout",
     "death_timeout_seconds",
     type=KindType(duration()),
-    help="Leave when no scheduler answered for so long, such as 10m.  [default: wait for ever]",
+    help="End if no scheduler answers for this time, such as 10m.  [default: wait forever]",
 )
 def worker(
     address: str,
@@ -151,17 +156,17 @@ def worker(
     quiet: bool,
     death_timeout_seconds: float | None,
 ) -> None:
-    """Give this machine to the studies that use the scheduler at ADDRESS.
+    """Let the studies that use the scheduler at ADDRESS run trials on this machine.
 
     ADDRESS is what `hptune scheduler` prints, such as tcp://node1:8786, or its scheduler
-    file. All that this process may use is given, unless the options say less. A scheduler
-    that is not there yet, or not any more, is waited for.
+    file. The worker uses all cores, GPUs and memory that this process may use, unless the
+    options limit it. It waits for a scheduler that is not running.
 
-    One worker for each machine is enough. Of several, none knows what the others give of
-    cores and memory (only GPUs are never given twice): start each with its part.
+    One worker on each machine is enough. Several workers on a machine share its GPUs, but
+    know nothing of each other's cores and memory: limit each to its part.
 
-    Ctrl-C or SIGTERM: the trials that run here write a checkpoint and go on elsewhere;
-    a second one ends all at once.
+    After Ctrl-C or SIGTERM, trials write a checkpoint and continue on other workers. A
+    second Ctrl-C stops at once.
     """
     from ..worker.dask.worker import join, offered
 
@@ -176,5 +181,5 @@ def worker(
         interface=interface,
         local_directory=local_directory,
     )
-    with _saying() as say:
+    with _timestamped_lines() as say:
         join(offer, say=say, is_quiet=quiet)

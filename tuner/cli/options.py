@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..config.kinds import Kind
-from ..config.settings import SETTINGS
+from ..config.settings import BY_NAME, SETTINGS
 from ..config.table import Section, Setting
 from ..errors import UsageError
 
@@ -64,10 +64,15 @@ class SectionedCommand(click.Command):
                     formatter.write_dl(records)
 
 
+def setting_option(name: str) -> Callable[[Command], Command]:
+    """Return the option of one setting, by its field of `StudySettings`; None if not given."""
+    return _option(BY_NAME[name], default_text=BY_NAME[name].default_text)
+
+
 def settings_options(command: Command) -> Command:
     """Add the options of all settings; those not given are None."""
     for setting in reversed(SETTINGS):
-        command = _option(setting, default_text=setting.default_text)(command)
+        command = setting_option(setting.name)(command)
     return command
 
 

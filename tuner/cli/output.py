@@ -1,4 +1,4 @@
-"""What commands print: results, for readers that may leave, and errors; and how they exit."""
+"""Output of commands: results and errors."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ import click
 
 from ..errors import HptuneError
 
-_PATIENCE_SECONDS = 20.0
-"""Last words wait so long for a reader: nothing is held any more by then."""
+_LAST_WAIT_SECONDS = 20.0
+"""Longest wait for a blocked terminal or pipe at a command's end. It may be long, because the
+command holds no GPU, lock or worker any more."""
 
 INTERRUPTED = 130
-"""The exit code of a command that was interrupted, as shells have it."""
+"""Exit code of a command that was interrupted: 128 + SIGINT, as in shells."""
 
 
 def echo(content: str | dict[str, object]) -> None:
     """Print a text, or plain values as JSON."""
     if not isinstance(content, str):
         content = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    with a_reader_that_may_leave():
+    with broken_pipe_ignored():
         click.echo(content)
 
 
 @contextlib.contextmanager
-def a_reader_that_may_leave() -> Iterator[None]:
-    """Whoever reads our output, such as `head`, may have seen enough."""
+def broken_pipe_ignored() -> Iterator[None]:
+    """Ignore that a reader of stdout, such as `head`, has closed it."""
     try:
         yield
         sys.stdout.flush()
@@ -39,20 +40,20 @@ def a_reader_that_may_leave() -> Iterator[None]:
 
 
 def show_error(error: HptuneError) -> None:
-    """Print what went wrong, with the user's own traceback before it where there is one."""
+    """Print an error; the user's traceback, if there is one, comes first."""
     detail = f"{error.detail}\n\n" if error.detail else ""
     word = "Error:"
     if sys.stderr.isatty():
         word = click.style(word, fg="red", bold=True)
-    last_words(f"{detail}{word} {error.message}", sys.stderr)
+    print_last(f"{detail}{word} {error.message}", sys.stderr)
 
 
-def last_words(content: str, stream: TextIO) -> None:
-    """Print what a command says before it ends; it ends also where nobody reads it."""
+def print_last(content: str, stream: TextIO) -> None:
+    """Print the last text of a command, which ends soon even if nothing can be written."""
     from ..reporting.terminal.background_writer import BackgroundWriter
 
     with contextlib.suppress(OSError, ValueError):
         stream.flush()
-    writer = BackgroundWriter(stream, patience_seconds=_PATIENCE_SECONDS)
+    writer = BackgroundWriter(stream, patience_seconds=_LAST_WAIT_SECONDS)
     writer.write(f"{content}\n")
     writer.finish()

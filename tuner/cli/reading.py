@@ -9,51 +9,53 @@ import click
 
 from ..errors import UsageError
 from .options import as_json, study_directory
-from .output import a_reader_that_may_leave, echo
+from .output import broken_pipe_ignored, echo
 
 
-@click.command(short_help="Show where a study stands, also while it runs.")
+@click.command(short_help="Show the state of a study, also while it runs.")
 @study_directory
 @as_json
 def status(directory: Path, as_json: bool) -> None:
-    """Show where the study in DIR stands; it may be running."""
+    """Show the state of the study in DIR, which may be running."""
     from ..master.detached import master_job
     from ..storage.directory import StudyDirectory
     from ..study import Study
 
-    where = StudyDirectory(directory)
-    job = master_job(where)
-    told = {} if job is None else {"master_job": job.to_json()}
-    words = [] if job is None else [job.to_text()]
-    if job is not None and not where.database.exists():
-        # The study begins with the job.
-        echo({"study": str(where.path), **told} if as_json else job.to_text())
+    found = StudyDirectory(directory)
+    job = master_job(found)
+    if job is None:
+        study = Study(found)
+        echo(study.status_json() if as_json else study.status_text())
         return
-    study = Study(directory)
-    echo({**study.status_json(), **told} if as_json else "\n".join([study.status_text(), *words]))
+    job_json: dict[str, object] = {"master_job": job.to_json()}
+    if not found.database.exists():
+        # The job waits in the queue; it makes the study when it starts.
+        echo({"study": str(found.path), **job_json} if as_json else job.to_text())
+        return
+    study = Study(found)
+    echo(study.status_json() | job_json if as_json else f"{study.status_text()}\n{job.to_text()}")
 
 
-@click.command(short_help="Show the best trial, and where its model is.")
+@click.command(short_help="Show the best trial and its model.")
 @study_directory
 @as_json
 def best(directory: Path, as_json: bool) -> None:
-    """Show the best trial of the study in DIR, and where its model lies."""
+    """Show the best trial of the study in DIR, and the path of its model."""
     from ..study import Study
 
     study = Study(directory)
-    # Exits with 1 if there is none.
-    _ = study.best_trial
+    _ = study.best_trial  # raises a StudyError if there is none
     echo(study.best_json() if as_json else study.best_text())
 
 
-@click.command(short_help="Run a study's search again, and compare.")
+@click.command(short_help="Repeat a study's search and compare its suggestions.")
 @study_directory
 @as_json
 def replay(directory: Path, as_json: bool) -> None:
-    """Run the search of the study in DIR again, and compare its suggestions.
+    """Repeat the search of the study in DIR, and compare its suggestions.
 
-    Nothing is trained: the search is told what the trials gave. Exits with 1 at the
-    first suggestion that differs from the study's, and shows both.
+    Nothing is trained: the search gets the results of the study's trials. At the first
+    suggestion that differs from the study's, both are shown and the exit code is 1.
     """
     from ..master.replay import replay as replay_study
     from ..storage.directory import StudyDirectory
@@ -72,10 +74,10 @@ def replay(directory: Path, as_json: bool) -> None:
     type=click.Choice(["csv", "json"]),
     default="csv",
     show_default=True,
-    help="csv: a row for each trial; json: with attempts and reports.",
+    help="csv: a row for each trial; json: also attempts and reports.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="[default: print it]"
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="[default: stdout]"
 )
 def export(directory: Path, file_format: str, output: Path | None) -> None:
     """Write all trials of the study in DIR as a table or as JSON."""
@@ -83,7 +85,7 @@ def export(directory: Path, file_format: str, output: Path | None) -> None:
 
     study = Study(directory)
     if output is None:
-        with a_reader_that_may_leave():
+        with broken_pipe_ignored():
             study.export(sys.stdout, file_format=file_format)
         return
     try:

@@ -23,7 +23,7 @@ from .options import (
     settings_options,
     study_directory,
 )
-from .output import INTERRUPTED, echo, last_words
+from .output import INTERRUPTED, echo, print_last
 
 if TYPE_CHECKING:
     from ..master.run import RunResult
@@ -156,19 +156,19 @@ def resume(
     changes = _given(options)
     if model_file is not None:
         changes["source"] = check_path(model_file)
-    where = StudyDirectory(directory)
+    study = StudyDirectory(directory)
     tries = changes.pop("start_points", ())
     if detach:
         from ..master.detached import detach_again
 
-        echo(detach_again(changes, where, _arguments(), accept_space=accept_space, tries=tries))
+        echo(detach_again(changes, study, _arguments(), accept_space=accept_space, tries=tries))
         return
     _run_and_close(
-        where,
+        study,
         lambda progress: resume_study(
-            where,
+            study,
             changes,
-            display=RunDisplay(progress, _leaving(where), is_quiet=quiet),
+            display=RunDisplay(progress, _leaving(study), is_quiet=quiet),
             accept_space=accept_space,
             tries=tries,
         ),
@@ -181,12 +181,12 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _leaving(directory: Any) -> Callable[[], None]:
-    """What a second Ctrl-C does."""
+    """Return what a second Ctrl-C does."""
 
     def leave() -> None:
         from ..master.stop_requests import end_process
 
-        last_words(f"Left at once. Go on with: hptune resume {directory}", sys.stderr)
+        print_last(f"Stopped at once. Continue with: hptune resume {directory}", sys.stderr)
         end_process()
 
     return leave
@@ -198,71 +198,73 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
     from ..reporting.terminal.display import make_progress
     from ..study import Study
 
-    # Until the study runs, which knows better, a SIGTERM is a Ctrl-C: it leaves nothing behind.
+    # Until the study runs and handles signals itself, SIGTERM raises KeyboardInterrupt as Ctrl-C
+    # does, so that everything that was started is cleaned up.
     for each in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(each, signal.default_int_handler)
-    # Python's clean-up behind a process that was left at once is no news to its user.
+    # Python warns of what it cleans up after a process that ended at once; users need not know.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     progress = make_progress(sys.stderr, quiet=quiet)
     try:
         result = go(progress)
     except KeyboardInterrupt:
         progress.stop()
-        there = directory.database.exists()
-        what = f"go on with: hptune resume {directory}" if there else "no study was made yet"
-        last_words(f"interrupted; {what}", sys.stderr)
+        exists = directory.database.exists()
+        what = f"continue with: hptune resume {directory}" if exists else "no study was made yet"
+        print_last(f"interrupted; {what}", sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     finally:
-        # Before anything else is printed, what was told so far.
+        # The progress display must be complete before anything else is printed.
         progress.stop()
     study = Study(directory)
-    last_words(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
+    print_last(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
     if result.finish.finish_reason is FinishReason.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
     view = study.view()
     if view.best is None:
-        words = f"no trial is complete: {view.counts_text() if view.trials else 'none began'}."
+        message = (
+            f"no trial is complete: {view.counts_text() if view.trials else 'none was started'}."
+        )
         if view.counts.get(TrialState.FAILED):
-            words += f" `hptune status {directory}` says why they failed."
+            message += f" `hptune status {directory}` shows why they failed."
         if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
             more = 2 * view.budget_trials
-            words += f" `hptune resume {directory} --trials {more}` tries others."
-        raise StudyError(words)
+            message += f" `hptune resume {directory} --trials {more}` tries others."
+        raise StudyError(message)
 
 
-@click.command(short_help="Let a running study go; nothing is lost.")
+@click.command(short_help="Stop a running study; `resume` continues it.")
 @study_directory
 @click.option(
     "--wait",
     "wait_seconds",
     type=KindType(duration()),
     default=60.0,
-    show_default="60s",
-    help="How long to wait for it.",
+    help="Longest time to wait until it has stopped.  [default: 60s]",
 )
 def stop(directory: Path, wait_seconds: float) -> None:
-    """Ask the master of the study in DIR to let go; nothing is lost.
+    """Stop the running study in DIR, and wait until it has stopped.
 
-    Waits until it has. `hptune resume DIR` goes on later.
+    Trials write a checkpoint first. `hptune resume DIR` continues the study later.
     """
     from ..master.detached import cancel_jobs
     from ..storage.directory import StudyDirectory
 
-    where = StudyDirectory(directory)
-    owner = where.owner()
-    if owner is None and cancel_jobs(where):
-        click.echo(f"The study's Slurm jobs are cancelled. Go on with: hptune resume {where}")
+    study = StudyDirectory(directory)
+    owner = study.owner()
+    if owner is None and cancel_jobs(study):
+        click.echo(f"The study's Slurm jobs are cancelled. Continue with: hptune resume {study}")
         return
-    where.open()
+    study.open()
     if owner is None:
-        raise StudyError(f"nobody runs the study in {where}: there is nothing to stop.")
-    where.request_stop("asked by `hptune stop`")
+        raise StudyError(f"the study in {study} is not running, so there is nothing to stop.")
+    study.request_stop("asked by `hptune stop`")
     deadline = time.monotonic() + wait_seconds
-    while where.owner() is not None:
+    while study.owner() is not None:
         if time.monotonic() > deadline:
             raise StudyError(
-                f"the master (process {owner.pid} on {owner.host}) was asked to stop, but has not "
-                f"let go within {wait_seconds:g} seconds. See `hptune status {where}`."
+                f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
+                f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
             )
         time.sleep(0.2)
-    click.echo(f"The study is let go. Go on with: hptune resume {where}")
+    click.echo(f"The study has stopped. Continue with: hptune resume {study}")

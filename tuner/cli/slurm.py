@@ -6,15 +6,14 @@ from pathlib import Path
 
 import click
 
-from ..config.kinds import size
 from ..errors import UsageError
-from .options import KindType
+from .options import setting_option
 from .output import echo
 
 
-@click.group(short_help="Prepare what --slurm needs.")
+@click.group(short_help="Write slurm.toml, and show job scripts.")
 def slurm() -> None:
-    """Prepare what `hptune run --slurm slurm.toml` needs."""
+    """Prepare `hptune run --slurm slurm.toml`."""
 
 
 @slurm.command()
@@ -25,11 +24,11 @@ def slurm() -> None:
     default=Path("slurm.toml"),
     show_default=True,
     metavar="FILE",
-    help="Where to write it; - to print it.",
+    help="File to write; - prints it instead.",
 )
-@click.option("--account", metavar="NAME", help="The account that jobs are charged to.")
+@click.option("--account", metavar="NAME", help="Slurm account of the jobs.")
 def init(output: Path, account: str | None) -> None:
-    """Ask Slurm what there is, and write a commented slurm.toml."""
+    """Write a commented slurm.toml with the partitions that Slurm reports."""
     from ..clusters.slurm_jobs import slurm_toml
 
     text = slurm_toml(account)
@@ -41,39 +40,36 @@ def init(output: Path, account: str | None) -> None:
             stream.write(text)
     except FileExistsError as error:
         raise UsageError(
-            f"{output} is there already; move it away, or name another file with --output"
+            f"{output} already exists; rename it, or name another file with --output"
         ) from error
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}") from error
-    click.echo(f"Wrote {output}. See it through, then: hptune run MODEL_FILE --slurm {output}")
+    click.echo(f"Wrote {output}. Check it, then: hptune run MODEL_FILE --slurm {output}")
 
 
 @slurm.command()
 @click.argument("config", type=click.Path(path_type=Path), metavar="SLURM_TOML")
-@click.option("--cpus-per-trial", type=click.IntRange(min=1), default=1, metavar="N")
-@click.option("--gpus-per-trial", type=float, metavar="N", help="Or a part of one, such as 0.5.")
-@click.option("--memory-per-trial", "memory_per_trial_bytes", type=KindType(size()), default=0)
+@setting_option("cpus_per_trial")
+@setting_option("gpus_per_trial")
+@setting_option("memory_per_trial_bytes")
 @click.option(
     "--study",
     type=click.Path(path_type=Path),
     default=Path("STUDY"),
     metavar="DIR",
-    help="Where the study is to be kept.",
+    help="Directory of the study.",
 )
 def script(
     config: Path,
     study: Path,
     *,
-    cpus_per_trial: int,
+    cpus_per_trial: float | None,
     gpus_per_trial: float | None,
-    memory_per_trial_bytes: int,
+    memory_per_trial_bytes: int | None,
 ) -> None:
-    """Print the job scripts that SLURM_TOML leads to; nothing is submitted."""
+    """Print the job scripts of SLURM_TOML, without submitting them."""
     from ..clusters.slurm_jobs import script_texts
     from ..core.resources import Resources
 
-    try:
-        resources = Resources(cpus_per_trial, gpus_per_trial, memory_per_trial_bytes)
-    except ValueError as error:
-        raise UsageError(f"--gpus-per-trial: {error}") from error
+    resources = Resources(cpus_per_trial or 1, gpus_per_trial, memory_per_trial_bytes or 0)
     echo("\n".join(script_texts(config, study, resources)))

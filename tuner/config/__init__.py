@@ -1,10 +1,10 @@
-"""What the user asked for, read and checked.
+"""What the user asked for, read and checked: settings, model file, objectives, start points.
 
-Settings, the model file, objectives, constraints and start points. Raises `UsageError` for
-anything that cannot be meant.
+The fields of `settings.StudySettings` are the table of all settings: options, arguments of `Tuner`,
+checks, help and `docs/reference-options.md` are made from it. Wrong values raise `UsageError`.
 
-Offers: `settings.StudySettings`, `model_file.load`, `objectives.resolve_goals`,
-`start_points.read_points`.
+Offers: `settings.StudySettings`, `settings.SETTINGS`, `resolved`, `reference`, `model_file.load`,
+`objectives.resolve_goals`, `start_points.read_points`.
 
 May import: `errors`, `core`, `samplers`, `storage`.
 """

@@ -1,6 +1,6 @@
-"""A user's code, read and checked: a model file, or what `Tuner` was given in Python.
+"""The user's code: a model file, or what `Tuner` was given in Python.
 
-Only child processes load user code; the master holds an `ObjectiveSource`, which says where it is.
+Only child processes load user code; the master has an `ObjectiveSource`, which says where it is.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class SourceKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveSource:
-    """Where the user's code is.
+    """Place of the user's code.
 
     Attributes:
         kind: A Python file, or a cloudpickle of a `UserCode`.
-        path: Absolute path of either.
+        path: The file's absolute path.
     """
 
     kind: SourceKind
@@ -58,17 +58,17 @@ class ObjectiveSource:
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """The user's entry points, whichever way they were given.
+    """The user's functions and constants, from a file or from Python.
 
     Exactly one of `hypermodel` and `objective` is set.
 
     Attributes:
-        hypermodel: What has `build(hp)` and `fit(hp, model, …)`; a HyperModel, or our stand-in.
+        hypermodel: An object with `build(hp)`: a HyperModel, or a `BuildFunction`.
         objective: `objective(hp, trial)`.
         load_data: `load_data()` or `load_data(hp)`, returning (train, validation).
-        fit: The file's own `fit(hp, model, data, callbacks, epochs)`, if it has one.
-        fit_arguments: Further keyword arguments for `model.fit`.
-        constants: Those of the file's `CONSTANTS` that it gives.
+        fit: The file's `fit(hp, model, data, callbacks, epochs)`; None if it has none.
+        fit_arguments: Keyword arguments for `model.fit`.
+        constants: The file's values of `CONSTANTS`, by name.
     """
 
     hypermodel: Any = None
@@ -81,20 +81,20 @@ class UserCode:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a probe found in the user's code.
+    """Result of a probe of the user's code.
 
     Attributes:
-        is_keras: Whether it builds Keras models (else it is an `objective` function).
+        is_keras: Whether the code builds Keras models; if not, it is an `objective` function.
         space: The search space in its JSON form.
-        constants: `OBJECTIVE`, `DIRECTION`, `EPOCHS`, where the file gives them.
-        metric: What a Keras model's training can be judged by, as Keras reports it: accuracy
-            where the model measures it, else the loss; of the validation data where there is any.
-        metrics: All that a Keras model's training reports, as far as the model names it; empty if
-            that cannot be told (several outputs, an `objective`).
-        warnings: What the user should know.
-        is_complete: Whether the code was followed to the end of its declarations. If not, there
-            may be hyperparameters that only the trials come upon.
-        may_train: Whether what follows may be a training, which takes any length of time.
+        constants: The file's values of `CONSTANTS`, by name.
+        metric: Default objective of a Keras model: its accuracy if it measures one, else its loss;
+            on the validation data if there are any.
+        metrics: Metrics that a Keras model reports; empty if unknown, as for several outputs and
+            for an `objective` function.
+        warnings: Warnings for the user.
+        is_complete: Whether the probe saw all declarations. If not, trials may find more
+            hyperparameters.
+        may_train: Whether the code that follows may be a training, which can take long.
     """
 
     is_keras: bool
@@ -108,7 +108,7 @@ class Found:
 
 
 class BuildFunction:
-    """A `build_model(hp)` function, dressed as a HyperModel."""
+    """A `build_model(hp)` function with the interface of a HyperModel."""
 
     def __init__(self, build: Callable[[Any], Any]) -> None:
         self.build = build
@@ -116,7 +116,7 @@ class BuildFunction:
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """Data in a file that all trials of a machine read through the same memory."""
+    """Data in a file, which all trials on a machine map into the same memory."""
 
     path: Path
 
@@ -125,16 +125,16 @@ class StoredData:
         """Write the data.
 
         Raises:
-            UsageError: It cannot be written for another process.
+            UsageError: The data cannot be pickled.
         """
         import joblib
 
-        # Under another name first: a study that is resumed keeps its data whole at any instant.
+        # Replaced at once, so that a study that is resumed never has half of its data.
         fresh = path.with_name(f"{path.name}.new")
         try:
             joblib.dump(data, fresh)
             fresh.replace(path)
-        except Exception as error:  # whatever an object raises that cannot be pickled
+        except Exception as error:  # an object that cannot be pickled may raise anything
             fresh.unlink(missing_ok=True)
             raise UsageError(
                 f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
@@ -143,27 +143,27 @@ class StoredData:
         return cls(path)
 
     def __call__(self) -> Any:
-        """Read the data; arrays are mapped, and of their pages only those copied that change."""
+        """Return the data; arrays are mapped from the file, copy-on-write."""
         import joblib
 
         try:
             return joblib.load(self.path, mmap_mode="c")
         except OSError as error:
-            # The kernel does not promise pages of one's own for more than it has memory.
+            # The kernel refuses copy-on-write for more than its memory; read-only needs none.
             if error.errno != errno.ENOMEM:
                 raise
             return joblib.load(self.path, mmap_mode="r")
 
 
 def check_path(path: Path) -> ObjectiveSource:
-    """The source for a model file.
+    """Return the source for the path of a model file.
 
     Raises:
         ModelFileError: There is no such file, or it is not a Python file.
     """
     if not path.exists():
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-        # Their ends are the same, and no sign of likeness.
+        # Without their suffix, which is the same for all and would make them look alike.
         meant = difflib.get_close_matches(path.stem, [Path(name).stem for name in near], 1, 0.7)
         hint = f" Python files there: {', '.join(near[:8])}." if near else ""
         hint = f" Did you mean {path.with_name(f'{meant[0]}.py')}?" if meant else hint
@@ -174,11 +174,11 @@ def check_path(path: Path) -> ObjectiveSource:
 
 
 def load(source: ObjectiveSource) -> UserCode:
-    """Run the user's file (or unpickle what was given in Python) and find its entry points.
+    """Run the user's file, or unpickle what was given in Python, and return its entry points.
 
     Raises:
-        ModelFileError: The file is no Python, or offers nothing to tune.
-        BaseException: Whatever the user's code raises at import.
+        ModelFileError: The file is not Python, or has nothing to tune.
+        BaseException: An error that the user's code raises at import.
     """
     if source.kind is SourceKind.PICKLE:
         with Path(source.path).open("rb") as file:
@@ -188,9 +188,9 @@ def load(source: ObjectiveSource) -> UserCode:
         if not isinstance(code, UserCode):
             raise ModelFileError(f"{source.path} does not hold an objective")
         if isinstance(code.load_data, StoredData):
-            # The study directory may have been moved since.
-            beside = Path(source.path).with_name(code.load_data.path.name)
-            code = replace(code, load_data=StoredData(beside))
+            # The study directory may have been moved.
+            data = Path(source.path).with_name(code.load_data.path.name)
+            code = replace(code, load_data=StoredData(data))
         return code
     return _entry_points(_import(Path(source.path)), source.path)
 
@@ -206,21 +206,21 @@ def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
 
 
 def save(code: UserCode, path: Path) -> None:
-    """Write down what was given in Python, for `load` in other processes.
+    """Write what was given in Python, for `load` in other processes.
 
     Raises:
-        ModelFileError: Something in it cannot be sent to another process.
+        ModelFileError: Something in it cannot be pickled.
     """
     import cloudpickle
 
     try:
         contents = cloudpickle.dumps(code)
-    except Exception as error:  # whatever an object raises that cannot be pickled
+    except Exception as error:  # an object that cannot be pickled may raise anything
         raise ModelFileError(
             f"the model function cannot be sent to the trials' processes: {error}. It must not "
             "refer to open files, locks or live datasets"
         ) from error
-    # Modules of the user's own are pickled by name: they must be found there too.
+    # The user's modules are pickled by name, so other processes must find them too.
     folders = [str(Path(folder).absolute()) for folder in sys.path]
     names = [name for name in _FRAMEWORKS if name in sys.modules]
     if code.objective is None and "keras" not in names:
@@ -231,7 +231,7 @@ def save(code: UserCode, path: Path) -> None:
 
 
 def _import(path: Path) -> ModuleType:
-    # The user's own name, so that what they pickle by reference finds its module again.
+    # Under the file's own name, so that objects pickled by reference find their module.
     name = path.stem
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
         return sys.modules[name]
@@ -248,14 +248,14 @@ def _import(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, SyntaxError) and (words := _place_and_fault(error)):
-            raise ModelFileError(words) from error
+        if isinstance(error, SyntaxError) and (message := _syntax_error(error)):
+            raise ModelFileError(message) from error
         raise
     return module
 
 
-def _place_and_fault(error: SyntaxError) -> str:
-    """What is wrong with the user's own text, and where; empty if it is not theirs."""
+def _syntax_error(error: SyntaxError) -> str:
+    """Return the place and the message of an error in the user's files; empty for other files."""
     file, line = error.filename, error.lineno
     if file is None or not line or not Path(file).is_file() or is_installed(file):
         return ""
@@ -302,14 +302,14 @@ def _find_hypermodel(module: ModuleType) -> Any:
         and value is not base
         and value.__module__ == module.__name__
     ]
-    # The last one: a file that defines a base and a subclass means the subclass.
+    # The last class: if a file defines a base class and a subclass, the subclass is meant.
     return own[-1]() if own else None
 
 
 def own_objects(code: UserCode) -> dict[str, Any]:
-    """The classes and functions that the user's code knows by name.
+    """Return the classes and functions in the user's module, by name.
 
-    Keras needs them to read a model with layers that were not registered with it.
+    Keras needs them to read a model with layers that are not registered.
     """
     build = getattr(code.hypermodel, "build", code.objective)
     names: Mapping[str, Any] = getattr(inspect.unwrap(build), "__globals__", {}) if build else {}
@@ -321,11 +321,10 @@ def own_objects(code: UserCode) -> dict[str, Any]:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The error's traceback, trimmed to the user's own files.
+    """Return the error's traceback, trimmed to the user's files.
 
-    Frames of the standard library and of installed packages are left out, unless nothing else
-    would be left. Frames of hptune are always left out; where there are no others, the error is
-    ours, its message says all, and the answer is empty.
+    Frames of the standard library and of installed packages are left out, unless no others would
+    remain. Frames of hptune are always left out; the result is empty if there are no others.
     """
     shown = traceback.TracebackException.from_exception(error, capture_locals=False)
     linecache.checkcache()
@@ -336,7 +335,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def without_colours(text: str) -> str:
-    """The text without a terminal's control sequences, which Keras puts into its messages."""
+    """Return a text without terminal control sequences, which Keras puts into its messages."""
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
 
 
@@ -350,7 +349,7 @@ def _trim(shown: traceback.TracebackException) -> None:
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file belongs to the standard library, an installed package, or hptune."""
+    """Return whether a file belongs to the standard library, an installed package, or hptune."""
     return file.startswith(_installed_roots()) or "/site-packages/" in file
 
 

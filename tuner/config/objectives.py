@@ -1,4 +1,4 @@
-"""Objectives and constraints as users write them: read, checked, and completed by what is known."""
+"""Objectives and constraints as users write them: read, checked and completed."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _CONSTRAINT = re.compile(
 
 
 def read_objective(text: str) -> tuple[str, Direction | None]:
-    """A metric and, where it was said, a direction.
+    """Return the metric of an objective, and its direction; None if it has none.
 
     >>> read_objective("val_accuracy"), read_objective("params:min")
     (('val_accuracy', None), ('params', <Direction.MIN: 'min'>))
 
     Raises:
-        UsageError: It cannot be read.
+        UsageError: The text is not an objective.
     """
     metric, colon, word = (part.strip() for part in text.partition(":"))
     if not metric:
-        raise UsageError(f"the objective {text!r} names no metric; say for example val_accuracy")
+        raise UsageError(f"the objective {text!r} names no metric; give for example val_accuracy")
     if not colon:
         return metric, None
     try:
@@ -51,13 +51,13 @@ def read_objective(text: str) -> tuple[str, Direction | None]:
 
 
 def read_constraint(text: str) -> Constraint:
-    """A constraint such as `params<2e6`.
+    """Return the constraint of a text such as `params<2e6`.
 
     >>> str(read_constraint("params <= 2e6"))
     'params <= 2e+06'
 
     Raises:
-        UsageError: It cannot be read.
+        UsageError: The text is not a constraint.
     """
     found = _CONSTRAINT.fullmatch(text)
     if found is not None:
@@ -68,18 +68,18 @@ def read_constraint(text: str) -> Constraint:
         if math.isfinite(bound):
             return Constraint(found["metric"], Comparison(found["sign"]), bound)
     raise UsageError(
-        f"the constraint {text!r} cannot be read; say a metric, one of <, <=, >, >=, and a number, "
-        "for example 'params<2e6'"
+        f"the constraint is {text!r}; allowed are a metric, one of <, <=, > and >=, and a number, "
+        "such as 'params<2e6'"
     )
 
 
 def check(
     objectives: Sequence[str], constraints: Sequence[str], direction: Direction | None
 ) -> None:
-    """See that they make sense together, as far as can be known without the model.
+    """Check objectives, constraints and direction, without knowing the model.
 
     Raises:
-        UsageError: They do not.
+        UsageError: One is not valid, or they contradict each other.
     """
     read = [read_objective(each) for each in objectives]
     metrics = [metric for metric, _ in read]
@@ -87,12 +87,12 @@ def check(
         raise UsageError(f"an objective is named twice: {', '.join(metrics)}; name each once")
     if direction is not None and len(read) > 1:
         raise UsageError(
-            "--direction is for one objective; with several, give each its own, such as "
-            f"{metrics[0]}:{direction}"
+            f"the direction {direction} is given for {len(read)} objectives; give each its own, "
+            f"such as {metrics[0]}:{direction}"
         )
     if direction is not None and read and read[0][1] not in (None, direction):
         raise UsageError(
-            f"--objective is {objectives[0]!r}, but --direction is {direction}; leave out one"
+            f"the objective is {objectives[0]!r}, but the direction is {direction}; give only one"
         )
     for each in constraints:
         read_constraint(each)
@@ -104,66 +104,66 @@ def resolve_goals(
     constraints: Sequence[str] = (),
     direction: Direction | None = None,
 ) -> tuple[Goals, list[str]]:
-    """What to optimise and to keep to: as asked for, as the file says, or as the model suggests.
+    """Return the objectives and constraints: as asked for, as in the file, or a default.
 
     Args:
-        found: What was found in the user's code; its constants count where the user is silent.
-        objectives: What the user asked for; empty where they said nothing.
-        constraints: The same.
-        direction: Which values of the only objective are better.
+        found: Result of the probe. Its constants are used for what the user did not give.
+        objectives: Objectives that the user gave.
+        constraints: Constraints that the user gave.
+        direction: Direction of the only objective; None if not given.
 
     Returns:
-        The goals, and a line for the user on each thing that was not said but chosen.
+        The goals, and a line for the user about each default.
 
     Raises:
-        UsageError: Something cannot be read, or the direction can't be known from the name.
+        UsageError: Something is not valid, or a direction is not known.
     """
     constants = found.constants
-    said = tuple(objectives) or _texts(constants.get("OBJECTIVE"))
-    kept = tuple(constraints) or _texts(constants.get("CONSTRAINTS"))
+    named = tuple(objectives) or _texts(constants.get("OBJECTIVE"))
+    conditions = tuple(constraints) or _texts(constants.get("CONSTRAINTS"))
     of_the_file = not objectives or _is_of_the_file(objectives, constants)
     if direction is None and of_the_file:
         direction = _read_direction(constants.get("DIRECTION"))
-    check(said, kept, direction)
+    check(named, conditions, direction)
     notes: list[str] = []
-    if not said:
-        chosen = [_suggested(found, direction, notes)]
+    if not named:
+        chosen = [_default_goal(found, direction, notes)]
     else:
-        other_way = _other_way(constants, of_the_file=of_the_file) if len(said) == 1 else ""
-        chosen = [_goal(each, direction, other_way) for each in said]
-    goals = Goals(tuple(chosen), tuple(read_constraint(each) for each in kept))
-    return goals, [*notes, *_doubts(goals, found.metrics)]
+        other_way = _other_way(constants, of_the_file=of_the_file) if len(named) == 1 else ""
+        chosen = [_goal(each, direction, other_way) for each in named]
+    goals = Goals(tuple(chosen), tuple(read_constraint(each) for each in conditions))
+    return goals, [*notes, *_unknown_metrics(goals, found.metrics)]
 
 
-def _doubts(goals: Goals, known: Sequence[str]) -> list[str]:
-    """A line on each metric that the model names nowhere; a callback may report it all the same."""
-    doubts = []
+def _unknown_metrics(goals: Goals, known: Sequence[str]) -> list[str]:
+    """Return a note on each metric that the model does not name; a callback may report it."""
+    notes = []
     for metric in goals.metrics:
         if known and metric not in known:
             near = metric_meant(metric, known)
             meant = f"did you mean {near}? It" if near else "it"
-            doubts.append(
+            notes.append(
                 f"no metric of the model is called {metric!r}: {meant} reports {', '.join(known)}"
             )
-    return doubts
+    return notes
 
 
 def _is_of_the_file(objectives: Sequence[str], constants: Mapping[str, object]) -> bool:
-    """Whether the file's DIRECTION speaks of the objective that was asked for."""
+    """Return whether the file's DIRECTION is about the objective that the user gave."""
     own = _texts(constants.get("OBJECTIVE"))
     metrics = [read_objective(each)[0] for each in own]
     return len(objectives) == 1 and (not metrics or metrics == [read_objective(objectives[0])[0]])
 
 
-def _texts(said: Any) -> tuple[str, ...]:
-    if said is None:
+def _texts(given: Any) -> tuple[str, ...]:
+    if given is None:
         return ()
-    return (said,) if isinstance(said, str) else tuple(map(str, said))
+    return (given,) if isinstance(given, str) else tuple(map(str, given))
 
 
 def _other_way(constants: Mapping[str, object], *, of_the_file: bool) -> str:
-    """How else to say the direction of the only objective than with its name."""
-    way = ", or say --direction max or --direction min"
+    """Return how else than with its name the direction of the only objective can be given."""
+    way = ", or give --direction max or --direction min"
     if of_the_file:
         return f"{way} (or DIRECTION in the model file)"
     if "DIRECTION" not in constants:
@@ -177,38 +177,40 @@ def _goal(text: str, direction: Direction | None, other_way: str) -> Goal:
     known = own or direction or direction_of(metric)
     if known is None:
         raise UsageError(
-            f"whether more or less of {metric!r} is better cannot be told from its name; "
+            f"the direction of {metric!r} is not known from its name; "
             f"name the objective {metric}:max or {metric}:min{other_way}"
         )
     return Goal(metric, known)
 
 
-def _suggested(found: Found, direction: Direction | None, notes: list[str]) -> Goal:
+def _default_goal(found: Found, direction: Direction | None, notes: list[str]) -> Goal:
     if found.is_keras:
         metric = found.metric
-        notes.append(f"no objective was named: taking {metric} (say OBJECTIVE or --objective)")
+        notes.append(
+            f"the objective is {metric} (to change it: --objective, or OBJECTIVE in the file)"
+        )
         return Goal(metric, direction or direction_of(metric) or Direction.MIN)
     if direction is None:
-        notes.append("minimising what objective() returns (say DIRECTION = 'max' for the other)")
+        notes.append("minimising what objective() returns (DIRECTION = 'max' maximises it)")
     return Goal("value", direction or Direction.MIN)
 
 
-def _read_direction(said: object) -> Direction | None:
-    if said is None:
+def _read_direction(given: object) -> Direction | None:
+    if given is None:
         return None
     try:
-        return Direction(str(said).lower()[:3])
+        return Direction(str(given).lower()[:3])
     except ValueError:
-        raise UsageError(f"DIRECTION is {said!r}; allowed are 'max' and 'min'") from None
+        raise UsageError(f"DIRECTION is {given!r}; allowed are 'max' and 'min'") from None
 
 
 def direction_of(metric: str) -> Direction | None:
-    """Which way a metric is better, as far as its name tells.
+    """Return the direction of a metric by its name; None if unknown.
 
     >>> direction_of("val_top_5_accuracy"), direction_of("val_loss"), direction_of("glossiness")
     (<Direction.MAX: 'max'>, <Direction.MIN: 'min'>, None)
     """
-    # Keras counts a name up where a metric is made twice: accuracy_1.
+    # Keras numbers metrics of the same name: accuracy_1.
     words = set(re.split(r"[^a-z0-9]+", metric.lower()))
     words |= {re.sub(r"(?<=[a-z])\d+$", "", word) for word in words}
     if words & _MIN_WORDS:
@@ -222,7 +224,7 @@ def direction_of(metric: str) -> Direction | None:
 
 
 def goals_to_json(goals: Goals) -> dict[str, Any]:
-    """As plain values, for the ledger's facts."""
+    """Return plain values, for the ledger's facts."""
     return {
         "objectives": [
             {"metric": g.metric, "direction": str(g.direction)} for g in goals.objectives
@@ -235,7 +237,7 @@ def goals_to_json(goals: Goals) -> dict[str, Any]:
 
 
 def goals_of(facts: Mapping[str, Any]) -> Goals:
-    """What `goals_to_json` gave, from a ledger's facts."""
+    """Return what `goals_to_json` wrote, from a ledger's facts."""
     plain = facts["goals"]
     return Goals(
         tuple(Goal(each["metric"], Direction(each["direction"])) for each in plain["objectives"]),

@@ -400,7 +400,7 @@ class StudySettings:
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these settings with some changed; a new source of workers replaces the former."""
         changes = {
-            name: _BY_NAME[name].read(value) if name in _BY_NAME else value
+            name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
         }
         source = next((name for name in _WORKER_SOURCES if changes.get(name)), None)
@@ -457,7 +457,7 @@ class StudySettings:
 
 
 SETTINGS = rows(StudySettings)
-_BY_NAME = {each.name: each for each in SETTINGS}
+BY_NAME = {each.name: each for each in SETTINGS}
 
 
 def option(name: str) -> str:
@@ -466,4 +466,4 @@ def option(name: str) -> str:
     >>> option("min_epochs"), option("timeout_seconds")
     ('--min-epochs', '--timeout')
     """
-    return _BY_NAME[name].flag
+    return BY_NAME[name].flag

@@ -1,4 +1,4 @@
-"""What `--try` says: configurations, written on the command line or in a file."""
+"""Start points (`--try`): configurations written on the command line or in a file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Point = Mapping[str, object]
 _FORMS = 'allowed are "name=value,name=value", a JSON object, and @FILE.json or @FILE.csv'
 
 
-def read_points(said: str) -> list[Point]:
-    """The configurations that one `--try` gives, with values as text or as JSON has them.
+def read_points(text: str) -> list[Point]:
+    """Return the configurations of one `--try`, with values as text or as in JSON.
 
     >>> read_points("lr=0.001, units=64")
     [{'lr': '0.001', 'units': '64'}]
@@ -24,15 +24,15 @@ def read_points(said: str) -> list[Point]:
     [{'activation': 'a,b'}]
 
     Args:
-        said: `name=value` pairs with commas between them; a JSON object, for names and values
-            with commas in them; or `@` and a file. A JSON file holds an object or a list of them,
-            or one object a line; a CSV file names the parameters in its first line, and a cell
-            left empty is a value not given.
+        text: `name=value` pairs separated by commas; a JSON object, for names and values that
+            contain commas; or `@` and the path of a file. A JSON file holds an object, a list of
+            objects, or an object on each line. The first line of a CSV file names the
+            hyperparameters; an empty cell is a value that is not given.
 
     Raises:
-        UsageError: It is none of these, or the file cannot be read.
+        UsageError: The text is none of these, or the file cannot be read.
     """
-    text = said.strip()
+    text = text.strip()
     if text.startswith("@"):
         return _from_file(Path(text[1:]))
     if text.startswith("{"):
@@ -41,9 +41,9 @@ def read_points(said: str) -> list[Point]:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name:
-            raise UsageError(f"--try has {pair!r}, which is no name=value; {_FORMS}")
+            raise UsageError(f"--try has {pair!r}, which is not name=value; {_FORMS}")
         if name in point:
-            raise UsageError(f"--try {said!r} gives {name} twice")
+            raise UsageError(f"--try {text!r} gives {name} twice; give it once")
         point[name] = value
     return [point]
 
@@ -52,7 +52,7 @@ def _from_file(path: Path) -> list[Point]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the start points in {path} cannot be read: {reason}") from error
     match path.suffix.lower():
         case ".json" | ".jsonl":
@@ -62,7 +62,7 @@ def _from_file(path: Path) -> list[Point]:
         case other:
             raise UsageError(f"{path} ends with {other or 'no suffix'!r}; {_FORMS}")
     if not points:
-        raise UsageError(f"{path} holds no configuration")
+        raise UsageError(f"{path} has no configuration; {_FORMS}")
     return points
 
 
@@ -73,12 +73,12 @@ def _from_json(text: str, where: str) -> list[Point]:
         try:
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
         except ValueError:
-            raise UsageError(f"{where} holds no JSON: {error}; {_FORMS}") from error
+            raise UsageError(f"{where} is not valid JSON: {error}; {_FORMS}") from error
     points = found if isinstance(found, list) else [found]
     for point in points:
         if not isinstance(point, dict):
             raise UsageError(
-                f"{where} holds {point!r}, which is no configuration; give objects such as "
+                f"{where} has {point!r}, which is not a configuration; give objects such as "
                 '{"lr": 0.001, "units": 64}'
             )
     return points
@@ -89,6 +89,8 @@ def _from_csv(text: str, path: Path) -> list[Point]:
     points: list[Point] = []
     for number, row in enumerate(rows, start=2):
         if None in row:
-            raise UsageError(f"{path}, line {number}: more cells than the first line has names")
+            raise UsageError(
+                f"{path}, line {number}: there are more cells than names in the first line"
+            )
         points.append({name.strip(): value.strip() for name, value in row.items() if value})
     return points
