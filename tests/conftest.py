@@ -169,7 +169,7 @@ def driver() -> EngineDriver:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    """A node whose store lies in the test's directory."""
+    """A node whose data cache is in the test's directory."""
     from data_cache_node import Node
 
     from tuner.training.data_cache import data_cache
@@ -178,7 +178,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     place.mkdir()
     monkeypatch.setenv("SLURM_TMPDIR", str(place))
     monkeypatch.chdir(tmp_path)
-    node = Node(tmp_path)
+    node = Node(place, tmp_path)
     node.join()
     try:
         yield node

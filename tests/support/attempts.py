@@ -64,7 +64,7 @@ class Attempts:
     def probe(self, text: str) -> Found:
         """What the model file declares."""
         source = check_path(self._write(text))
-        return self.warm.probe(ProbeOrder(source, str(self._directory)))
+        return self.warm.probe(ProbeOrder(source, str(self._directory), str(self._directory)))
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""A node with a store, on which a test's processes share data as trials do."""
+"""A node with a data cache, on which a test's processes share data as trials do."""
 
 from __future__ import annotations
 
@@ -11,27 +11,36 @@ import keras_tuner
 import numpy as np
 
 from tuner.config.model_file import ObjectiveSource, SourceKind, UserCode
-from tuner.training.data_cache import cache_store, data_cache
+from tuner.training.data_cache import data_cache
 
 FORK = multiprocessing.get_context("fork")
 
 
 class Node:
-    """A node with a store, on which this process is the one that lives as long as the study."""
+    """A node, on which this process is the one that starts the trials.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.store = cache_store.usual_folder()
-        self._file = directory / "model.py"
-        self._file.touch()
-        self.source = ObjectiveSource(SourceKind.FILE, str(self._file))
-        self._count = 0
+    Args:
+        place: The node's temporary directory.
+        directory: A study's directory.
+    """
+
+    def __init__(self, place: Path, directory: Path) -> None:
+        self.place = place
+        self.study = str(directory)
+        model = directory / "model.py"
+        model.touch()
+        self.source = ObjectiveSource(SourceKind.FILE, str(model))
 
     def join(self) -> None:
-        self._count += 1
-        folder = self.directory / f"life-{self._count}"
-        folder.mkdir()
-        data_cache.join(folder / "life", None)
+        data_cache.join(self.study, self.source)
+
+    def cached(self, load_data: Any, *, limit_bytes: int | None = None, **more: Any) -> Any:
+        """The `load_data` of a trial."""
+        constants = more.pop("constants", {})
+        code = UserCode(hypermodel=object(), load_data=load_data, constants=constants)
+        return data_cache.cached(
+            code, self.study, self.source, limit_bytes=limit_bytes, **more
+        ).load_data
 
     def load(
         self,
@@ -42,18 +51,14 @@ class Node:
         **values: Any,
     ) -> Any:
         """What a trial with these hyperparameters gets."""
-        code = data_cache.staged(
-            UserCode(hypermodel=object(), load_data=load_data),
-            self.source,
-            limit_bytes=limit_bytes,
-            hang_timeout_seconds=hang_timeout_seconds,
-        )
         hp = keras_tuner.HyperParameters()
         for name, value in values.items():
             hp.Fixed(name, value)
         hp.values = dict(values)
-        assert code.load_data is not None
-        return data_cache.call_load_data(code.load_data, hp)
+        load = self.cached(
+            load_data, limit_bytes=limit_bytes, hang_timeout_seconds=hang_timeout_seconds
+        )
+        return data_cache.call_load_data(load, hp)
 
     def elsewhere(self, act: Any) -> Any:
         """What `act` returns in a forked process, as a trial's is."""
@@ -67,8 +72,13 @@ class Node:
             process.join()
 
     @property
-    def kept(self) -> list[Path]:
-        return sorted(self.store.glob("*/*/*.npy"))
+    def folders(self) -> list[Path]:
+        return sorted(self.place.glob("hptune-data-*"))
+
+    @property
+    def files(self) -> list[Path]:
+        """The arrays in the cache."""
+        return sorted(self.place.glob("hptune-data-*/*/*.npy"))
 
 
 class Calls:

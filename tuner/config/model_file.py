@@ -33,7 +33,7 @@ OF_EACH_TRIAL = "of each trial"
 _FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
 _HPTUNE = str(Path(__file__).parents[1])
-CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES")
+CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
 
 
 class SourceKind(enum.StrEnum):

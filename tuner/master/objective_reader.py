@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..clusters.base import Cluster
@@ -38,8 +39,11 @@ class ObjectiveReader:
         self._fork_server = fork_server
         self._cluster = cluster
 
-    def read(self) -> Found:
+    def read(self, directory: Path) -> Found:
         """Return what the user's code declares.
+
+        Args:
+            directory: The study's directory, which need not exist yet.
 
         Raises:
             ModelFileError: It cannot be used.
@@ -47,7 +51,10 @@ class ObjectiveReader:
         """
         settings = self._settings
         order = ProbeOrder(
-            settings.source, settings.working_directory, cache_bytes=settings.cache_bytes
+            settings.source,
+            settings.working_directory,
+            str(directory),
+            cache_bytes=settings.cache_bytes,
         )
         found = self._fork_server.probe(order)
         if found.constants.get("RESOURCES") != OF_EACH_TRIAL:

@@ -82,7 +82,7 @@ def _start(
     cluster = choose_cluster(settings, directory.path, client)
     with Workforce(settings, cluster) as workers:
         _note_reading(settings, display)
-        found = workers.objective.read()
+        found = workers.objective.read(directory.path)
         plan = plan_start(settings, found, workers)
         directory.create()
         facts = {
@@ -148,7 +148,7 @@ def resume(
             return RunResult(finish, engine.active_seconds)
         with Workforce(settings, choose_cluster(settings, directory.path, client)) as workers:
             _note_reading(settings, display)
-            found = workers.objective.read()
+            found = workers.objective.read(directory.path)
             plan = plan_resume(
                 settings,
                 past,

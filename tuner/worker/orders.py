@@ -104,6 +104,8 @@ class ProbeOrder:
 
     source: ObjectiveSource
     working_directory: str
+    directory: str
+    """The study's directory, which need not exist yet."""
     quiet_seconds: float = 20.0
     """Code that may be training, and has declared nothing new for so long, is not waited for."""
     cache_bytes: int | None = None

@@ -24,7 +24,7 @@ def load_data():
 
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
-    x *= 0.5  # of no matter to others
+    x *= 0.5  # the other trials do not see it
     return model.fit(x, y, validation_data=validation, epochs=epochs, callbacks=callbacks)
 """
 
@@ -40,17 +40,17 @@ def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune) -> None:
         )
         assert ended.code == 0, ended.err
         results[cache] = [trial["value"] for trial in trials(hptune.study(cache))]
-        # Once more than there are trials: the first one reads the search space.
+
         assert len((hptune.directory / "calls").read_text()) == expected
     assert results["off"] == results["on"]
     hptune.assert_nothing_left()
 
 
-def test_a_killed_master_leaves_nothing_staged(hptune: Hptune) -> None:
+def test_a_killed_master_leaves_no_data_behind(hptune: Hptune) -> None:
     hptune.file("model.py", MODEL)
     started = hptune.start(
         *("run", "model.py", "--trials", 50, "--executor", "joblib", "--study", hptune.study())
     )
-    wait_for(lambda: list(hptune.temporary.glob("hptune-staged-*/*/0/*.npy")), "the data")
+    wait_for(lambda: list(hptune.temporary.glob("hptune-data-*/0/*.npy")), "the data")
     started.kill()
     hptune.assert_nothing_left()

@@ -1,20 +1,24 @@
-"""load_data() once per node: who shares what, within what room, and that nothing is left."""
+"""load_data() once per node: which trials share what, in what space, and that nothing is left."""
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import signal
+import stat
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras_tuner
 import numpy as np
 import pytest
 from data_cache_node import FORK, Calls, Node, arrays, is_mapped
 
-from tuner.config.model_file import UserCode
 from tuner.training.data_cache import data_cache
+from tuner.training.resume.randomness import seed_after_loading, seed_everything
 
 # --- what is shared ------------------------------------------------------------------------------
 
@@ -68,10 +72,10 @@ def test_an_array_that_is_there_twice_is_kept_once(node: Node) -> None:
 
     (x, same), _ = node.load(autoencoder)
     assert np.shares_memory(x, same)
-    assert len(node.kept) == 1
+    assert len(node.files) == 1
 
 
-def test_those_who_come_meanwhile_wait_for_the_first(node: Node, calls: Calls) -> None:
+def test_other_trials_wait_for_the_first(node: Node, calls: Calls) -> None:
     gate = FORK.Event()
     begun = FORK.Event()
 
@@ -99,7 +103,7 @@ def test_those_who_come_meanwhile_wait_for_the_first(node: Node, calls: Calls) -
     assert calls.count == 1
 
 
-def test_nobody_waits_for_the_dead(node: Node, calls: Calls) -> None:
+def test_another_trial_takes_over_from_one_that_was_killed(node: Node, calls: Calls) -> None:
     begun = FORK.Event()
 
     def load_data() -> Any:
@@ -119,21 +123,7 @@ def test_nobody_waits_for_the_dead(node: Node, calls: Calls) -> None:
     assert calls.count == 2
 
 
-@pytest.mark.parametrize(
-    ("most_seconds", "hang_timeout_seconds"),
-    [
-        (0.05, None),
-        pytest.param(data_cache.WAIT_SECONDS, 0.1, id="nor until it is held for hanging"),
-    ],
-)
-def test_nobody_waits_for_ever(
-    node: Node,
-    calls: Calls,
-    monkeypatch: pytest.MonkeyPatch,
-    most_seconds: float,
-    hang_timeout_seconds: float | None,
-) -> None:
-    monkeypatch.setattr(data_cache, "WAIT_SECONDS", most_seconds)
+def test_a_trial_does_not_wait_until_it_is_taken_for_hung(node: Node, calls: Calls) -> None:
     begun = FORK.Event()
 
     def load_data() -> Any:
@@ -147,7 +137,7 @@ def test_nobody_waits_for_ever(
     first.start()
     try:
         assert begun.wait(30)
-        (x, _), _ = node.load(load_data, hang_timeout_seconds=hang_timeout_seconds)
+        (x, _), _ = node.load(load_data, hang_timeout_seconds=0.1)
         assert not is_mapped(x)
         assert calls.count == 2
     finally:
@@ -155,10 +145,8 @@ def test_nobody_waits_for_ever(
         first.join()
 
 
-def test_nobody_waits_for_what_a_load_left_behind(
-    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that `load_data` forked, and that lives on, has its open files, too."""
+def test_a_process_that_load_data_leaves_behind_holds_no_lock(node: Node, calls: Calls) -> None:
+    """Such a process has the trial's open files."""
     left: list[Any] = []
 
     def load_data() -> Any:
@@ -169,19 +157,18 @@ def test_nobody_waits_for_what_a_load_left_behind(
             raise OSError("the network is gone")
         return arrays()
 
-    monkeypatch.setattr(data_cache, "WAIT_SECONDS", 5.0)
     try:
         with pytest.raises(OSError, match="network"):
             node.load(load_data)
-        (x, _), _ = node.load(load_data)
-        assert is_mapped(x), "it had its turn"
+        (x, _), _ = node.load(load_data, hang_timeout_seconds=10.0)
+        assert is_mapped(x), "it got the lock"
     finally:
         for each in left:
             each.kill()
             each.join()
 
 
-def test_who_is_told_to_stop_does_not_wait(node: Node) -> None:
+def test_a_trial_that_is_told_to_stop_does_not_wait(node: Node) -> None:
     class ToldToStop(BaseException):
         pass
 
@@ -198,17 +185,15 @@ def test_who_is_told_to_stop_does_not_wait(node: Node) -> None:
     first.start()
     try:
         assert begun.wait(30)
-        code = UserCode(hypermodel=object(), load_data=load_data)
-        code = data_cache.staged(code, node.source, limit_bytes=None, while_waiting=stop)
-        assert code.load_data is not None
+        load = node.cached(load_data, while_waiting=stop)
         with pytest.raises(ToldToStop):
-            code.load_data(keras_tuner.HyperParameters())
+            load(keras_tuner.HyperParameters())
     finally:
         first.kill()
         first.join()
 
 
-def test_an_error_of_the_users_is_the_users(node: Node, calls: Calls) -> None:
+def test_each_trial_gets_an_error_in_load_data_as_its_own(node: Node, calls: Calls) -> None:
     def load_data() -> Any:
         calls.note()
         raise OSError(28, "no space for the user's cache")
@@ -232,10 +217,98 @@ def test_columns_of_one_table_are_shared(node: Node) -> None:
     np.testing.assert_array_equal(x_val, table[500:, :-10])
 
 
-# --- room ----------------------------------------------------------------------------------------
+# --- random numbers ------------------------------------------------------------------------------
 
 
-def test_the_limit_is_kept_and_the_oldest_goes(node: Node, calls: Calls) -> None:
+def test_what_load_data_draws_does_not_depend_on_the_trial_that_calls_it(node: Node) -> None:
+    def load_data(hp: Any) -> Any:
+        return arrays(np.random.randint(1000) + random.randrange(1000) + hp.get("start"))
+
+    def trial(seed: int, start: int) -> float:
+        seed_everything(seed, deterministic=False)
+        return float(node.load(load_data, start=start)[0][0][0, 0])
+
+    assert trial(1, start=1) == trial(2, start=2) - 1
+
+
+def test_a_training_draws_the_same_whether_it_loads_or_not(node: Node) -> None:
+    def load_data() -> Any:
+        return arrays(np.random.randint(1000))
+
+    def trial() -> tuple[float, float]:
+        seed_everything(3, deterministic=False)
+        node.load(load_data)
+        seed_after_loading(3)
+        return float(np.random.rand()), random.random()
+
+    assert trial() == trial()
+
+
+# --- what is not shared --------------------------------------------------------------------------
+
+
+def _with_a_dataset() -> Any:
+    return arrays()[0], object()
+
+
+def _of_objects() -> Any:
+    return (np.array(["a", "b"] * 500_000, dtype=object), arrays()[0][0]), None
+
+
+def _windows() -> Any:
+    return (np.lib.stride_tricks.sliding_window_view(np.arange(50_000.0), 100), None), None
+
+
+def _is_a_generator() -> Any:
+    return (each for each in arrays()), None
+
+
+@pytest.mark.parametrize("load", [_with_a_dataset, _of_objects, _windows, _is_a_generator])
+def test_each_trial_loads_what_cannot_be_shared(node: Node, calls: Calls, load: Any) -> None:
+    def load_data() -> Any:
+        calls.note()
+        return load()
+
+    for _ in range(2):
+        train, _ = node.load(load_data)
+        assert not any(is_mapped(each) for each in train if isinstance(each, np.ndarray))
+    assert calls.count == 2
+    assert node.files == []
+
+
+def test_what_load_data_has_mapped_itself_stays_where_it_is(node: Node, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", arrays()[0][0])
+
+    def load_data() -> Any:
+        return (np.load(tmp_path / "x.npy", mmap_mode="r"), None), None
+
+    (x, _), _ = node.load(load_data)
+    assert Path(x.filename) == tmp_path / "x.npy"
+    assert node.files == []
+
+
+def test_the_cache_is_turned_off_by_a_limit_of_zero_or_in_the_model_file(node: Node) -> None:
+    assert node.cached(arrays, limit_bytes=0) is arrays
+    assert node.cached(arrays, constants={"CACHE_DATA": False}) is arrays
+    assert node.cached(arrays, constants={"CACHE_DATA": True}) is not arrays
+
+
+def test_a_changed_model_file_is_loaded_again(node: Node, calls: Calls) -> None:
+    def load_data() -> Any:
+        calls.note()
+        return arrays()
+
+    node.load(load_data)
+    Path(node.source.path).write_text("# changed")
+    node.join()
+    node.load(load_data)
+    assert calls.count == 2
+
+
+# --- space ---------------------------------------------------------------------------------------
+
+
+def test_the_limit_is_kept_and_what_is_there_stays(node: Node, calls: Calls) -> None:
     def load_data(hp: Any) -> Any:
         calls.note()
         x = arrays(hp.get("start"))[0][0]
@@ -244,15 +317,13 @@ def test_the_limit_is_kept_and_the_oldest_goes(node: Node, calls: Calls) -> None
     def trial(start: int) -> float:
         return float(node.load(load_data, limit_bytes=3_500_000, start=start)[0][0][0, 0])
 
-    for start in (0, 1, 0, 2, 0, 2):  # in processes that end, so that nobody uses it any more
-        assert node.elsewhere(lambda start=start: trial(start)) == start
-    assert calls.count == 3
-    assert len(node.kept) == 2
-    assert node.elsewhere(lambda: trial(1)) == 1  # gone, since it was not used for longest
+    for start in (0, 1, 2, 0, 1, 2):
+        assert trial(start) == start
     assert calls.count == 4
+    assert len(node.files) == 2
 
 
-def test_more_than_the_limit_is_loaded_by_each(node: Node, calls: Calls) -> None:
+def test_each_trial_loads_what_is_larger_than_the_limit(node: Node, calls: Calls) -> None:
     def load_data() -> Any:
         calls.note()
         return arrays()
@@ -261,63 +332,79 @@ def test_more_than_the_limit_is_loaded_by_each(node: Node, calls: Calls) -> None
         (x, _), _ = node.load(load_data, limit_bytes=1_200_000)
         assert not is_mapped(x)
     assert calls.count == 2
-    assert node.kept == []
+    assert node.files == []
 
 
-def test_a_store_that_cannot_be_written_is_done_without(node: Node, tmp_path: Path) -> None:
+def test_a_full_disk_fails_no_trial(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "save", save)
+    (x, _), _ = node.load(arrays)
+    np.testing.assert_array_equal(x, arrays()[0][0])
+    assert not is_mapped(x)
+    assert not list(node.place.glob("*/unfinished"))
+
+
+def test_a_node_without_a_place_for_the_cache_fails_no_trial(node: Node) -> None:
     data_cache.leave()
-    (tmp_path / "node").rmdir()
-    (tmp_path / "node").write_text("a file")
+    node.place.rmdir()
+    node.place.write_text("a file")
     node.join()
     (x, _), _ = node.load(arrays)
     np.testing.assert_array_equal(x, arrays()[0][0])
 
 
-def test_a_strangers_folder_is_not_trusted(node: Node) -> None:
-    node.store.mkdir()
-    node.store.chmod(0o777)
+def test_a_folder_of_another_user_or_open_to_others_is_not_used(node: Node) -> None:
+    (folder,) = node.folders
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    data_cache.leave()
+    folder.mkdir()
+    folder.chmod(0o777)
+    node.join()
     (x, _), _ = node.load(arrays)
     assert not is_mapped(x)
-    node.store.chmod(0o700)
+    assert node.files == []
 
 
 # --- the end -------------------------------------------------------------------------------------
 
 
-def test_the_last_user_removes_it_and_those_who_map_it_keep_it(node: Node) -> None:
+def test_the_last_process_removes_the_files_and_mapped_arrays_stay(node: Node) -> None:
     (x, _), _ = node.load(arrays)
     data_cache.leave()
-    assert not node.store.exists()
+    assert node.folders == []
     np.testing.assert_array_equal(x, arrays()[0][0])
 
 
-def test_it_stays_while_another_study_uses_it(node: Node, calls: Calls) -> None:
+def test_the_files_stay_while_another_process_serves_the_study(node: Node, calls: Calls) -> None:
     def load_data() -> Any:
         calls.note()
         return arrays()
 
     ready, done = FORK.Event(), FORK.Event()
 
-    def other_study() -> None:
+    def another_worker() -> None:
+        data_cache._held.clear()  # those of the process that it was forked from
         node.join()
         node.load(load_data)
         ready.set()
         done.wait(60)
         data_cache.leave()
 
-    process = FORK.Process(target=other_study)
+    process = FORK.Process(target=another_worker)
     node.load(load_data)
     process.start()
     assert ready.wait(60)
     data_cache.leave()
-    assert len(node.kept) == 3
+    assert len(node.files) == 3
     done.set()
     process.join()
-    assert not node.store.exists()
+    assert node.folders == []
     assert calls.count == 1
 
 
-def test_what_a_killed_study_left_is_removed_by_the_next(node: Node) -> None:
+def test_what_a_killed_study_has_left_is_removed_by_the_next(node: Node) -> None:
     def killed() -> None:
         node.join()
         node.load(arrays)
@@ -327,8 +414,27 @@ def test_what_a_killed_study_left_is_removed_by_the_next(node: Node) -> None:
     process = FORK.Process(target=killed)
     process.start()
     process.join()
-    assert len(node.kept) == 3
-    node._count += 1
+    assert len(node.files) == 3
+    node.study += "-2"
     node.join()
-    assert node.kept == []
-    assert not node.store.exists()
+    assert node.files == []
+    assert len(node.folders) == 1
+
+
+def test_a_result_that_was_half_written_is_written_again(node: Node) -> None:
+    def killed() -> None:
+        def save(path: Path, _array: Any) -> None:
+            path.write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        with mock.patch.object(np, "save", save):
+            node.load(arrays)
+
+    process = FORK.Process(target=killed)
+    process.start()
+    process.join()
+    assert len(node.files) == 1
+    (x, _), _ = node.load(arrays)
+    np.testing.assert_array_equal(x, arrays()[0][0])
+    assert is_mapped(x)
+    assert len(node.files) == 3

@@ -26,7 +26,7 @@ def probe(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         model = tmp_path / "model.py"
         model.write_text(textwrap.dedent(text))
         server: ForkServer = request.getfixturevalue("warm_keras" if "keras" in text else "warm")
-        return server.probe(ProbeOrder(check_path(model), str(tmp_path)))
+        return server.probe(ProbeOrder(check_path(model), str(tmp_path), str(tmp_path)))
 
     return read
 
@@ -176,7 +176,7 @@ def fit(hp, model, data, callbacks, epochs):
     threading.Event().wait()
 """
     )
-    order = ProbeOrder(check_path(model), str(tmp_path), quiet_seconds=0.2)
+    order = ProbeOrder(check_path(model), str(tmp_path), str(tmp_path), quiet_seconds=0.2)
     found = warm_keras.probe(order)
     assert names(found) == {"units", "batch_size"}
     assert (found.metric, found.is_complete) == ("val_loss", False)

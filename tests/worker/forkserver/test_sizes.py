@@ -37,7 +37,7 @@ def ask(warm: ForkServer, tmp_path: Path) -> Any:
         model = tmp_path / "model.py"
         model.write_text(textwrap.dedent(f"RESOURCES = {resources}\n" + GOOD))
         source = check_path(model)
-        found = warm.probe(ProbeOrder(source, str(tmp_path)))
+        found = warm.probe(ProbeOrder(source, str(tmp_path), str(tmp_path)))
         assert found.constants["RESOURCES"] == OF_EACH_TRIAL
         return warm.sizes(SizeOrder(source, str(tmp_path), tuple(found.space), configurations))
 

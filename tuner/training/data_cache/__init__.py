@@ -1,6 +1,7 @@
-"""`load_data()` called once per node; all trials there map the same arrays.
+"""One call of `load_data()` per node and study; the trials there share its arrays.
 
-Offers: `data_cache.data_cache`, `data_cache.call_load_data`.
+Offers: `data_cache.cached`, `data_cache.call_load_data`; `data_cache.join` and `leave` for the
+process that starts the trials.
 
-May import: `storage`, `config`.
+May import: `storage`, `config`, `training.resume`.
 """

@@ -1,21 +1,19 @@
-"""Arrays that the processes of one node share, as files that each of them maps.
+"""Results of `load_data`, kept as files that the trials of one study on one node map.
 
-What is shared lies in one folder of the user's on a node-local file system:
+A study has one folder on each node, in a temporary directory::
 
-    lock                          flocked for moments: guards all below
-    KEY/                          the results of one function
-        users/TOKEN               where the lives of those who asked for it are locked
-        turn-…                    flocked by whoever calls the function, while others wait
-        unfit                     there if its results are not shared
-        N/  bytes record *.npy    one result: its size, what it came from, its arrays
+    hptune-data-UID-STUDY/    locked (shared) by each process that serves the study here
+        loading-…             locked while a trial calls `load_data` and others wait for it
+        saving                locked while a result is written
+        refused               exists if no further results are kept
+        0/ 1/ …               one result each: `record`, and its arrays as .npy files
 
-Nothing depends on anyone's last words. All locks are flocks, which end with their process however
-it dies. A *user* is a process that lives as long as a study works on the node (the warm parent)
-and holds a lock of its own all that time; where no user of a KEY lives, the KEY is swept away: by
-the last one as it leaves, or by the next one that comes.
+All locks are flocks, which the kernel releases when their holder dies, however it dies. A folder
+that nobody has locked is removed by the last process that leaves, or by the next one that comes.
 
-The arrays are mapped copy-on-write: all read the same memory, and who writes gets pages of their
-own. Files are removed under those who map them, who keep what they have.
+Arrays are mapped copy-on-write: all trials read the same memory, and a trial that writes to an
+array gets its own copy of the pages that it changes. Removing a file does not affect those who
+have mapped it.
 """
 
 from __future__ import annotations
@@ -23,322 +21,302 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
+import functools
+import hashlib
 import os
 import pickle
 import shutil
 import stat
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...storage.filesystem import mount_of
+from .hyperparameters_read import HyperparametersRead
 
-LOCK_SECONDS = 30.0
-"""The store's own lock is held for moments; who waits longer goes without the store."""
+MIN_MAPPED_BYTES = 65_536
+"""Smaller arrays are kept in the record: a file for each would take more time than it saves."""
 
-MANY_VARIANTS = 4
-"""From so many results of one function on, half of them must have been used again."""
+MAX_RESULTS = 32
+"""Results kept per study and node.
 
-logger = logging.getLogger(__name__)
+A hyperparameter with more values than this hardly ever has the same value twice, so keeping each
+result would cost disk space and time for nothing.
+"""
 
 
-class Unfit(Exception):
-    """A function's results are not to be shared; says why, where the user should know."""
+class NotShared(Exception):
+    """The result cannot be shared. The message says why, or is empty if that is no surprise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A result as the store keeps it.
+class Entry:
+    """One result in the store.
 
     Attributes:
-        record: What it came from, and its structure.
-        arrays: Its arrays, mapped copy-on-write.
+        folder: Its files.
+        reads: The hyperparameters that the call of `load_data` read.
+        structure: The result, with a `_Slot` in place of each array that has a file.
     """
 
-    record: Any
-    arrays: tuple[Any, ...]
+    folder: Path
+    reads: HyperparametersRead
+    structure: Any
+
+    @classmethod
+    def read(cls, folder: Path) -> Entry:
+        """Read the record of a result."""
+        reads, structure = pickle.loads((folder / "record").read_bytes())  # noqa: S301 - our own
+        return cls(folder, reads, structure)
+
+    def value(self) -> Any:
+        """Return what `load_data` returned, with its arrays mapped."""
+        import numpy as np
+
+        @functools.cache  # a result may hold one array twice
+        def mapped(number: int) -> Any:
+            # A plain array, not a numpy.memmap: the user's code need not see a difference.
+            return np.asarray(np.load(self.folder / f"{number}.npy", mmap_mode="c"))
+
+        return _replace(
+            self.structure,
+            lambda each: mapped(each.number) if isinstance(each, _Slot) else each,
+        )
 
 
 class CacheStore:
-    """One user's view of the store of this node.
+    """The results of one study on this node.
 
-    Every method may raise OSError (no room, no permission, a lock that nobody lets go of): then
-    there is no sharing, and whoever asked helps themselves.
+    All methods may raise OSError; the caller then goes on without the store.
 
     Args:
-        folder: Where the store is; made when something is first asked of it.
-        life: The file that this process's user holds a lock on, as `hold_life` took it.
-        limit_bytes: How much the store may hold; None for half of the room there is.
+        folder: The study's folder, which this process or its parent has locked with `hold`.
+        limit_bytes: Limit of all results together; None for half of the free space.
     """
 
-    def __init__(self, folder: Path, life: Path, limit_bytes: int | None = None) -> None:
+    def __init__(self, folder: Path, limit_bytes: int | None) -> None:
         self._folder = folder
-        self._life = life
         self._limit_bytes = limit_bytes
-        self._in_use: list[int] = []
 
-    def find(self, key: str, fits: Callable[[Any], bool]) -> Kept | None:
-        """The result of a key whose record fits; None if there is none yet.
-
-        Raises:
-            Unfit: The key's results are not shared.
-        """
-        with self._locked():
-            home = self._home(key)
-            if (home / "unfit").exists():
-                raise Unfit
-            for result in _results(home):
-                record = _record(result)
-                if fits(record):
-                    (result / "used").touch()
-                    return self._opened(result, record)
-            used = [(result / "used").exists() for result in _results(home)]
-            if len(used) >= MANY_VARIANTS and sum(used) * 2 < len(used):
-                raise Unfit("it returns something else in every trial")
-        return None
-
-    def records(self, key: str) -> list[Any]:
-        """The records of all results of a key."""
-        with self._locked():
-            return [_record(result) for result in _results(self._home(key))]
+    def find(self, values: Mapping[str, object]) -> Entry | None:
+        """Return the result for these hyperparameters; None if there is none."""
+        return next((each for each in self._entries() if each.reads.match(values)), None)
 
     @contextlib.contextmanager
-    def turn(self, key: str, which: str, wait: Callable[[], bool]) -> Iterator[bool]:
-        """The sole right to make a result, while others wait for it.
+    def loading(self, values: Mapping[str, object]) -> Iterator[bool]:
+        """Lock the call of `load_data` with these hyperparameters, and yield whether we got it.
 
-        Args:
-            key: Whose result.
-            which: Tells results apart that may be made at the same time.
-            wait: Called again and again while another one has the turn; false to wait no longer.
-
-        Yields:
-            Whether it is our turn; if not, we have waited long enough.
+        Calls that return different results, by what earlier calls have read, have different locks.
         """
-        with self._locked():
-            path = self._home(key) / f"turn-{which}"
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        is_ours = False
-        try:
-            while not (is_ours := _try_lock(file)) and wait():
-                pass
-            if is_ours:
-                # What one who died at it had begun.
-                shutil.rmtree(self._unfinished(key, which), ignore_errors=True)
-            yield is_ours
-        finally:
-            # Not by closing alone: a process that the user's code forked meanwhile has it, too.
-            if is_ours:
-                fcntl.flock(file, fcntl.LOCK_UN)
-            os.close(file)
+        names = sorted({name for each in self._entries() for name in each.reads.values})
+        name = _digest(repr([(each, values.get(each)) for each in names]))
+        with _open(self._folder / f"loading-{name}") as file:
+            is_ours = _try_lock(file)
+            try:
+                yield is_ours
+            finally:
+                # Closing is not enough: a process that load_data started may have it open too.
+                if is_ours:
+                    fcntl.flock(file, fcntl.LOCK_UN)
 
-    def keep(self, key: str, which: str, record: Any, arrays: Sequence[Any]) -> Kept:
-        """Keep a result; only by who has the turn.
-
-        Returns:
-            The result as others find it.
+    def keep(self, reads: HyperparametersRead, value: Any) -> Entry:
+        """Write a result; only with the lock of `loading`.
 
         Raises:
-            Unfit: There is no room for it.
+            NotShared: It is not made of arrays, or there is no space for it.
         """
         import numpy as np
 
-        needed = sum(array.nbytes for array in arrays)
-        fresh = self._unfinished(key, which)
-        with self._locked():
-            self._home(key)
-            self._make_room(needed)
-            fresh.mkdir()
-            (fresh / "bytes").write_text(str(needed))
-        try:
-            for number, array in enumerate(arrays):
-                np.save(fresh / f"{number}.npy", array)
-            (fresh / "record").write_bytes(pickle.dumps(record))
-            with self._locked():
-                taken = [int(each.name) for each in _results(self._home(key))]
-                kept = fresh.rename(fresh.with_name(str(max(taken, default=-1) + 1)))
-                return self._opened(kept, record)
-        except BaseException as error:
-            shutil.rmtree(fresh, ignore_errors=True)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Unfit(f"{self._folder.parent} is full") from error
-            raise
+        arrays: list[Any] = []
+        structure = _replace(value, _ArrayRemover(arrays))
+        record = pickle.dumps((reads, structure))
+        with _open(self._folder / "saving") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            number = len(self._entries())
+            if number == MAX_RESULTS:
+                raise NotShared(
+                    f"it has returned {MAX_RESULTS} different results; no more are kept"
+                )
+            unfinished = self._folder / "unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+            self._check_space(len(record) + sum(array.nbytes for array in arrays))
+            unfinished.mkdir()
+            try:
+                for index, array in enumerate(arrays):
+                    np.save(unfinished / f"{index}.npy", array)
+                (unfinished / "record").write_bytes(record)
+                folder = unfinished.rename(self._folder / str(number))
+            except BaseException:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+        return Entry(folder, reads, structure)
 
-    def refuse(self, key: str) -> None:
-        """Note that the key's results are not shared, so that nobody waits for them."""
-        with self._locked():
-            (self._home(key) / "unfit").touch()
+    @property
+    def is_refused(self) -> bool:
+        """Whether no further results are kept."""
+        return (self._folder / "refused").exists()
 
-    def sweep(self) -> None:
-        """Remove what nobody alive has asked for; the store itself with the last of it."""
-        if not self._folder.exists():
-            return
-        with self._locked():
-            homes = [each for each in self._folder.iterdir() if each.is_dir()]
-            dead = [home for home in homes if not any(map(_lives, home.glob("users/*")))]
-            for home in dead:
-                shutil.rmtree(home)
-            if len(dead) == len(homes):
-                shutil.rmtree(self._folder)
+    def refuse(self) -> None:
+        """Keep no further results, so that trials no longer wait for each other's calls."""
+        (self._folder / "refused").touch()
 
-    # --- under the lock ---------------------------------------------------------------------
+    def _entries(self) -> list[Entry]:
+        return [Entry.read(each) for each in self._folder.iterdir() if each.name.isdigit()]
 
-    def _home(self, key: str) -> Path:
-        """The key's folder, where this user's interest is noted."""
-        home = self._folder / key
-        mark = home / "users" / self._life.parent.name
-        if not mark.exists():
-            mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            mark.write_text(str(self._life))
-        return home
-
-    def _unfinished(self, key: str, which: str) -> Path:
-        return self._folder / key / f"new-{which}"
-
-    def _opened(self, result: Path, record: Any) -> Kept:
-        # Locked while this process lives, so that nobody makes room at its expense.
-        file = os.open(result / "record", os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.flock(file, fcntl.LOCK_SH)
-        self._in_use.append(file)
-        os.utime(result / "record")
-        paths = sorted(result.glob("*.npy"), key=lambda path: int(path.stem))
-        return Kept(record, tuple(map(mapped, paths)))
-
-    def _make_room(self, needed: int) -> None:
-        sizes = {size.parent: int(size.read_text() or 0) for size in self._folder.glob("*/*/bytes")}
-        disk = os.statvfs(self._folder)
-        free = disk.f_bavail * disk.f_frsize
+    def _check_space(self, needed_bytes: int) -> None:
+        kept = sum(each.stat().st_size for each in self._folder.glob("*/*"))
+        free = shutil.disk_usage(self._folder).free
         if mount_of(self._folder).is_memory:
             import psutil
 
             free = min(free, int(psutil.virtual_memory().available))
-        limit = self._limit_bytes
-        if limit is None:
-            limit = (free + sum(sizes.values())) // 2
-        if needed > min(limit, free + sum(sizes.values())):
-            raise Unfit(
-                f"it takes {needed / 1e9:.3g} GB, and {self._folder.parent} may hold "
-                f"{limit / 1e9:.3g} GB"
+        limit = (free + kept) // 2 if self._limit_bytes is None else self._limit_bytes
+        if kept + needed_bytes > limit or needed_bytes > free:
+            raise NotShared(
+                f"it needs {needed_bytes / 1e9:.3g} GB in {self._folder.parent}, which has "
+                f"{free / 1e9:.3g} GB free; the limit is {limit / 1e9:.3g} GB (--cache-data)"
             )
-        finished = [each for each in sizes if (each / "record").exists()]
-        for result in sorted(finished, key=lambda each: (each / "record").stat().st_mtime):
-            if sum(sizes.values()) + needed <= limit and needed <= free:
-                return
-            if _is_idle(result / "record"):
-                shutil.rmtree(result)
-                free += sizes.pop(result)
-        if sum(sizes.values()) + needed > limit or needed > free:
-            raise Unfit(f"{self._folder.parent} holds other data that is in use")
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            _make_private(self._folder)
-            try:
-                file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except FileNotFoundError:  # swept away just now
-                continue
-            try:
-                while not _try_lock(file):
-                    if time.monotonic() > deadline:
-                        raise TimeoutError(f"{self._folder} is locked for {LOCK_SECONDS:g} s")
-                    time.sleep(0.005)
-                if _is_there(file, self._folder / "lock"):
-                    yield
-                    return
-            finally:
-                os.close(file)
 
 
-def mapped(path: Path) -> Any:
-    """An array in a file, as a plain array whose pages are copied when they are written to."""
-    import numpy as np
-
-    try:
-        return np.asarray(np.load(path, mmap_mode="c"))
-    except OSError as error:
-        # The kernel does not promise private pages for more than it has memory.
-        if error.errno != errno.ENOMEM:
-            raise
-        return np.asarray(np.load(path, mmap_mode="r"))
+# --- the study's folder -------------------------------------------------------------------------
 
 
-def hold_life(path: Path) -> int:
-    """Lock a file for as long as this process and its forked children live.
+def folder_of(study: str) -> Path:
+    """Return the folder of a study on this node.
+
+    It is in $SLURM_TMPDIR or $TMPDIR (or their usual replacements), or in /dev/shm if that is on a
+    network file system. A disk is preferred to /dev/shm: the kernel caches its files in free
+    memory, while files in /dev/shm always take memory and count against a job's limit.
+    """
+    parent = Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
+    shm = Path("/dev/shm")  # noqa: S108 - the folder made in it is private
+    if mount_of(parent).is_network and os.access(shm, os.W_OK):
+        parent = shm
+    return parent / f"{_prefix()}{_digest(study)}"
+
+
+def hold(folder: Path) -> int:
+    """Create the folder and lock it (shared) for as long as this process and its children live.
 
     Returns:
-        The open file, for `leave`.
+        The descriptor of the lock, for `release`.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(file, fcntl.LOCK_EX)
-    return file
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # removed before we could lock it: again
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                _check_private(descriptor, folder)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
 
 
-def end_life(file: int) -> None:
-    """Let go of it, also where children still have the file open."""
-    fcntl.flock(file, fcntl.LOCK_UN)
-    os.close(file)
+def release(descriptor: int) -> None:
+    """Release the lock that `hold` took, also for children that still live."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
-def usual_folder() -> Path:
-    """Where this node's store is: in $SLURM_TMPDIR, $TMPDIR or their usual stand-ins.
-
-    Where that is on a network, in memory (/dev/shm). A disk is taken where there is one: the
-    kernel keeps what it reads of it in memory as long as there is room and drops it when there is
-    not, while files in memory take it for good, count against a job's memory, and outlive it.
-    """
-    place = Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
-    shm = Path("/dev/shm")  # noqa: S108 - the folder made in it is the user's alone
-    if mount_of(place).is_network and os.access(shm, os.W_OK):
-        place = shm
-    return place / f"hptune-staged-{os.getuid()}"
-
-
-def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "is not a folder of this user alone", str(folder))
+def remove_unused(parent: Path) -> None:
+    """Remove the folders of this user's studies that no process has locked."""
+    for folder in parent.glob(f"{_prefix()}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                _check_private(descriptor, folder)
+                if _try_lock(descriptor):
+                    shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
 
 
-def _record(result: Path) -> Any:
-    return pickle.loads((result / "record").read_bytes())  # noqa: S301 - in the user's own folder
+def _prefix() -> str:
+    return f"hptune-data-{os.getuid()}-"
 
 
-def _results(home: Path) -> list[Path]:
-    return [each for each in home.iterdir() if each.name.isdigit()]
+def _check_private(descriptor: int, folder: Path) -> None:
+    found = os.fstat(descriptor)
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError(errno.EPERM, "not a private folder of this user", str(folder))
 
 
-def _try_lock(file: int) -> bool:
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _is_idle(path: Path) -> bool:
-    """Whether nobody holds a lock on the file."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        return _try_lock(file)
-    finally:
-        os.close(file)
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _lives(mark: Path) -> bool:
-    return not _is_idle(Path(mark.read_text()))
+# --- arrays in nested containers ----------------------------------------------------------------
 
 
-def _is_there(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Place of an array in the structure of a result."""
+
+    number: int
+
+
+class _ArrayRemover:
+    """Moves arrays to a list and leaves a slot for each; an array that occurs twice has one."""
+
+    def __init__(self, arrays: list[Any]) -> None:
+        self._arrays = arrays
+        self._slots: dict[int, _Slot] = {}
+
+    def __call__(self, value: Any) -> Any:
+        import numpy as np
+
+        plain = (type(None), bool, int, float, complex, str, bytes)
+        if type(value) in plain or isinstance(value, np.generic):
+            return value
+        if type(value) not in (np.ndarray, np.memmap) or not _can_be_mapped(value):
+            raise NotShared
+        if value.nbytes < MIN_MAPPED_BYTES:
+            return np.array(value)
+        if id(value) not in self._slots:
+            self._slots[id(value)] = _Slot(len(self._arrays))
+            self._arrays.append(value)
+        return self._slots[id(value)]
+
+
+def _can_be_mapped(array: Any) -> bool:
+    if array.dtype.hasobject or array.dtype.kind == "V":
         return False
+    if (path := getattr(array, "filename", None)) is not None:
+        # Mapped from a file by load_data itself; a copy pays only if that is far away.
+        return mount_of(Path(path)).is_network
+    # Windows over a shorter array, say, would take many times their memory on disk.
+    steps = zip(array.shape, array.strides, strict=True)
+    extent = array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps)
+    return bool(array.nbytes <= extent)
+
+
+def _replace(value: Any, replace: Callable[[Any], Any]) -> Any:
+    """Apply a function to all that is in tuples, lists and dicts, however deep."""
+    if type(value) in (tuple, list):
+        return type(value)(_replace(each, replace) for each in value)
+    if type(value) is dict:
+        return {name: _replace(each, replace) for name, each in value.items()}
+    return replace(value)

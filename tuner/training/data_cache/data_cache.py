@@ -1,125 +1,140 @@
-"""`load_data()` called once per node: its arrays are kept for all trials there.
+"""`load_data()` called once per node and study, and its arrays shared by the trials there.
 
-The first trial that needs the data calls the user's `load_data`, and keeps what it returned in the
-node's `CacheStore`; those that come meanwhile wait for it, the others map it. What each gets are
-plain NumPy arrays, which it may write to without another one seeing it.
+The contract with the user's code:
 
-Two calls are taken for the same if the same code makes them in the same directory, and if all
-that the first one read is as it was (see `observation`). Whatever is not made of arrays, is small,
-or cannot be told from what was read (it draws from the trial's random generators, say) is not
-kept, and each trial calls `load_data` itself. Nothing here can fail a trial: where the store does
-not work, the trial goes without.
+- `load_data()` is called once per node and study. The trials map its arrays and may write to them;
+  no other trial sees the changes.
+- `load_data(hp)` is called once for each combination of the hyperparameters that it reads.
+- Only what it returns is shared. What else it does (setting a global, say) happens in one trial.
+- Data that must differ between trials is made in `fit`, or the cache is turned off.
+
+NumPy arrays in tuples, lists and dicts are shared. If `load_data` returns anything else, such as a
+`tf.data.Dataset`, or more than there is space for, each trial calls it. Each trial also calls it
+if the cache fails; no trial fails for that.
+
+The first trial that needs the data calls `load_data` under a lock, while others wait. If that
+trial dies, its lock goes with it and another trial takes over. If `load_data` raises, each trial
+calls it in turn and gets the error as its own.
+
+`load_data` starts from the same random state in every trial. So the data does not depend on which
+trial loads it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import importlib.metadata
 import inspect
-import itertools
 import logging
 import math
-import platform
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...config.model_file import ObjectiveSource, SourceKind, StoredData, UserCode, is_installed
-from ...storage.filesystem import mount_of
-from .cache_store import CacheStore, Kept, Unfit, end_life, hold_life, usual_folder
-from .dependencies import Dependencies, Observed, observe
+from ...config.model_file import ObjectiveSource, UserCode
+from ..resume.randomness import seed_everything
+from .cache_store import CacheStore, NotShared, folder_of, hold, release, remove_unused
+from .hyperparameters_read import NOTHING_READ, HyperparametersRead, recording
 
-LEAST_BYTES = 1_000_000
-"""Less than this is loaded in no time."""
+POLL_SECONDS = 0.05
+"""Time between two looks for another trial's result: short for a trial, and cheap."""
 
-LEAST_MAPPED_BYTES = 65_536
-"""Arrays below this are kept with the structure that they are in."""
+LOAD_SEED = 0
+"""Seed of all generators when `load_data` is called."""
 
-WAIT_SECONDS = 300.0
-"""For so long, at most, a trial waits for another one's `load_data`, before it calls its own."""
+log = logging.getLogger(__name__)
 
-logger = logging.getLogger(__name__)
-
-_life: tuple[Path, int] | None = None
+_held: dict[Path, int | None] = {}
+"""Locks of the folders of the studies that this process serves; None if locking failed."""
 
 
-# --- the process that lives as long as the study works on the node ----------------------------
+# --- the process that starts the trials ---------------------------------------------------------
 
 
-def join(life: Path, source: ObjectiveSource | None) -> None:
-    """Make this process and its forked children users of the node's store.
+def join(study: str, source: ObjectiveSource) -> None:
+    """Hold the study's folder on this node, for this process and the children that it forks.
 
     Args:
-        life: A file to lock, in a folder of this process's own.
-        source: The user's code, where it was imported just now.
+        study: The study's directory.
+        source: The user's code. If it has changed, the study has another folder.
     """
-    global _life  # noqa: PLW0603 - a process joins once, and its children inherit it
-    _life = (life, hold_life(life))
-    if source is not None:
-        _source_digest(source)  # the children run the file as it was now
-    _sweep(life)
+    folder = _folder(study, source)
+    if folder in _held:
+        return
+    _held[folder] = None
+    try:
+        remove_unused(folder.parent)
+        _held[folder] = hold(folder)
+    except OSError as error:
+        _warn(error)
 
 
 def leave() -> None:
-    """Let go of the store; what nobody else uses is removed."""
-    global _life  # noqa: PLW0603 - as above
-    if _life is not None:
-        life, file = _life
-        _life = None
-        end_life(file)
-        _sweep(life)
+    """Release all folders, and remove those that no other process holds."""
+    for lock in _held.values():
+        if lock is not None:
+            release(lock)
+    for parent in {folder.parent for folder in _held}:
+        remove_unused(parent)
+    _held.clear()
 
 
-def _sweep(life: Path) -> None:
+def _folder(study: str, source: ObjectiveSource) -> Path:
     try:
-        CacheStore(usual_folder(), life).sweep()
-    except OSError as error:
-        logger.warning("What was staged by earlier runs cannot be removed: %s", error)
+        found = Path(source.path).stat()
+    except OSError:  # the child will say so
+        return folder_of(study)
+    return folder_of(f"{study}\n{source.path}\n{found.st_size}\n{found.st_mtime_ns}")
 
 
-# --- a trial ----------------------------------------------------------------------------------
+# --- a trial ------------------------------------------------------------------------------------
 
 
-def staged(
+def cached(
     code: UserCode,
+    study: str,
     source: ObjectiveSource,
     *,
     limit_bytes: int | None,
     hang_timeout_seconds: float | None = None,
     while_waiting: Callable[[], object] = lambda: None,
 ) -> UserCode:
-    """The code, with a `load_data(hp)` that shares what it returns with the node's other trials.
+    """Return the code with a `load_data(hp)` that shares its results between trials.
 
     Args:
         code: The user's entry points.
-        source: Where they come from.
-        limit_bytes: How much a node may keep; None for half of the room there is, 0 for nothing.
-        hang_timeout_seconds: A trial that computes nothing for so long is ended, and one that waits
-            computes nothing; it waits half of that at most.
-        while_waiting: Called now and then while another trial loads; may raise to leave.
+        study: The study's directory, as for `join`.
+        source: Where the code is, as for `join`.
+        limit_bytes: Limit of the results on this node; None for half of the free space, 0 for no
+            cache.
+        hang_timeout_seconds: Time after which an attempt that computes nothing is ended; None if
+            it is not. A trial waits for another one's call for half of this time.
+        while_waiting: Called again and again while another trial loads; may raise to stop waiting.
 
     Returns:
-        The code as it is where there is nothing to share.
+        The code unchanged if there is nothing to cache or the cache is off.
     """
-    load = code.load_data
-    if load is None or limit_bytes == 0 or _life is None:
+    if code.load_data is None or limit_bytes == 0 or not code.constants.get("CACHE_DATA", True):
         return code
-    if isinstance(load, StoredData) and not mount_of(load.path).is_network:
-        return code  # mapped where it lies
-    store = CacheStore(usual_folder(), _life[0], limit_bytes)
-    patience = min(WAIT_SECONDS, (hang_timeout_seconds or math.inf) / 2)
-    return replace(code, load_data=_StagedLoad(load, source, store, patience, while_waiting))
+    folder = _folder(study, source)
+    load = _CachedLoad(
+        load=code.load_data,
+        store=CacheStore(folder, limit_bytes) if _held.get(folder) is not None else None,
+        max_wait_seconds=(hang_timeout_seconds or math.inf) / 2,
+        while_waiting=while_waiting,
+    )
+    return replace(code, load_data=load)
 
 
 def call_load_data(load: Callable[..., Any], hp: Any) -> Any:
     """Call the user's `load_data`, with `hp` if it takes an argument."""
+    return load(hp) if _takes_hp(load) else load()
+
+
+def _takes_hp(load: Callable[..., Any]) -> bool:
     # `keras.datasets.mnist.load_data(path="mnist.npz")` has a parameter too, but not for us.
-    takes_hp = any(
+    return any(
         parameter.name == "hp"
         or (
             parameter.default is parameter.empty
@@ -127,217 +142,86 @@ def call_load_data(load: Callable[..., Any], hp: Any) -> Any:
         )
         for parameter in inspect.signature(load).parameters.values()
     )
-    return load(hp) if takes_hp else load()
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
-    dependencies: Dependencies
-    structure: Any
+class _CachedLoad:
+    """The user's `load_data`, through the cache.
 
-
-@dataclass(frozen=True, slots=True)
-class _StagedLoad:
-    """Stands in for the user's `load_data`."""
+    Attributes:
+        load: The user's function.
+        store: The study's results; None if they cannot be stored.
+        max_wait_seconds: Time to wait for another trial's call.
+        while_waiting: Called while waiting.
+    """
 
     load: Callable[..., Any]
-    source: ObjectiveSource
-    store: CacheStore
-    patience_seconds: float
+    store: CacheStore | None
+    max_wait_seconds: float
     while_waiting: Callable[[], object]
 
     def __call__(self, hp: Any) -> Any:
-        key = self._key()
-        with contextlib.ExitStack() as turn:
+        seed_everything(LOAD_SEED, deterministic=False)
+        if self.store is None:
+            return call_load_data(self.load, hp)
+        with contextlib.ExitStack() as lock:
             try:
-                kept, which = self._find(key, hp), ""
-                if kept is None:
-                    which = self._which(key, hp)
-                    is_ours = turn.enter_context(self.store.turn(key, which, self._waiting()))
-                    kept = self._find(key, hp)  # those whom we waited for may have made it
-            except (Unfit, OSError) as error:
-                turn.close()
-                _tell_of(error)
-                return call_load_data(self.load, hp)
-            if kept is not None:
-                return _filled(kept.record.structure, kept.arrays)
+                entry, is_ours = self._find_or_lock(self.store, hp, lock)
+                if entry is not None:
+                    return entry.value()
+            except OSError as error:
+                _warn(error)
+                is_ours = False
             if not is_ours:
-                logger.warning(
-                    "Another trial loads the data for %g s; not waited for.", self.patience_seconds
-                )
+                lock.close()
                 return call_load_data(self.load, hp)
-            observed = observe(self.load, lambda: call_load_data(self.load, hp), hp)
-            try:
-                return self._keep(key, which, observed)
-            except (Unfit, OSError) as error:
-                _tell_of(error)
-                return observed.result
+            return self._load_and_keep(self.store, hp)
 
-    def _find(self, key: str, hp: Any) -> Kept | None:
-        values = dict(hp.values)
-        return self.store.find(key, lambda record: record.dependencies.hold(values))
-
-    def _which(self, key: str, hp: Any) -> str:
-        """Tells apart the calls that, by what is known so far, return different things."""
-        reads = {
-            name
-            for record in self.store.records(key)
-            for name in record.dependencies.hyperparameters
-        }
-        return _digest([(name, repr(hp.values.get(name))) for name in sorted(reads)])
-
-    def _waiting(self) -> Callable[[], bool]:
-        deadline = time.monotonic() + self.patience_seconds
-        pauses = itertools.chain((0.002, 0.005, 0.01, 0.02, 0.05), itertools.repeat(0.1))
-
-        def wait() -> bool:
+    def _find_or_lock(self, store: CacheStore, hp: Any, lock: contextlib.ExitStack) -> Any:
+        """Return the result if there is one, and whether this trial is to call `load_data`."""
+        deadline = time.monotonic() + self.max_wait_seconds
+        while True:
+            is_ours = lock.enter_context(store.loading(hp.values))
+            # After locking: the trial that had the lock until now may have kept its result.
+            entry = store.find(hp.values)
+            if entry is not None or store.is_refused:
+                return entry, False
+            if is_ours:
+                return None, True
+            lock.close()
+            if time.monotonic() > deadline:
+                log.warning(
+                    "Another trial has been in load_data() for %g s; this one now calls it too.",
+                    self.max_wait_seconds,
+                )
+                return None, False
             self.while_waiting()
-            time.sleep(next(pauses))
-            return time.monotonic() < deadline
+            time.sleep(POLL_SECONDS)
 
-        return wait
-
-    def _keep(self, key: str, which: str, observed: Observed) -> Any:
-        """Keep what was loaded, and give it as others will find it.
-
-        Raises:
-            Unfit: It is not to be shared; noted, so that nobody waits for it again.
-        """
+    def _load_and_keep(self, store: CacheStore, hp: Any) -> Any:
+        value, read = self._load(hp)
+        if read is None:
+            return value
         try:
-            arrays: list[Any] = []
-            may_map = isinstance(self.load, StoredData)
-            structure = _taken_apart(observed.result, arrays, {}, may_map=may_map)
-            if sum(array.nbytes for array in arrays) < LEAST_BYTES:
-                raise Unfit
-            if _overlap(arrays):
-                raise Unfit("its arrays overlap, so that who writes to one changes another")
-            if observed.side_effect:
-                raise Unfit(observed.side_effect)
-            record = _Record(observed.dependencies, structure)
-            kept = self.store.keep(key, which, record, arrays)
-        except Unfit:
-            self.store.refuse(key)
-            raise
-        return _filled(kept.record.structure, kept.arrays)
-
-    def _key(self) -> str:
-        code: object = _source_digest(self.source)
-        if isinstance(self.load, StoredData):
-            found = self.load.path.stat()
-            code = (str(self.load.path.resolve()), found.st_size, found.st_mtime_ns)
-        versions = [importlib.metadata.version(name) for name in ("hptune", "numpy")]
-        return _digest(
-            [code, str(Path.cwd()), platform.python_version(), *versions, *_own_modules()]
-        )
-
-
-def _tell_of(error: Unfit | OSError) -> None:
-    if str(error):
-        logger.warning("load_data() is called in each trial, its data not shared: %s", error)
-
-
-# --- what a result is made of -----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where the array of a number belongs."""
-
-    number: int
-
-
-def _taken_apart(value: Any, arrays: list[Any], known: dict[int, _Slot], *, may_map: bool) -> Any:
-    """The value with slots for its arrays, which are put into `arrays`.
-
-    Raises:
-        Unfit: There is something in it that cannot be shared.
-    """
-    import numpy as np
-
-    def inner(each: Any) -> Any:
-        return _taken_apart(each, arrays, known, may_map=may_map)
-
-    kind = type(value)
-    if kind in (tuple, list):
-        return kind(inner(each) for each in value)
-    if kind is dict:
-        return {name: inner(each) for name, each in value.items()}
-    if kind is np.ndarray or (may_map and kind is np.memmap):
-        if value.dtype.hasobject or value.dtype.kind == "V":
-            raise Unfit
-        if value.nbytes < LEAST_MAPPED_BYTES:
-            return np.array(value)
-        if id(value) not in known:
-            known[id(value)] = _Slot(len(arrays))
-            arrays.append(value)
-        return known[id(value)]
-    if (
-        value is None
-        or kind in (bool, int, float, complex, str, bytes)
-        or isinstance(value, np.generic)
-    ):
-        return value
-    raise Unfit
-
-
-def _overlap(arrays: Sequence[Any]) -> bool:
-    """Whether an element belongs to two arrays, or to two places of one."""
-    import numpy as np
-
-    share: Any = np.shares_memory
-    ends = sorted(((*_bounds(array), array) for array in arrays), key=lambda each: each[0])
-    for number, (begin, end, array) in enumerate(ends):
-        if array.nbytes > end - begin:
-            return True
-        for other_begin, _, other in itertools.islice(ends, number + 1, None):
-            if other_begin >= end:
-                break
-            try:
-                if share(array, other, max_work=1000):
-                    return True
-            except np.exceptions.TooHardError:
-                return True
-    return False
-
-
-def _bounds(array: Any) -> tuple[int, int]:
-    """The addresses of an array's first byte and behind its last."""
-    steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
-    first = array.ctypes.data + sum(min(0, step) for step in steps)
-    return first, array.ctypes.data + sum(max(0, step) for step in steps) + array.itemsize
-
-
-def _filled(structure: Any, arrays: Sequence[Any]) -> Any:
-    """What was taken apart, put together again."""
-    if isinstance(structure, _Slot):
-        return arrays[structure.number]
-    if isinstance(structure, tuple | list):
-        return type(structure)(_filled(each, arrays) for each in structure)
-    if isinstance(structure, dict):
-        return {name: _filled(each, arrays) for name, each in structure.items()}
-    return structure
-
-
-# --- which code it is -------------------------------------------------------------------------
-
-
-@functools.cache
-def _source_digest(source: ObjectiveSource) -> str:
-    path = Path(source.path)
-    return _digest([source.path if source.kind is SourceKind.FILE else "", path.read_bytes()])
-
-
-def _own_modules() -> list[tuple[str, int, int]]:
-    """The modules that the user's code brought along, and their state on disk."""
-    files = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-    found = []
-    for file in sorted(files):
-        if file and not is_installed(file):
+            # Mapped as in all other trials, so that the memory of the original is freed.
+            return store.keep(read, value).value()
+        except (NotShared, OSError) as error:
+            _warn(error)
             with contextlib.suppress(OSError):
-                state = Path(file).stat()
-                found.append((file, state.st_size, state.st_mtime_ns))
-    return found
+                store.refuse()
+            return value
+
+    def _load(self, hp: Any) -> tuple[Any, HyperparametersRead | None]:
+        """Call the user's function; what it has read is None if the result must not be kept."""
+        if not _takes_hp(self.load):
+            return self.load(), NOTHING_READ
+        declared = len(hp.space)
+        with recording(hp) as recorded:
+            value = self.load(hp)
+        # A trial that takes the result from the cache would not declare what is new here.
+        return value, recorded.read if len(hp.space) == declared else None
 
 
-def _digest(parts: Sequence[object]) -> str:
-    return hashlib.sha256(repr(list(parts)).encode()).hexdigest()[:32]
+def _warn(error: Exception) -> None:
+    if str(error):
+        log.warning("Each trial calls load_data() itself: %s.", error)

@@ -16,6 +16,7 @@ from ...errors import ModelFileError
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
 from ..resume.checkpoint import NoRoom, room_needed
+from ..resume.randomness import seed_after_loading
 from .measured import measure
 from .recorder import make_recorder
 
@@ -54,7 +55,7 @@ def run(
     if model is None:
         raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
     recorder = make_recorder(trial)
-    result = _fit(code, hp, model, recorder, epochs)
+    result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)
     if not recorder.resumption.is_complete:
         trial.stop_if_told()
     metrics, step = _read_result(result, recorder, trial.metric)
@@ -86,8 +87,9 @@ def _ended_early(recorder: Any, epochs: int | None) -> bool | None:
     return recorder.resumption.ended_early or (epochs is not None and recorder.step < epochs)
 
 
-def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, epochs: int) -> Any:
+def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, *, epochs: int, seed: int) -> Any:
     data = load_data(code, hp)
+    seed_after_loading(seed)
     if recorder.resumption.is_resumed and not model.built:
         _build(model, data)
     return train(code, hp, model, data, callback=recorder, epochs=epochs)

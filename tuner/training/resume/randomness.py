@@ -20,6 +20,22 @@ def seed_everything(seed: int, *, deterministic: bool) -> None:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
 
 
+def seed_after_loading(seed: int) -> None:
+    """Seed every generator again once the data is there.
+
+    So a training draws the same numbers whether its process called `load_data`, which may have
+    drawn some itself, or took the data from the cache.
+
+    Args:
+        seed: The trial's seed. Another one is derived from it: what the training makes must not
+            begin with the seeds that the model's layers were given.
+    """
+    import numpy as np
+
+    words = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(1)
+    seed_everything(int(words[0]), deterministic=False)
+
+
 def seed_epoch(seed: int, *keys: int) -> None:
     """Seed what draws the order of the data (and whatever the user's code draws on the host).
 

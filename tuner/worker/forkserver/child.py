@@ -173,7 +173,7 @@ def _is_full(directory: Path) -> bool:
 
 def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
     from ...training import context, function_objective
-    from ...training.data_cache.data_cache import staged
+    from ...training.data_cache.data_cache import cached
     from ...training.hyperparameters import make_hyperparameters
     from ...training.keras import objective as keras_objective
     from ...training.resume.randomness import seed_everything
@@ -197,8 +197,9 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
     threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
     code = load(brief.source)
     isolation.look_for_no_gpu(order.placement)
-    code = staged(
+    code = cached(
         code,
+        brief.directory,
         brief.source,
         limit_bytes=brief.cache_bytes,
         hang_timeout_seconds=brief.hang_timeout_seconds,
@@ -275,10 +276,12 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     isolation.limit_threads(1)
     try:
-        from ...training.data_cache.data_cache import staged
+        from ...training.data_cache.data_cache import cached
         from ...training.probe import find_space
 
-        code = staged(load(order.source), order.source, limit_bytes=order.cache_bytes)
+        code = cached(
+            load(order.source), order.directory, order.source, limit_bytes=order.cache_bytes
+        )
         nothing = Found(code.objective is None, space=(), constants=_plain_constants(code))
         # Sent at once: the code may crash, or train for hours, after its declarations.
         find_space(code, nothing, tell=channel.send)
@@ -299,6 +302,7 @@ def _plain_constants(code: UserCode) -> dict[str, object]:
         "CONSTRAINTS": (str, "a text such as 'params<2e6', or a list of them"),
         "DIRECTION": (str, "'max' or 'min'"),
         "EPOCHS": (int, "a whole number from 1 on"),
+        "CACHE_DATA": (bool, "True or False"),
     }
     for name in ("OBJECTIVE", "CONSTRAINTS"):
         several = constants.get(name)
@@ -309,7 +313,8 @@ def _plain_constants(code: UserCode) -> dict[str, object]:
             del allowed[name]
     for name, (kind, words) in allowed.items():
         value = constants.get(name)
-        if name in constants and (not isinstance(value, kind) or isinstance(value, bool)):
+        is_switch = isinstance(value, bool)  # which is an int to Python
+        if name in constants and not (isinstance(value, kind) and is_switch == (kind is bool)):
             raise ModelFileError(f"{name} is {value!r}; allowed is {words}")
     return constants
 

@@ -35,6 +35,7 @@ from typing import Any
 from ...config.model_file import ObjectiveSource, SourceKind, frameworks, load
 from ...training.data_cache import data_cache
 from .. import devices
+from ..orders import AttemptOrder, ProbeOrder, SizeOrder
 from . import child as trial_process
 from .client import FRAMEWORKS_ONLY, READY
 
@@ -63,6 +64,7 @@ class _Child:
 
 class _Server:
     def __init__(self, address: str, owner: int) -> None:
+        self.may_load_data = True
         self._folder = Path(address).parent
         self._owner = owner
         self._selector = selectors.DefaultSelector()
@@ -116,6 +118,8 @@ class _Server:
         except (EOFError, OSError):
             self._drop(client)
             return
+        if self.may_load_data:
+            _join_data_cache(order)
         try:
             pid = os.fork()
         except OSError:  # too many processes, or no memory: no reason to end the others
@@ -163,6 +167,14 @@ class _Server:
                 child.client.send((child.key, os.waitstatus_to_exitcode(status)))
 
 
+def _join_data_cache(order: AttemptOrder | ProbeOrder | SizeOrder) -> None:
+    """Hold the study's data cache here: this process lives as long as the study's trials."""
+    if not isinstance(order, SizeOrder):
+        study = order.brief if isinstance(order, AttemptOrder) else order
+        if study.cache_bytes != 0:
+            data_cache.join(study.directory, study.source)
+
+
 def _kill(pid: int) -> None:
     """Kill a child that is not yet reaped, with its group if it already leads one."""
     for kill in (os.killpg, os.kill):
@@ -175,12 +187,14 @@ def _threads() -> int:
     return sum(1 for _ in tasks.iterdir()) if tasks.exists() else 1
 
 
-def _preload(source: ObjectiveSource, *, with_source: bool) -> None:
+def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
+    """Import what the trials need, and return whether they may call a `load_data`."""
+    code = None
     before = _threads()
     # A file that cannot be imported says so again in the child, where it is reported.
     with contextlib.suppress(BaseException), _ending_with_the_owner():
         if with_source:
-            load(source)
+            code = load(source)
         for name in frameworks(source):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
@@ -193,6 +207,7 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> None:
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    return code is None or code.load_data is not None
 
 
 @contextlib.contextmanager
@@ -226,9 +241,7 @@ def main(address: str, source_kind: str, source_path: str, mode: str = "") -> No
     os.dup2(2, 1)
     server = _Server(address, owner)
     source = ObjectiveSource(SourceKind(source_kind), source_path)
-    with_source = mode != FRAMEWORKS_ONLY
-    _preload(source, with_source=with_source)
-    data_cache.join(Path(address).with_name("life"), source if with_source else None)
+    server.may_load_data = _preload(source, with_source=mode != FRAMEWORKS_ONLY)
     # The children share these pages until somebody writes to them; the collector would.
     gc.collect()
     gc.freeze()
