@@ -1,10 +1,10 @@
 """Dask workers as Slurm jobs, sized by what a trial needs.
 
-The jobs' workers join a Dask scheduler. The package submits, replaces, resumes and cancels jobs,
-reads `slurm.toml`, and knows nothing of `tuner`.
+The jobs' workers join a Dask scheduler. The package submits, replaces and cancels jobs, reads
+`slurm.toml`, and knows nothing of `tuner`.
 
-Offers: `config.read`, `cluster`, `allocation`, `master` (the job of a detached master), `template`
-(a first `slurm.toml`), `script`, `sizing`.
+Offers: `config.read_config`, `cluster`, `allocation`, `master` (the job of a detached master),
+`template` (a first `slurm.toml`), `script`, `sizing`.
 
 May import: nothing of `tuner`.
 """

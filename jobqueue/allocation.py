@@ -1,4 +1,4 @@
-"""The nodes of the Slurm job that we run in: a worker on each, and another one if it dies."""
+"""Workers on the nodes of the Slurm job that this process runs in, restarted when they die."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from .scheduler import OwnScheduler
 from .script import ENDS_AT, GANG, WHOLE_NODE
 
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
-"""From here on, Slurm's numbers mean the batch script and the shell of an salloc, not a step."""
+"""The first of the step numbers that mean a batch script or the shell of salloc, not a step."""
 
 _SCHEDULER_TIMEOUT_SECONDS = 60
-"""So long a worker waits for the scheduler: for nobody comes back after it."""
+"""How long a worker waits for the scheduler; no other one follows it."""
 
 _SHUTDOWN_SECONDS = 25.0
+"""How long workers may take to leave in good order."""
 
 _STABLE_SECONDS = 600.0
-"""A worker that has lived for so long is forgiven that others died there before it."""
+"""A worker that has run for this long clears the failures of its node."""
 
 _RESTART_DELAY_SECONDS = 10.0
-"""Between the second worker that dies on a node and the third; the second comes at once."""
+"""Delay per earlier failure of the node before a worker is started again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The Slurm job that this process runs in, or that salloc has got for its shell.
+    """The Slurm job that this process runs in, or that salloc was granted for its shell.
 
     Attributes:
         job: The job's id.
         nodes: How many nodes it has.
-        node_list: Which, in Slurm's short form.
-        memory: What each node's memory is limited to, as a shell word; empty for no limit.
+        node_list: Their names, in Slurm's short form.
+        memory: The memory limit of each node, as a shell word; empty for no limit.
     """
 
     job: str
@@ -52,7 +53,7 @@ class Allocation:
     memory: str = ""
 
     def describe(self) -> str:
-        """It in words.
+        """Return text for the user.
 
         >>> Allocation("7", 3).describe()
         'the 3 nodes of Slurm job 7'
@@ -61,10 +62,10 @@ class Allocation:
 
 
 def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
-    """The allocation that has more to give than this machine; None if there is none.
+    """Return the allocation that has more nodes than this machine; None if there is none.
 
-    That is one of several nodes; or of any, where this process is on none of them, as in the shell
-    that salloc starts on a login node.
+    That is an allocation of several nodes, or of any number of nodes if this process runs on none
+    of them, as in the shell that salloc starts on a login node.
 
     >>> find_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "a"})
     Allocation(job='7', nodes=2, node_list='', memory='')
@@ -78,8 +79,8 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
         return None
     if (times := _number(environment, "SLURM_STEP_NUM_TASKS")) > 1:
         raise ConfigError(
-            f"srun starts this command {times} times, but a study has "
-            "one master; start it once, without srun: it starts a worker on each node by itself"
+            f"srun starts this command {times} times, but a study has one master; start it "
+            "without srun: it starts a worker on each node by itself"
         )
     is_here = bool(environment.get("SLURMD_NODENAME"))
     if is_here and (nodes == 1 or is_step(environment)):
@@ -88,16 +89,16 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
 
 
 def is_step(environment: Mapping[str, str]) -> bool:
-    """Whether srun has started this process, and so said which of the job's nodes it is to use."""
+    """Return whether srun started this process, and so chose which of the job's nodes it uses."""
     return 0 <= _number(environment, "SLURM_STEP_ID", absent=-1) < _FIRST_SPECIAL_STEP
 
 
 def why_not(environment: Mapping[str, str]) -> str:
-    """Why this process cannot use other nodes of its job than its own; empty if it can."""
+    """Return why this process cannot use the other nodes of its job; empty if it can."""
     if is_step(environment):
-        return "since srun started it there; without srun it uses them all"
+        return "because srun started it; without srun it uses all of them"
     if shutil.which("srun", path=environment.get("PATH")) is None:
-        return "since srun is not found here"
+        return "because srun is not found here"
     return ""
 
 
@@ -120,12 +121,12 @@ class _NodeWorker:
 
     Attributes:
         node: The node's name.
-        log: What its workers write into.
-        srun: Its step; None while there is none.
-        since: When that was started, by the monotonic clock; or when it is to be.
-        failures: How many have died in a row.
-        status: What was said of the last that ended.
-        is_over: Whether no other one is started.
+        log: The file that its workers write.
+        srun: The process of its step; None while there is none.
+        since: When the step was started, or when it will be, by the monotonic clock.
+        failures: How many workers in a row have died.
+        status: The line for the user on the last worker that ended.
+        is_over: Whether no other worker is started.
     """
 
     node: str
@@ -137,10 +138,10 @@ class _NodeWorker:
     is_over: bool = False
 
     def on_exit(self, failure: str) -> str:
-        """The worker has ended; decides whether there is to be another one, and says so.
+        """Decide whether to start another worker after one has ended; returns a line on it.
 
         Args:
-            failure: What went wrong; empty if it left as it was lines to.
+            failure: What went wrong; empty if the worker left as requested.
         """
         now = time.monotonic()
         self.failures = 1 if now - self.since > _STABLE_SECONDS else self.failures + 1
@@ -148,26 +149,26 @@ class _NodeWorker:
         self.is_over = not failure or self.failures >= FAILURES_IN_A_ROW
         self.status = f"the worker on {self.node} has ended"
         if not failure:
-            self.status += ", as it was lines to"
+            self.status += ", as requested"
         elif self.is_over:
             before = self.failures - 1
-            self.status += f" ({failure}), and {before} before it: it was the last"
+            self.status += f" ({failure}), and {before} before it: no other is started"
         else:
-            self.status += f" ({failure}); another one is started there"
+            self.status += f" ({failure}); another is started there"
         return self.status
 
 
 class AllocationCluster:
-    """Workers on all nodes of an allocation, which end with us. `close` it in the end.
+    """Workers on all nodes of an allocation, which end with this process. `close` it in the end.
 
-    A worker that dies is followed by another one, unless several in a row died on its node; one
-    that was lines to leave, as Slurm does before the job's end, is not.
+    A worker that dies is replaced, unless several in a row died on its node. A worker that was
+    told to leave, as Slurm does before the job's end, is not replaced.
 
     Args:
         allocation: The nodes.
-        name: What the steps are called; no other one of the job is.
-        directory: For the workers' output; every node must see it.
-        module: What runs on each node, as `python -m MODULE ADDRESS …`.
+        name: The name of the steps; no other step of the job has it.
+        directory: Holds the workers' output; every node must see it.
+        module: The Python module that runs on each node, as `python -m MODULE ADDRESS …`.
 
     Raises:
         JobQueueError: The scheduler cannot listen, or Slurm does not answer.
@@ -211,11 +212,11 @@ class AllocationCluster:
                 raise SlurmUnavailableError(f"srun cannot be started: {error}") from error
 
     def check(self) -> list[str]:
-        """Start others for the workers that died; returns what the user should know of it.
+        """Replace the workers that died; returns lines for the user.
 
         Raises:
-            JobsFailError: All have ended, and none is started any more; the message has what one
-                of them wrote.
+            JobsFailError: All have ended, and none is replaced. The message has the output of
+                the last.
         """
         lines = []
         for worker in self._workers:
@@ -225,23 +226,23 @@ class AllocationCluster:
             if worker.srun is None and not worker.is_over and time.monotonic() >= worker.since:
                 try:
                     self._launch(worker)
-                except OSError as error:  # the other workers are none the worse for it
+                except OSError as error:  # the other workers are not affected
                     lines.append(worker.on_exit(f"srun cannot be started: {error}"))
         if self._workers and all(worker.is_over for worker in self._workers):
             last = max(self._workers, key=lambda each: each.since)
             raise JobsFailError(
-                f"there is no worker any more on {self._allocation.describe()}: "
+                f"no worker is left on {self._allocation.describe()}: "
                 f"{last.status}. It wrote into {last.log}:\n{tail_of(last.log)}"
             )
         return lines
 
     def scale_down(self) -> None:
-        """Have the workers leave in good order, and wait for that; may be repeated."""
+        """Have the workers leave in good order, and wait for them; may be repeated."""
         workers, deadline = self._workers, time.monotonic() + _SHUTDOWN_SECONDS
         with contextlib.suppress(SlurmUnavailableError):
-            # A signal to srun itself would have it kill them.
+            # Signals go to the steps: srun itself would kill the workers on one.
             nodes = self._slurm.signal_steps(self._allocation.job, self._name) if workers else ()
-            # Others wait for their nodes, which may have failed.
+            # Workers on other nodes are not waited for: these may have failed.
             _wait([each for each in workers if each.node in nodes], deadline)
         self._terminate()
         _wait(workers, time.monotonic() + _SHUTDOWN_SECONDS)
@@ -279,7 +280,7 @@ class AllocationCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is ours; srun would make the workers leave at once.
+                # In its own session, srun does not receive Ctrl-C, which would end the workers.
                 start_new_session=True,
             )
         worker.since = time.monotonic()
@@ -287,7 +288,7 @@ class AllocationCluster:
     def _command(self, node: str) -> list[str]:
         worker = [sys.executable, "-m", *self._module.split(), self.address]
         worker += ["--death-timeout", str(_SCHEDULER_TIMEOUT_SECONDS)]
-        # Where nodes differ, so do the cores that are granted there.
+        # Nodes may differ, and so does the number of cores granted on each.
         words = f'exec {shlex.join(worker)} --nthreads "$SLURM_CPUS_ON_NODE"'
         if self._allocation.memory:
             words += f' --memory-limit "{self._allocation.memory}"'
@@ -306,7 +307,7 @@ class AllocationCluster:
 
 
 def _wait(workers: Sequence[_NodeWorker], deadline: float) -> None:
-    """Wait until they have ended, but not beyond a time by the monotonic clock."""
+    """Wait until the workers have ended, at most until a time by the monotonic clock."""
     for worker in workers:
         if worker.srun is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

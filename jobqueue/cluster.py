@@ -21,14 +21,14 @@ from .sizing import Need, choose_worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOrder:
-    """What is to be kept alive, and how it is called.
+    """What a cluster of jobs consists of.
 
     Attributes:
         config: The slurm.toml.
-        name: The beginning of the jobs' names; no other study's jobs have it.
-        directory: For the jobs' output and the file that tells them the scheduler's address;
-            every node must see it.
-        module: What a job runs, as `python -m MODULE FILE …`.
+        name: The prefix of the jobs' names; no other study's jobs have it.
+        directory: Holds the jobs' output and the file with the scheduler's address; every node
+            must see it.
+        module: The Python module that a job runs, as `python -m MODULE FILE …`.
         max_jobs: How many jobs there may be at once.
     """
 
@@ -40,7 +40,7 @@ class ClusterOrder:
 
     @property
     def max_workers(self) -> int:
-        """How many workers there can be at once, by what is asked for and what the shapes say."""
+        """How many workers there can be at once, by `max_jobs` here and of the shapes."""
         workers, left = 0, self.max_jobs
         for shape in sorted(self.config.shapes, key=lambda each: -each.nodes):
             jobs = left if shape.max_jobs is None else min(left, shape.max_jobs)
@@ -49,22 +49,22 @@ class ClusterOrder:
 
     @property
     def scheduler_file(self) -> Path:
-        """Tells the jobs the scheduler's address, and another one after the master's death."""
+        """The file with the scheduler's address; a new master replaces it."""
         return self.directory / "scheduler.json"
 
 
 def job_kinds(
     order: ClusterOrder, need: Need, *, slurm: Slurm | None = None
 ) -> tuple[JobKind, ...]:
-    """The kinds of jobs that can hold such a trial, each with its script.
+    """Return the kinds of jobs that can hold such a trial, each with its script.
 
     Args:
-        order: What is asked for.
+        order: What the cluster consists of.
         need: What one trial holds.
-        slurm: Asks Slurm what nodes there are.
+        slurm: Runs Slurm's commands.
 
     Raises:
-        ConfigError: None of the shapes holds a trial; or one does not exist as it is written.
+        ConfigError: No shape holds a trial, or one asks for something that does not exist.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
     return _kinds_for(order, (slurm or Slurm()).partitions(), need)
@@ -85,11 +85,11 @@ def _kinds_for(
 
 
 def check(order: ClusterOrder) -> None:
-    """Find what is wrong before anything is started: Slurm looks at each script.
+    """Check the order before anything is started: Slurm checks each script.
 
     Raises:
-        ConfigError: A shape does not exist as it is written.
-        SubmissionError: Slurm would refuse a job; the words are its own.
+        ConfigError: A shape asks for something that does not exist.
+        SubmissionError: Slurm would refuse a job; the message has its words.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
     slurm = Slurm()
@@ -116,18 +116,18 @@ def _job_kind(
 
 
 class SlurmCluster:
-    """Workers in Slurm jobs, as many as are of use. `close` it in the end.
+    """Workers in Slurm jobs, as many as the trials need. `close` it in the end.
 
-    The scheduler listens from the beginning, so that a client can connect; jobs are submitted
-    from `start` on, when it is known what a trial needs.
+    The scheduler listens from the beginning, so that a client can connect. Jobs are submitted
+    after `scale_up`, when it is known what a trial needs.
 
     Args:
-        order: What is asked for.
-        notify: Takes a line for the user now and then, from a thread.
+        order: What the cluster consists of.
+        notify: Takes a line for the user; called from a thread.
 
     Raises:
-        JobQueueError: A job cannot be had as it is asked for, or the scheduler cannot listen on
-            the network interface.
+        JobQueueError: Slurm would refuse a job, or the scheduler cannot listen on the network
+            interface.
     """
 
     def __init__(self, order: ClusterOrder, *, notify: Callable[[str], None]) -> None:
@@ -143,14 +143,14 @@ class SlurmCluster:
         return self._scheduler.address
 
     def scale_up(self, need: Need, trials: int) -> None:
-        """Take back jobs that are there, and submit others; returns before they have started.
+        """Take over jobs of an earlier master, and submit others; returns before they start.
 
         Args:
             need: What one trial holds.
             trials: How many trials could run now.
 
         Raises:
-            JobQueueError: Slurm refuses the jobs, or they are of no use; none is left.
+            JobQueueError: Slurm refuses the jobs, and none is left.
         """
         self._order.directory.mkdir(parents=True, exist_ok=True)
         order, partitions = self._order, Slurm().partitions()
@@ -166,20 +166,20 @@ class SlurmCluster:
         self._jobs.open(trials)
 
     def max_workers(self) -> int:
-        """How many workers there can be for what is wanted now, shapes given up left out."""
+        """Return how many workers there can be for the present trials, without shapes given up."""
         return 0 if self._jobs is None else self._jobs.max_workers()
 
     def scale_to(self, trials: int, workers: Mapping[str, str], others: Mapping[Need, int]) -> None:
-        """See that so many trials can run at once; returns at once.
+        """Adjust the jobs to the trials; returns at once.
 
         Args:
             trials: How many trials of the usual size run or could begin now.
-            workers: The addresses of the workers that the study has looked at, and why each was
-                refused; empty for those that are of use.
+            workers: The addresses of the workers that asked to join, and why each was refused;
+                empty for those that take trials.
             others: How many trials of other sizes run or could begin now.
 
         Raises:
-            JobQueueError: Jobs end again without ever having been of use.
+            JobQueueError: Jobs end again and again without ever having been useful.
         """
         if self._jobs is None:
             return
@@ -188,7 +188,7 @@ class SlurmCluster:
         for worker in self._scheduler.workers():
             job, why = job_of(worker.name), workers.get(worker.address)
             if job is not None and why == "":
-                # Of several workers of a job, any will do.
+                # A job is useful if any of its workers is.
                 useful[job] = useful.get(job, False) or worker.is_busy
             elif job is not None and why:
                 refused[job] = why
@@ -196,13 +196,13 @@ class SlurmCluster:
         self._jobs.set_demand(trials, useful, refused, others)
 
     def drained(self) -> list[str]:
-        """The addresses of the workers that are to be given no more trials."""
+        """Return the addresses of the workers that must take no more trials."""
         ids = self._jobs.drained() if self._jobs is not None else frozenset()
         workers = self._scheduler.workers() if ids else ()
         return [each.address for each in workers if job_of(each.name) in ids]
 
     def exclude_node(self, node: str, why: str) -> None:
-        """Have no job on a node any more."""
+        """Run no more jobs on a node."""
         if self._jobs is not None:
             self._jobs.exclude_node(node, why)
 

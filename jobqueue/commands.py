@@ -1,4 +1,4 @@
-"""Slurm's own commands: what is asked of them, and what they answer."""
+"""Slurm's commands: how they are called, and how their output is read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e"
 """Id, name, state, reason, partition, nodes, end."""
 
 ANSWER_SECONDS = 60.0
-"""A busy slurmctld may take its time; from then on it counts as silent."""
+"""How long a command may take, as slurmctld may be busy; then it counts as unavailable."""
 
 _QUICK_SECONDS = 5.0
+"""The same when the process is about to end."""
 
 HOPELESS = re.compile(
     r"BadConstraints|Invalid|NotAllowed|PartitionTimeLimit|PartitionNodeLimit|AccountingPolicy"
     r"|MaxWallDurationPerJobLimit|Max\w+PerJob|Max\w+MinutesPerJob|DependencyNeverSatisfied"
 )
-"""Reasons for which a job pends for ever."""
+"""Reasons of pending that never pass."""
 
 
 _NO_ANSWER = re.compile(
@@ -33,11 +34,11 @@ _NO_ANSWER = re.compile(
     r"|message (send|receive)|authentication|retry|again later|shutting down",
     re.IGNORECASE,
 )
-"""What commands say that got no answer, or none that will last (`slurm_strerror` has them all)."""
+"""Messages of commands that got no lasting answer (`slurm_strerror` lists all messages)."""
 
 
 class JobState(enum.StrEnum):
-    """Where a job stands, as far as it matters here."""
+    """State of a job, as far as it matters here."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -59,12 +60,12 @@ class Job:
     Attributes:
         id: Such as `123_4`.
         name: The name of its kind.
-        state: Where it stands.
-        slurm_state: Slurm's slurm_state for that, such as TIMEOUT.
-        reason: Why it pends; empty if Slurm says nothing.
-        partition: Where it runs, or waits.
-        node: The node it runs on, or several in Slurm's short form; empty before.
-        ends_at: When it must end, in seconds since the epoch; None if nobody knows.
+        state: Its state.
+        slurm_state: Slurm's word for the state, such as TIMEOUT.
+        reason: Why it pends; empty if unknown.
+        partition: Where it runs or waits.
+        node: The node it runs on, or several in Slurm's short form; empty before it starts.
+        ends_at: When it must end, in seconds since the epoch; None if unknown.
     """
 
     id: str
@@ -83,12 +84,12 @@ class Job:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it pends for a reason that will not pass."""
+        """Whether it pends for a reason that never passes."""
         return self.state is JobState.PENDING and bool(HOPELESS.search(self.reason))
 
 
 def parse_squeue(text: str) -> tuple[Job, ...]:
-    """Understand what squeue prints in SQUEUE_FORMAT, with times as seconds.
+    """Parse the output of squeue in SQUEUE_FORMAT, with times as seconds.
 
     >>> parse_squeue("7_0|hptune-a|RUNNING|None|gpu|n1|1795275307")[0].ends_at
     1795275307.0
@@ -115,10 +116,10 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
 
 
 class Slurm:
-    """Asks Slurm; every call is one command."""
+    """Slurm's commands; every method runs one."""
 
     def partitions(self) -> tuple[Partition, ...]:
-        """All partitions that the user may see.
+        """Return all partitions that the user may see.
 
         Raises:
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
@@ -126,10 +127,10 @@ class Slurm:
         return parse_sinfo(self._ask("sinfo", "--noheader", "--exact", "-o", SINFO_FORMAT))
 
     def node_addresses(self, nodes: str = "") -> tuple[str, ...]:
-        """Under which names or addresses Slurm reaches the nodes, sorted.
+        """Return the names or addresses by which Slurm reaches the nodes, sorted.
 
         Args:
-            nodes: Which, in Slurm's short form; empty for all.
+            nodes: The nodes, in Slurm's short form; empty for all.
 
         Raises:
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
@@ -139,10 +140,10 @@ class Slurm:
         return tuple(sorted(set(shown.split())))
 
     def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
-        """The user's jobs of these names, also those that ended a moment ago; None for all names.
+        """Return the user's jobs of these names, and those that just ended; None for all names.
 
         Raises:
-            SlurmUnavailableError: Slurm does not answer; nothing is known of the jobs.
+            SlurmUnavailableError: Slurm does not answer; the state of the jobs is unknown.
         """
         return parse_squeue(
             self._ask(
@@ -157,12 +158,12 @@ class Slurm:
         )
 
     def submit(self, script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
-        """Submit so many jobs by one call; returns their ids.
+        """Submit a number of jobs as one array; returns their ids.
 
         Args:
             script: The job script.
             count: How many jobs.
-            exclude: The nodes that they are not to run on.
+            exclude: The nodes that they must not run on.
 
         Raises:
             SubmissionError: Slurm refuses them; none of them was submitted.
@@ -178,7 +179,7 @@ class Slurm:
         return tuple(f"{number}_{i}" for i in range(count))
 
     def submit_one(self, script: str) -> str:
-        """Submit one job that is no array; returns its id.
+        """Submit one job, not as an array; returns its id.
 
         Raises:
             SubmissionError: Slurm refuses it.
@@ -190,7 +191,7 @@ class Slurm:
         return done.stdout.strip().partition(";")[0]
 
     def requeue(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
-        """End a job and let it begin again later, as the same job.
+        """End a job and have Slurm start it again later, with the same id.
 
         Raises:
             SubmissionError: Slurm refuses it.
@@ -204,7 +205,7 @@ class Slurm:
             raise SubmissionError(f"Slurm refuses to requeue job {job}: {words}")
 
     def restarts_of(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> tuple[int, bool]:
-        """How often a job was requeued, and whether it runs now.
+        """Return how often a job was requeued, and whether it runs now.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
@@ -228,7 +229,7 @@ class Slurm:
             raise SubmissionError(f"Slurm refuses the job: {_message(done.stderr)}")
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """Cancel jobs; those that are over already do not matter.
+        """Cancel jobs; those that are over already are ignored.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
@@ -247,7 +248,7 @@ class Slurm:
             self._ask("scancel", "--quiet", user, f"--name={name}", timeout_seconds=_QUICK_SECONDS)
 
     def signal_steps(self, job: str, name: str) -> frozenset[str]:
-        """Send SIGTERM to all tasks of a job's steps of this name; returns the nodes they run on.
+        """Send SIGTERM to all tasks of a job's steps of this name; returns their nodes.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
@@ -258,14 +259,14 @@ class Slurm:
         for step, nodes, found in lines:
             if found == name:
                 running.update(node_names(nodes))
-                # Some releases signal a step and then complain that there is no such job; and one
-                # that has just ended is no reason to leave the rest.
+                # Some releases signal a step and then report that there is no such job. A step
+                # that has just ended must not keep the others from being signalled.
                 with contextlib.suppress(SlurmUnavailableError):
                     self._ask("scancel", "--quiet", "--signal=TERM", step)
         return frozenset(running)
 
     def nodes_of(self, job: str) -> tuple[str, ...]:
-        """The nodes of a job.
+        """Return the nodes of a job.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
@@ -273,7 +274,7 @@ class Slurm:
         return node_names(self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip())
 
     def end_of(self, job: str) -> str:
-        """When a job must end, in seconds since the epoch; no number where nobody knows.
+        """Return when a job must end, in seconds since the epoch; no number if unknown.
 
         Raises:
             SlurmUnavailableError: Slurm does not answer.
@@ -283,7 +284,7 @@ class Slurm:
     def _ask(self, *command: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
         done = self._run(list(command), timeout_seconds=timeout_seconds)
         if done.returncode:
-            # The lines before the last one tell how it came to that.
+            # The last line has the error; those before it lead to it.
             words = _message(done.stderr).rpartition("; ")[2]
             raise SlurmUnavailableError(f"{command[0]} failed: {words}")
         return done.stdout
@@ -302,7 +303,7 @@ class Slurm:
                 errors="replace",
                 check=False,
                 timeout=timeout_seconds,
-                # Ctrl-C in the terminal is ours: an sbatch that it ended might have submitted.
+                # An sbatch that Ctrl-C ends might have submitted: run it in its own session.
                 start_new_session=True,
             )
         except FileNotFoundError as error:
@@ -321,7 +322,7 @@ class Slurm:
 
 
 def outside_environment() -> dict[str, str]:
-    """Ours, without what a job that we run in says of itself: sbatch and srun would obey it."""
+    """Return the environment without the variables of this job, which sbatch and srun obey."""
     return {
         name: value
         for name, value in os.environ.items()

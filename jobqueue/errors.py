@@ -1,4 +1,4 @@
-"""What can go wrong with Slurm, and whose business it is."""
+"""The errors of this package."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ class JobQueueError(Exception):
 
 
 class ConfigError(JobQueueError):
-    """The slurm.toml, or what it asks for, is wrong; mend it."""
+    """The slurm.toml is wrong, or asks for something that does not exist."""
 
 
 class SubmissionError(JobQueueError):
-    """Slurm refuses a job; the message has Slurm's own words."""
+    """Slurm refuses a job; the message has Slurm's words."""
 
 
 class SlurmUnavailableError(JobQueueError):
@@ -20,4 +20,4 @@ class SlurmUnavailableError(JobQueueError):
 
 
 class JobsFailError(JobQueueError):
-    """Jobs start and end again without ever having been of use."""
+    """Jobs end again and again without ever having been useful."""

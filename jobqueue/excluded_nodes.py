@@ -1,4 +1,4 @@
-"""The nodes that a study's jobs keep away from, and how that is record of a job's end."""
+"""The nodes that a study's jobs exclude, and how a failing node is found."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from .job_records import JobRecord
 
 
 class ExcludedNodes:
-    """The nodes to keep away from; may be used from any thread."""
+    """The excluded nodes; may be used from any thread."""
 
     def __init__(self) -> None:
         self._nodes: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
     def add(self, node: str) -> bool:
-        """Avoid one more; whether that is new."""
+        """Exclude a node; returns whether it was not excluded before."""
         with self._lock:
             is_new = node not in self._nodes
             self._nodes |= {node}
         return is_new
 
     def has_any(self, nodes: Iterable[str]) -> bool:
-        """Whether one of these is avoided."""
+        """Return whether one of these nodes is excluded."""
         return not self._nodes.isdisjoint(nodes)
 
     def clear(self) -> bool:
-        """Avoid none any more, where nothing else may be left; whether there was one."""
+        """Exclude no node any more; returns whether there was one."""
         with self._lock:
             had, self._nodes = bool(self._nodes), frozenset()
         return had
 
     def together_with(self, excluded: Iterable[str]) -> frozenset[str]:
-        """What a submission excludes that excludes these already: nothing new, or all of them."""
+        """Return all excluded nodes, for a submission that excludes these itself; empty if none."""
         return self._nodes.union(excluded) if self._nodes else frozenset()
 
 
 def failing_node(ended: JobRecord, records: Iterable[JobRecord]) -> str:
-    """The node that is to blame for a job that was of no use; empty where that is not clear.
+    """Return the node at fault for a job that was not useful; empty if unknown.
 
-    It is, where jobs have been of use on other nodes only: a broken node is free again at once, and
-    would take one job after the other. Of several nodes, nobody knows which one it was.
+    A node is at fault if jobs have been useful on other nodes only. It must be excluded, because a
+    broken node is free again at once, and would take one job after the other. Of the several nodes
+    of a job, the one at fault is unknown.
     """
     useful = {node for record in records if record.was_useful for node in record.job.nodes}
     nodes = ended.job.nodes

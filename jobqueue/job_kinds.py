@@ -1,4 +1,4 @@
-"""The kinds of jobs that a study may submit: its shapes, sized for the trials that there are."""
+"""The kinds of jobs that a study may submit: its shapes, sized for its trials."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class JobKind:
     """A kind of job, ready to be submitted.
 
     Attributes:
-        shape: What the slurm.toml says of it.
-        worker: What a job gets, on each of its nodes.
-        job_name: The name of its jobs, which no other study's have.
+        shape: Its shape in the slurm.toml.
+        worker: The worker on each of a job's nodes.
+        job_name: The name of its jobs; no other study's jobs have it.
         script: The job script.
         logs: Where the jobs' output goes, unless the shape says otherwise.
-        need: The trials that it was sized for.
+        need: What one of the trials holds that it was sized for.
     """
 
     shape: Shape
@@ -38,11 +38,11 @@ class JobKind:
 
     @property
     def log_directory(self) -> Path:
-        """Where its output goes in fact."""
+        """Where its output goes."""
         return Path(self.shape.log_directory or self.logs)
 
     def trials_of(self, need: Need) -> int:
-        """How many such trials a job holds at once, on all of its nodes."""
+        """Return how many such trials a job holds at once, on all of its nodes."""
         worker = self.worker
         room = NodeShape(worker.cpus, worker.memory_bytes or _ENDLESS_BYTES, (("", worker.gpus),))
         on_a_node = worker.trials if need == self.need else how_many_fit(room, need)
@@ -50,7 +50,7 @@ class JobKind:
 
 
 def size_suffix(need: Need) -> str:
-    """What the names of jobs end in that are sized for other trials than the usual ones.
+    """Return the suffix of the names of jobs that are sized for other than the usual trials.
 
     >>> size_suffix(Need(cpus=4, gpus=0.5, memory_bytes=8 * 2**30))
     '.4c0.5g8192M'
@@ -60,7 +60,7 @@ def size_suffix(need: Need) -> str:
 
 
 def need_of(job_name: str) -> Need | None:
-    """What the name of such a job says; None if it says nothing.
+    """Return the need that such a job's name states; None if it states none.
 
     >>> need_of("hptune-a-gpu.4c0.5g8192M")
     Need(cpus=4, gpus=0.5, memory_bytes=8589934592)
@@ -73,11 +73,11 @@ def need_of(job_name: str) -> Need | None:
 
 
 class JobKinds(Mapping[str, JobKind]):
-    """The kinds by their jobs' names; there come to be more as trials of other sizes are met.
+    """The kinds by their jobs' names; `prepare` adds kinds for trials of other sizes.
 
     Args:
-        usual: Those for the study's usual trials.
-        sized: Makes those for others, with names of their own.
+        usual: The kinds for the study's usual trials.
+        sized: Makes the kinds for other trials, with names of their own.
     """
 
     def __init__(
@@ -103,20 +103,20 @@ class JobKinds(Mapping[str, JobKind]):
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        """The names of the shapes that there are kinds of, in order."""
+        """The names of the kinds' shapes, in order."""
         return tuple(dict.fromkeys(kind.shape.name for kind in self._kinds.values()))
 
     def prepare(self, need: Need) -> str:
-        """See to it that there are kinds that hold such a trial; returns why there is none.
+        """Add kinds that hold such a trial; returns why there is none, or an empty text.
 
-        A shape of which some kind holds it already needs no other.
+        A shape that has a kind which holds the trial gets no other.
         """
         if need not in self._prepared:
             self._prepared[need] = self._add(need)
         return self._prepared[need]
 
     def adopt(self, job_name: str) -> bool:
-        """Whether jobs of this name, which an earlier master left, are of use."""
+        """Return whether jobs of this name, which an earlier master left, can be used."""
         if job_name not in self._kinds and (need := need_of(job_name)) is not None:
             self.prepare(need)
         return job_name in self._kinds
@@ -130,16 +130,16 @@ class JobKinds(Mapping[str, JobKind]):
         new = {each.job_name: each for each in more if each.shape.name not in holding}
         for kind in new.values():
             kind.log_directory.mkdir(parents=True, exist_ok=True)
-        # In one step: others may look at it.
+        # In one step, because other threads may read it.
         self._kinds = {**self._kinds, **new}
         return ""
 
     def wanted(self, usual: int, others: Mapping[Need, int]) -> dict[Need, int]:
-        """How many trials of each size are wanted, the largest first, the usual ones last.
+        """Return how many trials of each size are wanted, the largest first, the usual ones last.
 
         Args:
-            usual: How many of the usual size.
-            others: How many of others.
+            usual: How many trials of the usual size.
+            others: How many trials of other sizes.
         """
         sizes = sorted(others, key=lambda n: (n.gpus or 0, n.memory_bytes, n.cpus), reverse=True)
         found = {need: others[need] for need in sizes if need != self._usual}
@@ -148,7 +148,7 @@ class JobKinds(Mapping[str, JobKind]):
     def to_plan(
         self, wanted: Mapping[Need, int], is_open: Callable[[JobKind], bool]
     ) -> list[KindCapacity[Need]]:
-        """The same for `plan`.
+        """Return the kinds as `plan` needs them.
 
         Args:
             wanted: The sizes of trials.

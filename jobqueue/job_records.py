@@ -1,4 +1,4 @@
-"""What is known of a job, how the jobs of one kind have fared, and both in message."""
+"""Records of jobs, and the health of their kinds."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from .commands import Job, JobState
 
 FAILURES_IN_A_ROW = 3
-"""So many jobs of no use, and no more of their kind are submitted."""
+"""How many jobs in a row may fail until no more of their kind are submitted."""
 
 
 @dataclass(slots=True)
 class JobRecord:
-    """What is known of one job.
+    """State of one job.
 
     Attributes:
         job: As Slurm last showed it.
         has_run: Whether it was ever started.
         was_useful: Whether its worker could ever take trials, perhaps under an earlier master.
-        was_idle: Whether no trial ran on it when we last looked.
-        is_drained: Whether it is given no more trials, so that another one can have its place.
-        is_cancelled: Whether we have cancelled it.
+        was_idle: Whether no trial ran on it at the last poll.
+        is_drained: Whether it takes no more trials, to make room for another job.
+        is_cancelled: Whether this process has cancelled it.
     """
 
     job: Job
@@ -35,12 +35,12 @@ class JobRecord:
 
 @dataclass(slots=True)
 class JobKindHealth:
-    """How the jobs of one kind have fared.
+    """Successes and failures of the jobs of one shape.
 
     Attributes:
-        failures: How many in a row were of no use.
-        message: What is to be said of them.
-        refused_until: When Slurm may be asked for another one, by the monotonic clock.
+        failures: How many in a row were not useful.
+        message: The line for the user on them.
+        refused_until: No job is submitted before this time, by the monotonic clock.
     """
 
     failures: int = 0
@@ -49,12 +49,12 @@ class JobKindHealth:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether no more of them are submitted, unless one comes to be of use yet."""
+        """Whether no more jobs are submitted, unless one of them proves useful."""
         return self.failures >= FAILURES_IN_A_ROW
 
 
 def summary_of(jobs: Sequence[Job], wanted: int) -> str:
-    """How jobs stand, in a line; empty where there is nothing to be said."""
+    """Return the states of the jobs in a line for the user; empty if there is nothing to say."""
     running = [job for job in jobs if job.state is JobState.RUNNING]
     waiting: dict[tuple[str, str], int] = {}
     for job in jobs:
@@ -73,12 +73,12 @@ def summary_of(jobs: Sequence[Job], wanted: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, in message."""
+    """Return a number with its noun, such as "2 jobs"."""
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def tail_of(path: Path, lines: int = 15) -> str:
-    """The last lines of a file."""
+    """Return the last lines of a file."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except OSError:

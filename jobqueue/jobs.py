@@ -1,4 +1,4 @@
-"""Keeps as many Slurm jobs as a study can use: submits, replaces, takes back and cancels them."""
+"""The Slurm jobs of a study: as many as it can use are submitted, replaced and cancelled."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from .polling import Polling
 from .sizing import Need
 
 _REFUSED_SECONDS = 60.0
+"""How long no job of a shape is submitted after Slurm has refused one."""
 _ALIVE = (JobState.PENDING, JobState.RUNNING)
 _CANCEL_TRIES = 3
 _CANCEL_PAUSE_SECONDS = 0.5
 _NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL")
+"""Slurm's states of jobs that ended through no fault of their own."""
 
 
 class Jobs:
     """The jobs of one study. `open` before anything else, and `close` in the end.
 
-    A thread of its own asks Slurm how the jobs stand, compares that with what is wanted, and
-    submits and cancels. A job that is lost is missing in the next answer, and so replaced. Jobs
-    of these names that are there already are the study's own, left by an earlier master: they are
-    counted as if they had been submitted now.
+    A thread polls Slurm for the state of the jobs, compares it with the demand, and submits and
+    cancels. A lost job is missing in the next answer, and so replaced. Jobs of these names that
+    exist already are the study's own, left by an earlier master: they count as submitted now.
 
     All methods may be called from any thread.
 
     Args:
         kinds: The kinds of jobs to choose from, for the study's usual trials.
         max_jobs: How many jobs there may be at once.
-        notify: Takes a line for the user now and then; called from the thread.
-        slurm: Asks Slurm.
-        prefix: The beginning of the names of the study's jobs, also of kinds that there are no
-            more: such jobs are cancelled. Empty to leave them alone.
+        notify: Takes a line for the user; called from the thread.
+        slurm: Runs Slurm's commands.
+        prefix: The prefix of the names of all of the study's jobs. Jobs of kinds that exist no
+            more are cancelled. Empty to leave them alone.
         sized: Makes kinds for trials of another size, with names of their own.
     """
 
@@ -73,10 +74,10 @@ class Jobs:
         self._last_line = ""
 
     def open(self, wanted: int) -> None:
-        """Take back the jobs that are there, and submit what is missing for so many trials.
+        """Take over existing jobs, and submit those that this number of trials still needs.
 
         Raises:
-            SubmissionError: Slurm refuses a job and none is there: the words are Slurm's own.
+            SubmissionError: Slurm refuses a job and none exists; the message has Slurm's words.
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         self._wanted = wanted
@@ -84,7 +85,7 @@ class Jobs:
             self._cancel_old_kinds()
             self._step(is_first=True)
         except BaseException:
-            # Ctrl-C as well: sbatch may have submitted although we never read the ids.
+            # Also on Ctrl-C: sbatch may have submitted jobs whose ids were never read.
             self._cancel_all()
             raise
         self._polling.start()
@@ -96,16 +97,17 @@ class Jobs:
         refused: Mapping[str, str] | None = None,
         others: Mapping[Need, int] | None = None,
     ) -> None:
-        """Say what there is to do.
+        """Set how many trials there are, and which jobs are useful.
 
         Args:
             trials: How many trials of the usual size run or could begin now.
-            workers: The ids of the jobs whose workers are of use, and whether trials run on them.
+            workers: The ids of the jobs whose workers take trials, and whether trials run on
+                them.
             refused: The ids of the jobs whose workers can take no trial, and why.
             others: How many trials of other sizes run or could begin now.
 
         Raises:
-            JobsFailError: Jobs of every kind end again without ever having been of use.
+            JobsFailError: Jobs of every shape end again and again without having been useful.
             SubmissionError: Slurm refuses the jobs, and none is left.
         """
         self._polling.check()
@@ -123,19 +125,19 @@ class Jobs:
             self._polling.poll_soon()
 
     def exclude_node(self, node: str, why: str) -> None:
-        """Have no job on a node any more: those there are cancelled, and no new one goes there.
+        """Cancel the jobs on a node, and submit none to it.
 
         Args:
-            node: Its name, as Slurm has it.
-            why: What the user is told.
+            node: Its name in Slurm.
+            why: The reason, for the user.
         """
         if not self._excluded.add(node):
             return
-        self._notify(f"node {node} is avoided from now on (--exclude={node}): {why}")
+        self._notify(f"node {node} is excluded from now on (--exclude={node}): {why}")
         self._polling.poll_soon()
 
     def snapshot(self) -> tuple[Job, ...]:
-        """The jobs that are not over, as Slurm last showed them."""
+        """Return the jobs that are not over, as Slurm last showed them."""
         with self._lock:
             return tuple(
                 record.job
@@ -144,22 +146,22 @@ class Jobs:
             )
 
     def drained(self) -> frozenset[str]:
-        """The ids of the jobs whose workers are to be given no more trials."""
+        """Return the ids of the jobs whose workers must take no more trials."""
         with self._lock:
             return frozenset(
                 job_id for job_id, record in self._records.items() if record.is_drained
             )
 
     def max_workers(self) -> int:
-        """How many workers there could be now for what is wanted."""
+        """Return how many workers there could be now for the present trials."""
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, {})
             kinds = self._kinds.to_plan(wanted, lambda kind: not self._is_given_up(kind))
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
-    def words(self) -> str:
-        """How the jobs stand, in a line."""
+    def summary(self) -> str:
+        """Return the states of the jobs, in a line for the user."""
         return summary_of(self.snapshot(), self._wanted)
 
     def close(self, *, cancel: bool = True, force: bool = False) -> None:
@@ -200,12 +202,12 @@ class Jobs:
         for record in ended:
             self._on_ended(record)
         if is_first and (alive := self._alive()):
-            self._notify_once(f"took back {counted(len(alive), 'job')} that an earlier run left")
+            self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
         self._leave_excluded_nodes()
         refusals = self._drop_hopeless()
         for need in wanted:
-            # What no shape holds the study tells itself, too: it waits for a worker.
+            # If no shape holds the trial, the study also reports that it waits for a worker.
             self._notify_once(self._kinds.prepare(need))
         planned = self._plan(wanted, workers)
         refusals += self._submit(planned.submit)
@@ -216,7 +218,7 @@ class Jobs:
         for words in refusals:
             self._notify_once(words)
         self._give_up_if_useless()
-        self._notify_once(self.words())
+        self._notify_once(self.summary())
 
     def _cancel_old_kinds(self) -> None:
         if not self._prefix:
@@ -235,16 +237,16 @@ class Jobs:
             )
 
     def _update_records(self, shown: Sequence[Job], *, is_first: bool) -> list[JobRecord]:
-        """See what has become of the jobs; returns those that have ended since."""
+        """Update the records; returns those of the jobs that have ended since."""
         ended = []
         for job in shown:
-            # Those that an earlier master left may have been of use to it.
+            # Jobs of an earlier master may have been useful to it.
             record = self._records.setdefault(job.id, JobRecord(job, was_useful=is_first))
             is_over = job.state is JobState.OVER
             if is_over and record.job.state is not JobState.OVER:
                 ended.append(record)
             elif job.state in _ALIVE:
-                record.is_cancelled = False  # requeued by hand, or not cancelled in fact
+                record.is_cancelled = False  # requeued by hand, or not cancelled after all
             record.job = job if job.node else replace(job, node=record.job.node)
             record.has_run |= job.state in (JobState.RUNNING, JobState.ENDING) or bool(job.node)
         present = {job.id for job in shown}
@@ -277,12 +279,12 @@ class Jobs:
             )
 
     def _cancel_refused(self, refused: Mapping[str, str]) -> None:
-        """Cancel the jobs whose workers are of no use to the study."""
+        """Cancel the jobs whose workers were refused."""
         useless = [job for job in self._alive() if job.id in refused]
         self._cancel([job.id for job in useless])
         for job in useless:
             why = refused[job.id]
-            self._notify(f"job {job.id} is cancelled, since its worker was refused")
+            self._notify(f"job {job.id} is cancelled, because its worker was refused")
             self._count_failure(
                 job, f"had a worker that was refused. The last one, {job.id}: {why}"
             )
@@ -291,14 +293,16 @@ class Jobs:
         self._cancel([job.id for job in self._alive() if self._excluded.has_any(job.nodes)])
 
     def _readmit_nodes(self) -> bool:
-        """Avoid no node any more, where nothing else may be left; whether there was one."""
+        """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""
         had = self._excluded.clear()
         if had:
-            self._notify_once("Slurm has no other node for the job; those avoided are used again")
+            self._notify_once(
+                "Slurm has no other node for the job; the excluded nodes are used again"
+            )
         return had
 
     def _drop_hopeless(self) -> list[str]:
-        """Cancel the jobs that Slurm will never start; returns why, in words."""
+        """Cancel the jobs that Slurm will never start; returns the reasons, for the user."""
         hopeless = [job for job in self._alive() if job.is_hopeless]
         self._cancel([job.id for job in hopeless])
         if hopeless and self._readmit_nodes():
@@ -321,7 +325,7 @@ class Jobs:
             self._notify(f"{'no more jobs are submitted' if is_only else what}: {health.message}")
 
     def _give_up_if_useless(self) -> None:
-        """End the study if there is no job that may be of use, and none can be submitted."""
+        """Raise the error that ends the study if no job is useful and none can be submitted."""
         self._cancel(
             [
                 job.id
@@ -349,13 +353,13 @@ class Jobs:
         for job in self._alive():
             record = self._records[job.id]
             is_idle = not workers.get(job.id, False)
-            # Only what has been idle for a while: trials may be on their way to a worker.
+            # A job counts as idle after two polls: trials may be on their way to its worker.
             jobs.append(self._live_job(record, is_busy=not (is_idle and record.was_idle)))
             record.was_idle = is_idle
         return plan(wanted, jobs, kinds, max_jobs=self._max_jobs)
 
     def _submit(self, counts: Mapping[str, int]) -> list[str]:
-        """Submit so many jobs of each kind; returns what Slurm says against it."""
+        """Submit a number of jobs of each kind; returns the reasons of refusals, for the user."""
         refusals = []
         for name, count in counts.items():
             kind = self._kinds[name]
@@ -389,8 +393,8 @@ class Jobs:
             record = self._records[job_id]
             record.is_drained = True
         self._notify(
-            f"job {job_id} on {record.job.node} takes no more trials: one waits that fits into "
-            "none of the jobs there are, and gets another one in its place"
+            f"job {job_id} on {record.job.node} takes no more trials, to make room for another "
+            "job: a trial waits that fits into none of the present jobs"
         )
 
     def _alive(self) -> list[Job]:
@@ -411,8 +415,8 @@ class Jobs:
         return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"
 
     def _cancel_all(self) -> None:
-        """Cancel whatever Slurm shows of ours, until it shows nothing more."""
-        why = "they are still there"
+        """Cancel all of the study's jobs that Slurm shows, until it shows none."""
+        why = "they still exist"
         for _ in range(_CANCEL_TRIES):
             try:
                 shown = self._slurm.jobs(self._kinds)
@@ -424,7 +428,7 @@ class Jobs:
                 why = str(error)
             time.sleep(_CANCEL_PAUSE_SECONDS)
         commands = ", ".join(f"scancel --name={name}" for name in self._kinds)
-        self._notify(f"Slurm jobs may be left ({why}); cancel them by: {commands}")
+        self._notify(f"Slurm jobs may be left ({why}); cancel them with: {commands}")
 
     def _notify_once(self, line: str) -> None:
         if line and line != self._last_line:

@@ -1,4 +1,4 @@
-"""One short job that is nobody's worker: submitted, waited for, and gone in any case."""
+"""One short job that is not a worker: it is submitted, waited for, and cancelled in any case."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from .polling import POLL_SECONDS
 from .script import with_command
 
 LONGEST_SECONDS = 600
-"""Such a job asks for no more time, so that Slurm finds a gap for it."""
+"""The walltime of such a job at most, so that Slurm finds a gap for it."""
 
 _GONE_SECONDS = 40.0
+"""How long a cancelled job may take to end: it may clean up after itself."""
 
 
 def shortened(shape: Shape) -> Shape:
-    """The same kind of job, but short, on one node, and with its output beside its other files."""
+    """Return the shape for one short job on one node, with its output in the job's directory."""
     walltime = shape.walltime if shape.walltime_seconds < LONGEST_SECONDS else "00:10:00"
     return replace(shape, walltime=walltime, nodes=1, notice_seconds=30, log_directory=None)
 
 
 def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
-    """Submit one job and wait until it is over; none is left however this returns.
+    """Submit one job and wait until it is over; no job is left however this returns.
 
     Args:
-        kind: What it asks for; its jobs' name must be nobody else's.
-        command: What it runs: what follows `python`, as the shell takes it.
-        wait_seconds: How long it may wait to be started.
+        kind: What it asks for; no other job may have the name of its jobs.
+        command: The arguments of `python` in the job, as shell text.
+        wait_seconds: How long it may wait to start.
 
     Returns:
         The job as Slurm last showed it.
 
     Raises:
-        SubmissionError: Slurm refuses the job, never starts it, or has not in time; the reason
-            is Slurm's own.
+        SubmissionError: Slurm refuses the job, or does not start it in time; the reason is
+            Slurm's.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
     slurm = Slurm()
@@ -70,12 +71,12 @@ def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
 
 
 def _end(slurm: Slurm, name: str) -> None:
-    """Cancel what is left, by name: an interrupted sbatch tells no id."""
+    """Cancel what is left, by name: an interrupted sbatch prints no id."""
     with contextlib.suppress(SlurmUnavailableError):
         with _undisturbed():
             left = [job for job in slurm.jobs([name]) if job.state is not JobState.OVER]
             slurm.cancel([job.id for job in left])
-        # What it does at its end belongs to the job, such as to clean up after itself.
+        # The job may clean up after itself, and this must have ended as well.
         deadline = time.monotonic() + _GONE_SECONDS
         while left and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -84,7 +85,7 @@ def _end(slurm: Slurm, name: str) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Without Ctrl-C, here and in the commands that are started meanwhile."""
+    """Ignore Ctrl-C, here and in the commands that are started meanwhile."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Pure: which jobs to submit and which to cancel, from what is wanted and what there is."""
+"""Which jobs to submit and which to cancel, from the demand and the jobs; a pure function."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Size = TypeVar("Size", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class KindCapacity(Generic[Size]):
-    """A kind of job that may be submitted.
+    """Capacity of a kind of job that may be submitted.
 
     Attributes:
         name: Its jobs' name.
         trials: How many trials of each size one of them holds at once.
-        max_jobs: How many there may be of its shape at once; None for any number.
-        shape: What it is a kind of; empty for one by itself.
+        max_jobs: How many jobs of its shape there may be at once; None for any number.
+        shape: Its shape; empty for a kind by itself.
     """
 
     name: str
@@ -30,7 +30,7 @@ class KindCapacity(Generic[Size]):
 
     @property
     def group(self) -> str:
-        """What its limit counts."""
+        """The shape, or else the kind, whose jobs the limit counts."""
         return self.shape or self.name
 
 
@@ -41,10 +41,10 @@ class LiveJob:
     Attributes:
         id: Its id.
         kind: The name of its kind.
-        is_pending: Whether it waits to be started.
+        is_pending: Whether it waits to start.
         is_busy: Whether trials run on its worker.
-        is_drained: Whether it is given no more trials.
-        seconds_left: How long it is of use; None if nobody knows, 0 or less if it is about to end.
+        is_drained: Whether it takes no more trials.
+        seconds_left: How long it lasts; None if unknown, 0 or less if it is about to end.
     """
 
     id: str
@@ -57,12 +57,12 @@ class LiveJob:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What to do.
+    """Jobs to submit and to stop.
 
     Attributes:
         submit: How many jobs of each kind to submit.
         cancel: The jobs to cancel.
-        drain: The job that is to be given no more trials; empty for none.
+        drain: The job that must take no more trials; empty for none.
     """
 
     submit: Mapping[str, int]
@@ -77,18 +77,19 @@ def plan(
     *,
     max_jobs: int,
 ) -> JobPlan:
-    """What to do so that so many trials can run at once.
+    """Return which jobs to submit and to stop, so that these trials can run at once.
 
-    Each size of trials fills what jobs the sizes before it have left, and where that is not enough,
-    new jobs that can hold it. A job that is about to end counts no more, so that another one is
-    submitted before it has ended. New jobs go to the shape of which fewest wait already, so that a
-    full partition does not hold up the study while another one is empty. Jobs that no trial is for
-    are cancelled, unless trials run on them; so is one that only sizes could use that come later,
-    where there may be no more jobs and a trial needs another kind. If trials run on all of these,
-    and no job holds the one that waits, it would wait for as long as others keep the jobs busy: so
-    the one with the least time left is drained, that is, given no more trials and cancelled when it
-    is empty. There is one such job at a time; the next one that waits finds a job that holds it, or
-    drains another.
+    Trials are assigned size by size: each fills the room that the sizes before it have left, and
+    then new jobs that can hold it.
+
+    - A job that is about to end does not count, so that its successor is submitted before its end.
+    - New jobs go to the shape with the fewest pending jobs, so that a full partition does not hold
+      up the study while another is empty.
+    - A job without assigned or running trials is cancelled. If the limit of jobs is reached and a
+      trial needs another kind, an idle job that only later sizes could use is cancelled as well.
+    - If none of these is idle, and no job holds the trial, it would wait as long as others keep
+      the jobs busy. So the job with the least time left is drained: it takes no more trials, and
+      is cancelled when it is empty. One job is drained at a time.
 
     >>> plan({"any": 5}, [], [KindCapacity("gpu", {"any": 4})], max_jobs=9).submit
     {'gpu': 2}
@@ -102,8 +103,8 @@ def plan(
     '1_0'
 
     Args:
-        wanted: How many trials of each size run or could begin now, those that come first first.
-        alive: The jobs that there are.
+        wanted: How many trials of each size run or could begin now, in the order of assignment.
+        alive: The present jobs.
         kinds: The kinds of jobs that may be submitted; among equals, the first is taken.
         max_jobs: How many jobs there may be in all; those about to end do not count.
     """
@@ -113,7 +114,7 @@ def plan(
         left = jobs.assign(size, trials)
         if left <= 0 or jobs.new:
             continue
-        # Sizes that come later could use them, but other jobs can be had for those.
+        # Later sizes could use these jobs, but other jobs can be submitted for those.
         replaceable = jobs.replaceable_for(size)
         if idle := next((job for job in replaceable if not job.is_busy), None):
             return JobPlan({}, (idle.id,), drain)
@@ -129,7 +130,7 @@ def _time_left(job: LiveJob) -> float:
 
 
 class _Occupancy(Generic[Size]):
-    """The jobs that last and new ones, and what of them trials were reckoned to."""
+    """The lasting and the new jobs, and how much of each is assigned."""
 
     def __init__(
         self, alive: Sequence[LiveJob], kinds: Sequence[KindCapacity[Size]], max_jobs: int
@@ -138,7 +139,7 @@ class _Occupancy(Generic[Size]):
         self._max_jobs = max_jobs
         known = {kind.name: kind for kind in kinds}
         lasting = [job for job in alive if job.seconds_left is None or job.seconds_left > 0]
-        # The last ones to start are the first ones to do without.
+        # Idle and pending jobs come last: these are the first to be cancelled.
         lasting.sort(key=lambda job: (not job.is_busy, job.is_pending))
         self._there = [(job, _Room(known.get(job.kind), job.is_drained)) for job in lasting]
         self._new: list[_Room[Size]] = []
@@ -151,25 +152,25 @@ class _Occupancy(Generic[Size]):
 
     @property
     def new(self) -> Mapping[str, int]:
-        """How many there are to be, by their kinds' names."""
+        """The number of new jobs of each kind, by the kind's name."""
         return dict(Counter(share.kind.name for share in self._new if share.kind))
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Those that no trial was reckoned to and none runs on."""
+        """The jobs without assigned or running trials."""
         return tuple(job.id for job in self._unused() if not job.is_busy)
 
     @property
     def any_is_drained(self) -> bool:
-        """Whether there is one already that is given no more trials."""
+        """Whether a job is being drained."""
         return any(job.is_drained for job, _ in self._there)
 
     def any_holds(self, size: Size) -> bool:
-        """Whether there is one, or is to be one, that holds such a trial."""
+        """Return whether a present or new job holds such a trial."""
         return any(share.fit(size) for share in self._shares())
 
     def assign(self, size: Size, trials: int) -> int:
-        """Reckon trials to the jobs, and then to new ones; returns how many are left over."""
+        """Assign trials to the jobs, and then to new ones; returns how many are left over."""
         left = trials
         for share in self._shares():
             left -= share.take(size, left)
@@ -190,10 +191,7 @@ class _Occupancy(Generic[Size]):
         return left
 
     def replaceable_for(self, size: Size) -> list[LiveJob]:
-        """Those in whose place one could be submitted that holds such a trial.
-
-        Those that other trials were reckoned to are left out.
-        """
+        """Return the unassigned jobs that could be replaced by one that holds such a trial."""
         able = [kind for kind in self._kinds if kind.trials.get(size)]
         is_full = len(self._there) >= self._max_jobs
         found = []
@@ -216,7 +214,7 @@ class _Occupancy(Generic[Size]):
 
 @dataclass(slots=True)
 class _Room(Generic[Size]):
-    """What is left of a job that trials were reckoned to."""
+    """The part of a job that is not assigned yet."""
 
     kind: KindCapacity[Size] | None
     is_drained: bool = False
@@ -227,11 +225,11 @@ class _Room(Generic[Size]):
         return self.left == 1.0
 
     def fit(self, size: Size) -> int:
-        """How many such trials the whole job may be given."""
+        """Return how many such trials the whole job can hold."""
         return 0 if self.kind is None or self.is_drained else self.kind.trials.get(size, 0)
 
     def take(self, size: Size, trials: int) -> int:
-        """Reckon as many of these trials to it as fit; returns how many."""
+        """Assign as many of these trials as fit; returns how many."""
         fit = self.fit(size)
         taken = min(trials, math.floor(self.left * fit + 1e-9))
         if taken > 0:

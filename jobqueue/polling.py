@@ -1,4 +1,4 @@
-"""Looks at Slurm again and again, in a thread of its own, and seldom where nothing changes."""
+"""A thread that polls Slurm, less often while nothing changes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from collections.abc import Callable
 from .errors import JobQueueError, JobsFailError, SlurmUnavailableError
 
 POLL_SECONDS = 3.0
-"""Slurm is not asked more often than this, by one call for all jobs."""
+"""The shortest time between two polls, each of one command for all jobs."""
 
 SLOWEST_POLL_SECONDS = 30.0
-"""How long it is left alone where nothing changes."""
+"""The longest time between two polls."""
 
 _POLL_GROWS = 1.3
+"""Factor by which the time grows after each poll without a change."""
 
 log = logging.getLogger(__name__)
 
 
 class Polling:
-    """The thread. `start` it, and in the end `stop` and `join` it; the rest from any thread.
+    """The thread. `start` it, and in the end `stop` and `join` it; other calls from any thread.
 
     Args:
-        poll: Called again and again from the thread; returns whether anything has changed. If it
-            raises that Slurm does not answer, it is called again later; other errors end the
-            thread, and come out of `check`.
+        poll: Called again and again from the thread; returns whether anything has changed. After
+            a SlurmUnavailableError it is called again later; other errors end the thread, and
+            `check` raises them.
         notify: Takes a line for the user.
     """
 
@@ -49,20 +50,20 @@ class Polling:
         self._thread.start()
 
     def poll_soon(self) -> None:
-        """Look again as soon as it is polite to do so."""
+        """Poll as soon as the shortest time has passed."""
         self._wake.set()
 
     def check(self) -> None:
-        """See that the thread goes on.
+        """Check that the thread is alive.
 
         Raises:
-            JobQueueError: It has ended with this.
+            JobQueueError: It has ended with this error.
         """
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
-        """Look no more; returns at once."""
+        """Have the thread end; returns at once."""
         self._stopping = True
         self._wake.set()
 
@@ -80,16 +81,16 @@ class Polling:
                 if self._poll():
                     pause = POLL_SECONDS
             except SlurmUnavailableError as error:
-                # It may be busy, or restarting; the jobs run on meanwhile.
+                # It may be busy or restarting; the jobs continue meanwhile.
                 self._notify(f"Slurm does not answer: {error}")
             except JobQueueError as error:
                 self._failure = error
                 return
             except Exception as error:
-                # Nobody else would poll after the jobs, and the study would wait for ever.
+                # Without this thread nobody manages the jobs, and the study would wait for ever.
                 log.exception("The thread that keeps the Slurm jobs broke")
                 self._failure = JobsFailError(
-                    f"the Slurm jobs cannot be looked after any more: {error!r}"
+                    f"the Slurm jobs cannot be managed any more: {error!r}"
                 )
                 return
             self._wake.wait(pause)

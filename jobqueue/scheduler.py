@@ -1,4 +1,4 @@
-"""A Dask scheduler in this process, which workers on a cluster's nodes can reach."""
+"""A Dask scheduler in this process that workers on a cluster's nodes can reach."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 from .errors import ConfigError
 
 ALL = "0.0.0.0"  # noqa: S104 - where no network is named, and none leads to all nodes
-"""All interfaces of this machine."""
+"""All network interfaces of this machine."""
 
 _NODES_ASKED = 16
+"""How many nodes are resolved at most to find the network that leads to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class JoinedWorker:
     """A worker that has joined.
 
     Attributes:
-        name: What it is called.
-        address: Where it is reached.
+        name: Its name in Dask.
+        address: Its address.
         is_busy: Whether anything runs on it.
     """
 
@@ -32,20 +33,20 @@ class JoinedWorker:
 
 
 class OwnScheduler:
-    """The scheduler; it listens from the beginning. `close` it in the end.
+    """The scheduler, which listens from construction on. `close` it in the end.
 
     Args:
-        nodes: Tells the names or addresses of the nodes; asked where no interface is named.
+        nodes: Returns the names or addresses of the nodes; called if no interface is named.
         interface: The network interface to listen on, such as `ib0`; None for the one that leads
-            to the nodes, or all where that is not clear.
+            to the nodes, or all interfaces if that is unknown.
 
     Raises:
         ConfigError: It cannot listen there.
-        SlurmUnavailableError: Nobody tells where the nodes are.
+        SlurmUnavailableError: The nodes cannot be listed.
     """
 
     def __init__(self, nodes: Callable[[], Sequence[str]], *, interface: str | None = None) -> None:
-        # Loads Dask, so not at the top.
+        # Imported here because it loads Dask.
         from distributed import LocalCluster
 
         try:
@@ -65,21 +66,21 @@ class OwnScheduler:
         return str(self._dask.scheduler.address)
 
     def workers(self) -> list[JoinedWorker]:
-        """Those that have joined."""
+        """Return the workers that have joined."""
         there = list(self._dask.scheduler.workers.values())
         return [JoinedWorker(str(each.name), each.address, bool(each.processing)) for each in there]
 
     def close(self) -> None:
-        """End it; may be repeated."""
+        """Stop the scheduler; may be repeated."""
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._dask.close(timeout=20)
 
 
 def address_towards(nodes: Sequence[str]) -> str | None:
-    """This machine's address in the network that leads to the nodes; None if that is not clear.
+    """Return this machine's address in the network of the nodes; None if that is unknown.
 
     Args:
-        nodes: Their names or addresses; of many, some are looked at.
+        nodes: Their names or addresses; of many, a sample is used.
     """
     found = set()
     for node in nodes[:: max(1, len(nodes) // _NODES_ASKED)]:

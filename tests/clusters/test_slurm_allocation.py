@@ -59,8 +59,8 @@ def test_several_masters_are_refused() -> None:
 
 
 def test_why_nodes_are_left_aside_is_said() -> None:
-    assert why_not({"PATH": "/nowhere"}) == "since srun is not found here"
-    assert "without srun it uses them all" in why_not({**BATCH, "SLURM_STEP_ID": "2"})
+    assert why_not({"PATH": "/nowhere"}) == "because srun is not found here"
+    assert "without srun it uses all of them" in why_not({**BATCH, "SLURM_STEP_ID": "2"})
 
 
 SRUN = """
@@ -107,7 +107,7 @@ def test_a_worker_that_dies_is_followed_by_another_one(
     (tmp_path / "n2").write_text("exit 9\nexec sleep 60\n")
     cluster.scale_up()
     assert lines_of(cluster, 1) == [
-        "the worker on n2 has ended (srun's status is 9); another one is started there"
+        "the worker on n2 has ended (srun's status is 9); another is started there"
     ]
     wait_for(lambda: (tmp_path / "n2").read_text() == "", "the other one")
     assert cluster.check() == []
@@ -122,15 +122,14 @@ def test_a_node_whose_workers_die_again_and_again_is_given_up(
     cluster.scale_up()
     *others, last = lines_of(cluster, 3)
     assert (
-        others
-        == ["the worker on n2 has ended (srun's status is 1); another one is started there"] * 2
+        others == ["the worker on n2 has ended (srun's status is 1); another is started there"] * 2
     )
     assert last == (
-        "the worker on n2 has ended (srun's status is 1), and 2 before it: it was the last"
+        "the worker on n2 has ended (srun's status is 1), and 2 before it: no other is started"
     )
     leaves.touch()
-    # The other node's leaves as it was told to, and that was all.
-    with pytest.raises(JobsFailError, match=r"no worker any more on the 2 nodes of Slurm job 7: "):
+    # The other node's worker leaves as requested: then none is left.
+    with pytest.raises(JobsFailError, match=r"no worker is left on the 2 nodes of Slurm job 7: "):
         lines_of(cluster, 2)
     assert (tmp_path / "n2").read_text().count("exit 1") == 6
 
@@ -145,5 +144,5 @@ def test_a_worker_that_cannot_be_started_again_ends_no_other_one(
     (tmp_path / "jobs").rename(tmp_path / "gone")  # where it writes what it says
     *_, last = lines_of(cluster, 3)
     assert last.startswith("the worker on n2 has ended (srun cannot be started: ")
-    assert last.endswith("and 2 before it: it was the last")
+    assert last.endswith("and 2 before it: no other is started")
     assert cluster.check() == []

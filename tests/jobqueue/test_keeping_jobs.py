@@ -192,7 +192,7 @@ def test_jobs_whose_workers_are_refused_are_cancelled_and_given_up(
             refused=lambda queue: dict.fromkeys(queue.alive, "other versions"),
         )
     assert len(queue.there) == 3
-    assert "job 1_0 is cancelled, since its worker was refused" in told
+    assert "job 1_0 is cancelled, because its worker was refused" in told
 
 
 def test_a_shape_whose_jobs_fail_is_given_up_while_another_one_works(
@@ -246,7 +246,7 @@ def test_a_thread_that_breaks_ends_the_study_aloud(queue: Queue, tmp_path: Path)
             raise ValueError("no such thing")
 
     queue.before_answer = broken
-    with pytest.raises(JobsFailError, match="looked after any more: ValueError"):
+    with pytest.raises(JobsFailError, match="managed any more: ValueError"):
         drive(jobs_of(queue, tmp_path), queue)
 
 
@@ -265,7 +265,7 @@ def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
     assert alive == {"study-a", "other-old"}
     assert told[:2] == [
         "cancelled 1 job of shapes that are no longer used",
-        "took back 1 job that an earlier run left",
+        "took over 1 job of an earlier run",
     ]
 
 
@@ -345,7 +345,9 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
     jobs = jobs_of(queue, tmp_path, told=told)
     jobs.open(1)
     jobs.close()
-    assert told[-1] == ("Slurm jobs may be left (scancel failed); cancel them by: scancel --name=a")
+    assert told[-1] == (
+        "Slurm jobs may be left (scancel failed); cancel them with: scancel --name=a"
+    )
 
 
 def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:
@@ -366,7 +368,7 @@ def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_p
             queue.wait_for_a_look()
     finally:
         jobs.close()
-    assert [line for line in told if line.startswith("node n2 is avoided from now on (--exclude=")]
+    assert [line for line in told if line.startswith("node n2 is excluded from now on (--exclude=")]
     assert [job.node for job in queue.there.values()] == ["n1", "n2", "n1"]
 
 
@@ -390,8 +392,8 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
             queue.wait_for_a_look()
         (drained,) = jobs.drained()
         assert (
-            f"job {drained} on n1 takes no more trials: one waits that fits into none of the jobs "
-            "there are, and gets another one in its place"
+            f"job {drained} on n1 takes no more trials, to make room for another job: a trial "
+            "waits that fits into none of the present jobs"
         ) in told
         while [job.name for job in queue.there.values()].count("large") < 1:
             busy = {identity: identity != drained for identity in queue.alive}

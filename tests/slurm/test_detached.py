@@ -46,7 +46,7 @@ def test_a_master_whose_time_is_up_begins_again_and_takes_its_jobs_back(
     wait_until(
         lambda: "this job ends; Slurm starts it again" in log_of(hptune), "its end", seconds=60
     )
-    wait_until(lambda: "took back 2 jobs" in log_of(hptune), "the next one", seconds=90)
+    wait_until(lambda: "took over 2 jobs" in log_of(hptune), "the next one", seconds=90)
     assert named(slurm, master=True) == {master: "RUNNING"}
     assert named(slurm, master=False) == workers
     said = hptune("stop", "study")

@@ -148,7 +148,7 @@ def test_jobs_that_an_earlier_master_left_are_taken_back(
     second.open(2)
     assert {job.id for job in second.snapshot()} == set(names(client))
     assert len(slurm.jobs()) == 2
-    assert told[-2] == "took back 2 jobs that an earlier run left"
+    assert told[-2] == "took over 2 jobs of an earlier run"
 
 
 def test_the_reason_why_a_job_waits_is_told_and_it_starts_in_the_end(
@@ -200,7 +200,7 @@ def test_a_node_that_is_to_be_avoided_is_left_unless_there_is_no_other(
     (other,) = {"g1", "g2"} - {first}
     jobs.exclude_node(first, "three attempts were lost there")
     wait_until(lambda: node() == other, "one on the other node", seconds=40)
-    assert f"node {first} is avoided from now on (--exclude={first}): three" in "\n".join(told)
+    assert f"node {first} is excluded from now on (--exclude={first}): three" in "\n".join(told)
     jobs.exclude_node(other, "there too")
     wait_until(lambda: any("those avoided are used again" in line for line in told),
                "that none is left", seconds=40)  # fmt: skip

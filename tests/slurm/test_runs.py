@@ -75,7 +75,7 @@ def test_a_killed_master_is_resumed_with_the_same_jobs(hptune: Hptune, slurm: Pr
     before = job_ids(slurm)
     run.kill()
     told = finish(hptune, hptune.start("resume", "study"), count=2, epochs=20)
-    assert "took back 2 jobs that an earlier run left" in told
+    assert "took over 2 jobs of an earlier run" in told
     shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i").split()
     assert set(shown) >= before
     later = {row["node"] for row in rows(hptune.study(), "SELECT node FROM attempts")}
@@ -256,5 +256,5 @@ def test_jobs_that_slurm_refuses_in_mid_study_end_it_safely(
         slurm.run("scontrol", "update", "PartitionName=gpu", "AllowAccounts=ALL")
     assert ended.code == 1, ended.err
     assert "Slurm refuses the job: " in ended.err
-    assert "No job is left, so the study has stopped, and nothing is lost" in ended.err
+    assert "No job is left, so the study has stopped; nothing is lost" in ended.err
     assert states(hptune.study()).keys() <= {"WAITING", "RUNNING"}

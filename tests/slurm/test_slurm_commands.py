@@ -160,9 +160,9 @@ def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_ca
 @pytest.mark.parametrize(
     ("options", "environment", "why"),
     [
-        (["--workers", 1], {}, "as --workers has it"),
-        ([], {"SLURM_STEP_ID": "0"}, "since srun started it there; without srun it uses them all"),
-        ([], {"PATH": "/nowhere"}, "since srun is not found here"),
+        (["--workers", 1], {}, "because of --workers"),
+        ([], {"SLURM_STEP_ID": "0"}, "because srun started it; without srun it uses all of them"),
+        ([], {"PATH": "/nowhere"}, "because srun is not found here"),
     ],
 )
 def test_a_run_on_one_of_several_nodes_says_so(
