@@ -19,10 +19,10 @@ from masters import (
 )
 
 from tuner.core.engine.engine import Engine
-from tuner.core.messages import Event, FinishReason
-from tuner.core.trial import Attempt, AttemptId, Trial
+from tuner.core.messages import Event, FinishReason, PackingDecided
+from tuner.core.trial import Attempt, AttemptId, Params, Trial
 from tuner.errors import StorageFullError
-from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated import Needs, SimulatedExecutor, SimulatedWorker
 from tuner.storage.ledger import Ledger
 from tuner.worker.orders import AttemptOrder
 
@@ -61,6 +61,31 @@ def test_every_master_may_die_again_and_again(tmp_path: Path, search: str) -> No
             check_whole(ledger, engine, cluster)
             break
     assert cluster.masters > 3
+
+
+def idle(params: Params) -> Needs:
+    return Needs(memory_bytes=10**8 * (1 + int(params["layers"] or 0)), busy=0.2)
+
+
+def test_a_packed_study_may_lose_its_master_at_any_write(tmp_path: Path) -> None:
+    workers = [SimulatedWorker(name="a", cores=2, memory_bytes=10**10)]
+
+    def cluster() -> Cluster:
+        return Cluster(trials=12, workers=workers, needs=idle)
+
+    expected, writes = undisturbed(tmp_path / "whole", cluster())
+    for number in range(3, writes + 1, 2):
+        path = tmp_path / str(number)
+        with new_ledger(path) as ledger, pytest.raises(MasterKilled):
+            cluster().run(Recorder(ledger, die_after=number), Engine())
+        with old_ledger(path) as (ledger, engine):
+            others = cluster()
+            others.masters = 1
+            assert others.run(Recorder(ledger), engine).finish_reason is FinishReason.DONE
+            assert results(engine.trials) == expected
+            check_whole(ledger, engine, others)
+            plans = [e.plan for e in ledger.events() if isinstance(e, PackingDecided)]
+            assert plans[-1].cores.most > 1
 
 
 def test_a_full_disk_ends_the_study_and_loses_nothing(tmp_path: Path) -> None:

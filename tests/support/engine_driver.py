@@ -17,12 +17,14 @@ from tuner.core.messages import (
     AttemptEnded,
     AttemptStarted,
     Command,
+    DecidePacking,
     Discard,
     Event,
     Finish,
     FinishReason,
     KeepBest,
     Measured,
+    PackingDecided,
     ParametersUsed,
     Reported,
     Start,
@@ -35,6 +37,7 @@ from tuner.core.messages import (
     WorkerLeaving,
     WorkerLeft,
 )
+from tuner.core.packing.decision import decide
 from tuner.core.pruner import PrunerSettings
 from tuner.core.resources import Amount, Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
@@ -258,6 +261,10 @@ class EngineDriver:
         for command in commands:
             self._check(command)
         self._check_books()
+        for command in commands:
+            if isinstance(command, DecidePacking):
+                self.at -= 1.0  # it is decided at once
+                return [*commands, *self.feed(PackingDecided(self.at, decide(command.evidence)))]
         return commands
 
     def _check(self, command: Command) -> None:

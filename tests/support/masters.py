@@ -12,7 +12,7 @@ from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
 from tuner.core.pruner import PrunerSettings
-from tuner.core.resources import Resources
+from tuner.core.resources import Amount, Resources
 from tuner.core.sampler import Sampler
 from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
@@ -31,6 +31,7 @@ from tuner.core.trial import (
 from tuner.executors.simulated import (
     Curve,
     Faults,
+    Needs,
     SimulatedEnd,
     SimulatedExecutor,
     SimulatedWorker,
@@ -128,6 +129,7 @@ class Cluster:
         faults: Faults | None = None,
         curve: Callable[[Params, int], Curve] = curve,
         pruner: PrunerSettings | None = None,
+        needs: Callable[[Params], Needs] | None = None,
     ) -> None:
         self.search = search
         self.trials = trials
@@ -136,6 +138,7 @@ class Cluster:
         self.faults = faults
         self.curve = curve
         self.pruner = pruner or PrunerSettings()
+        self.needs = needs
         self.files = Files()
         self.executor = SimulatedExecutor
         self.masters = 0
@@ -166,6 +169,7 @@ class Cluster:
             workers=self.workers,
             faults=self.faults,
             seed=self.masters,
+            needs=self.needs,
         )
         executor.clock.advance_to(executor.clock.now() + 1_000_000.0 * self.masters)
 
@@ -198,6 +202,7 @@ class Cluster:
                     same_failure_limit=0,
                     pruner=self.pruner,
                     space=tuple(SPACE.to_json()),
+                    measured=tuple(Amount) if self.needs is not None else (),
                 )
             )
         finally:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from .budget import DeviceBudget
 from .failure_policy import Answer
 from .goals import Goals
+from .packing_plan import PackingEvidence, PackingPlan
 from .pruner import PrunerSettings
 from .resources import Amount, Capacity, Placement, Resources
 from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage
@@ -192,6 +193,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class PackingDecided:
+    """The answer to `DecidePacking`: trials are given what this plan says from now on."""
+
+    at: float
+    plan: PackingPlan
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptEnded:
     """An attempt's process is gone."""
 
@@ -237,6 +246,7 @@ Event = (
     | ParametersUsed
     | Reported
     | Measured
+    | PackingDecided
     | AttemptEnded
     | StopRequested
 )
@@ -249,6 +259,13 @@ class Ask:
     """Ask the sampler for one suggestion for each of these trial numbers, in order."""
 
     numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidePacking:
+    """Decide how trials are packed; the answer is recorded with the event that led to this."""
+
+    evidence: PackingEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,4 +339,4 @@ class Finish:
     detail: str = ""
 
 
-Command = Ask | Tell | GrowSpace | Start | Stop | KeepBest | Discard | Finish
+Command = Ask | DecidePacking | Tell | GrowSpace | Start | Stop | KeepBest | Discard | Finish

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, assert_never
 
@@ -11,16 +12,19 @@ from ..core.engine.engine import Engine
 from ..core.messages import (
     Ask,
     Command,
+    DecidePacking,
     Discard,
     Event,
     Finish,
     GrowSpace,
     KeepBest,
+    PackingDecided,
     Start,
     Stop,
     StudyOpened,
     Tell,
 )
+from ..core.packing.decision import decide
 from ..core.sampler import Sampler
 from ..core.snapshot import StudySnapshot
 from ..core.space.space import SearchSpace
@@ -147,12 +151,25 @@ class StudyLoop:
         """Let the engine decide, record the events, and only then carry out its commands."""
         if not events:
             return
-        commands = [command for event in events for command in self._engine.handle(event)]
+        events, commands = self._decided(events)
         trials, attempts = self._engine.take_changes()
         self._recorder.append(events, trials=trials, attempts=attempts)
         self._ended.extend(trial for trial in trials if trial.state.is_final)
         for command in commands:
             self._carry_out(command)
+
+    def _decided(self, events: Sequence[Event]) -> tuple[list[Event], list[Command]]:
+        """Let the engine handle events; its questions about packing are answered in between."""
+        handled, commands, left = list[Event](), list[Command](), deque(events)
+        while left:
+            event = left.popleft()
+            handled.append(event)
+            for command in self._engine.handle(event):
+                if isinstance(command, DecidePacking):
+                    left.appendleft(PackingDecided(event.at, decide(command.evidence)))
+                else:
+                    commands.append(command)
+        return handled, commands
 
     def _carry_out(self, command: Command) -> None:
         match command:
@@ -172,6 +189,8 @@ class StudyLoop:
                 self._files.discard(number, keep_checkpoint=keep)
             case Finish():
                 self._finish = command
+            case DecidePacking():
+                pass  # answered before
             case _:
                 assert_never(command)
 

@@ -58,7 +58,7 @@ class RunObservers:
         packing = "" if snapshot.stopping or not snapshot.may_begin_more else snapshot.packing
         if packing and not self.display.is_quiet and packing not in self.shown:
             self.shown.add(packing)
-            progress.note(packing)
+            progress.note(f"packing: {packing}")
         workers = self.workers.scale_to(snapshot, self.executor)
         for line in (*self.notifications.lines(now), *workers):
             progress.note(line)

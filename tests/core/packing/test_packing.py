@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from engine_driver import EngineDriver, returned
 from packing_site import ALL, GB, Site, cores
 
 from tuner.core.budget import Device, DeviceBudget, hours_of
-from tuner.core.messages import FinishReason
+from tuner.core.engine.engine import Engine
+from tuner.core.messages import (
+    DecidePacking,
+    Event,
+    FinishReason,
+    Measured,
+    PackingDecided,
+    Start,
+    StudyOpened,
+)
+from tuner.core.packing.decision import decide
 from tuner.core.resources import Amount, Resources
 from tuner.core.trial import AttemptId, Cause, Ending, Usage
 
@@ -112,7 +124,7 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
     site.run()
     assert site.most_running == 8
     told = site.driver.engine.snapshot.packing
-    assert told.startswith("up to 4 trials per core now: they keep 0.3 of one busy; 2")
+    assert told.startswith("up to 4 trials per core (each uses 0.3 of one); about 2")
     assert site.driver.attempts[-1].why == told
 
 
@@ -136,7 +148,7 @@ def test_so_many_that_less_is_done_in_all_are_not_packed_again() -> None:
     assert 4 <= site.most_running <= 16
     at_the_end = [each.placement.cpu_share for each in site.driver.attempts[-6:]]
     assert min(at_the_end) >= 0.25  # two would be best
-    assert any("no more was done in all" in each.why for each in site.driver.attempts)
+    assert any("did no more work in total" in each.why for each in site.driver.attempts)
 
 
 @pytest.mark.parametrize("measured", [(), (Amount.MEMORY,), (Amount.GPUS,)])
@@ -160,3 +172,45 @@ def test_cores_that_are_shared_are_shared_evenly() -> None:
     assert all(each.cpu_share < 1 for each in held)
     on = [each.cpus for each in held]
     assert on.count((0,)) == on.count((1,)) == 3
+
+
+def test_a_replay_follows_the_plans_in_the_ledger() -> None:
+    site = Site(cores(2), busy=lambda params: 0.3)
+    site.run()
+    shares = {each.placement.cpu_share for each in site.driver.attempts}
+    assert min(shares) == 0.25
+    replayed, placed = Engine(), set[float]()
+    for event, _ in site.driver.story:
+        written: Event = event
+        if isinstance(event, PackingDecided):  # as if another decision had been made
+            two = replace(event.plan.cores, most=min(2, event.plan.cores.most))
+            written = replace(event, plan=replace(event.plan, cores=two))
+        for command in replayed.handle(written):
+            if isinstance(command, Start):
+                placed.add(command.placement.cpu_share)
+    assert min(placed) == 0.5
+
+
+def test_a_question_without_an_answer_is_asked_again_by_the_next_master() -> None:
+    site = Site(cores(2), busy=lambda params: 0.3)
+    site.watch()
+    unanswered = Engine()
+    for event, _ in site.driver.story:
+        if not isinstance(event, PackingDecided):
+            unanswered.handle(event)
+    opened = site.driver.story[0][0]
+    assert isinstance(opened, StudyOpened)
+    commands = unanswered.handle(replace(opened, at=site.driver.at))
+    (question,) = [each for each in commands if isinstance(each, DecidePacking)]
+    assert decide(question.evidence).cores.most == 4
+
+
+def test_a_measurement_that_says_nothing_new_leads_to_no_decision() -> None:
+    site = Site(cores(2), busy=lambda params: 0.97)
+    site.watch()
+    count = len(site.driver.story)
+    for _ in range(3):
+        site.watch()
+    later = [event for event, _ in site.driver.story[count:]]
+    assert any(isinstance(event, Measured) for event in later)
+    assert not any(isinstance(event, PackingDecided) for event in later)

@@ -29,7 +29,7 @@ def test_a_gpu_that_does_no_more_for_two_is_not_shared() -> None:
     site.run()
     assert 2 <= site.most_running <= 8
     assert set(shares(site, of_gpus=True)[-20:]) == {1.0}
-    assert "no more was done in all" in site.driver.engine.snapshot.packing
+    assert "did no more work in total" in site.driver.engine.snapshot.packing
 
 
 def test_a_gpu_is_shared_by_the_memory_that_trials_hold_there() -> None:
@@ -42,7 +42,7 @@ def test_a_gpu_is_shared_by_the_memory_that_trials_hold_there() -> None:
     assert len(site.driver.running) == 4
     held = [site.driver.attempt(name).placement for name in site.driver.running]
     assert all(15 * GB <= each.gpu_memory_bytes <= 20 * GB for each in held)
-    assert "of its memory each" in site.driver.engine.snapshot.packing
+    assert "of its memory)" in site.driver.engine.snapshot.packing
 
 
 def test_the_trials_of_a_study_taken_up_again_spread_over_all_gpus() -> None:

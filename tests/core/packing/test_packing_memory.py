@@ -84,7 +84,7 @@ def test_memory_is_reckoned_for_each_by_its_hyperparameters() -> None:
     for each in late:
         needs = memory(site.driver.trial(each.id.trial).params)
         assert needs <= each.placement.memory_bytes < 1.4 * needs
-    assert "by units" in site.driver.engine.snapshot.packing
+    assert "depending on units" in site.driver.engine.snapshot.packing
 
 
 def test_what_a_running_trial_comes_to_hold_is_counted() -> None:
@@ -107,7 +107,7 @@ def test_after_an_out_of_memory_all_are_given_more() -> None:
     name = next(iter(site.driver.running))
     site.end(name, Ending(Cause.OUT_OF_MEMORY, reason="killed"))
     assert site.driver.engine.snapshot.packing.startswith(
-        "trials are given 1.25 times the memory now"
+        "1.25 times the expected memory for each trial"
     )
     again = site.driver.trial(name.trial)
     for other in [*site.driver.running][:3]:

@@ -23,8 +23,8 @@ def test_a_short_study_does_not_run_blind() -> None:
     site.run()
     assert site.most_running == 2
     told = site.driver.engine.snapshot.packing
-    assert told.startswith("1 trial per core now: they keep 0.1 of one busy; no more, ")
-    assert "has only 6 (--cpus-per-trial 0.25 packs them all the same)" in told
+    assert told.startswith("1 trial per core (each uses 0.1 of one); no more, ")
+    assert "has only 6 in all (--cpus-per-trial 0.25 overrides this)" in told
     assert site.driver.attempts[-1].why == told
 
 
@@ -41,7 +41,7 @@ def test_a_long_study_is_packed_as_far_as_a_tenth_of_its_trials() -> None:
     site = Site(cores(2), busy=lambda params: IDLE, trials=70, learns=True)
     site.run()
     assert site.most_running == 6
-    assert site.driver.engine.snapshot.packing.startswith("up to 3 trials per core now")
+    assert site.driver.engine.snapshot.packing.startswith("up to 3 trials per core (each")
 
 
 def test_gpus_too() -> None:
@@ -49,7 +49,7 @@ def test_gpus_too() -> None:
     site = Site(gpus, busy=lambda p: IDLE, gpu_memory=lambda p: 5 * GB, trials=50, learns=True)
     site.run()
     assert site.most_running == 4
-    assert "up to 2 trials per GPU now: they hold " in site.driver.engine.snapshot.packing
+    assert "up to 2 trials per GPU (each holds about " in site.driver.engine.snapshot.packing
 
 
 def test_more_workers_leave_less_to_be_shared() -> None:

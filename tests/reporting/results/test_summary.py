@@ -63,7 +63,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_status_shows_the_last_packing_decision() -> None:
     *others, last = VIEW.attempts
-    why = "up to 4 trials per core now: they keep 0.27 of one busy"
+    why = "up to 4 trials per core (each uses 0.27 of one)"
     packed = replace(VIEW, attempts=(*others, replace(last, placed_at=1e9, why=why)))
     assert f"\npacked   {why}\n" in status_text(packed, now=1100.0)
     assert status_json(packed, now=1100.0)["packed"] == why

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
 from ..budget import resized
-from ..messages import Command, Measured, Start, StudyOpened, WorkerJoined
+from ..messages import Command, DecidePacking, Measured, Start, StudyOpened, WorkerJoined
 from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
+from ..packing_plan import PackingPlan
 from ..resources import Amount, Resources
 from ..scheduling.cluster import ClusterState
 from ..scheduling.queue import TrialQueue
@@ -44,9 +45,8 @@ class Dispatch:
         self._pace = StepTimes()
         self.spending = BudgetCheck(self._pace)
         self._packing = Packing()
-        self._uncounted = dict[AttemptId, None]()
         self._unshared = 0
-        self._crowds = Occupancy(self._crowd)
+        self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState()
         self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._sorted_by: Hashable = None
@@ -58,10 +58,9 @@ class Dispatch:
         self.spending.hours.all_ended()
         self.spending.allow(opened.budget)
         search_trials = opened.trials if opened.learns else None
-        self._packing.allow(opened.resources, opened.measured, search_trials=search_trials)
-        self._uncounted.clear()
+        self._packing.open(opened.resources, opened.measured, search_trials=search_trials)
         self._unshared = 0
-        self._crowds = Occupancy(self._crowd)
+        self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState(
             kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0,
             spread=opened.measured,
@@ -72,17 +71,17 @@ class Dispatch:
 
     def worker_joined(self, event: WorkerJoined) -> None:
         """There is another worker."""
-        before = self._shares
+        before = self._packing.most
         self.places.add(event.worker, event.node, event.capacity, ends_at=event.ends_at)
         self._count_unshared(event.worker, 1)
-        if self._shares != before:
+        if self._packing.most != before:
             self._share_gpus()
 
     def _count_unshared(self, worker: str, sign: int) -> None:
         """Count how many trials run at once that share no device."""
         usual = self._course.opened.resources
         self._unshared += sign * self.places.rooms_when_empty(worker, usual)
-        self._packing.heed_search(self._unshared)
+        self._packing.limit_for(self._unshared)
 
     def started(self, run: AttemptRecord) -> None:
         """An attempt's process is running."""
@@ -91,7 +90,7 @@ class Dispatch:
     def worker_left(self, worker: str) -> None:
         """A worker is gone, with all that ran there."""
         self._count_unshared(worker, -1)
-        self._crowds.forget(worker)
+        self._occupancy.remove(worker)
         self.places.remove(worker)
 
     def measured(self, event: Measured) -> None:
@@ -101,70 +100,68 @@ class Dispatch:
         run = self._records.running[name]
         if not self._course.opened.measured:
             return
-        before, placement = self._shares, run.attempt.placement
-        crowds = self._crowds.look(placement.worker, event.at)
+        placement = run.attempt.placement
+        intervals = self._occupancy.update(placement.worker, event.at)
         has_reported = run.latest is not None
-        self._packing.measured(name, usage, crowds, has_reported=has_reported)
-        if self._shares == before:
-            self._hold_anew([name], event.at)
-        self._learned(self._records.running, before, at=event.at)
-        if self._packing.is_counting and event.free_share is not None:
+        self._packing.measured(name, usage, intervals, has_reported=has_reported)
+        self._resize([name], event.at)
+        if self._packing.is_memory_known and event.free_share is not None:
             self.places.tell_free(placement.worker, event.free_share)
 
-    def _learned(self, running: Iterable[AttemptId], before: tuple[int, int], *, at: float) -> None:
-        if self._shares != before:
+    def packing_questions(self) -> list[Command]:
+        """Return the question for the next packing plan, if enough is new."""
+        evidence = self._packing.take_evidence()
+        return [] if evidence is None else [DecidePacking(evidence)]
+
+    def packing_decided(self, plan: PackingPlan, *, at: float) -> None:
+        """Give trials what a new plan says from now on."""
+        before, was_known = self._packing.most, self._packing.is_memory_known
+        self._packing.adopt(plan)
+        if self._packing.most != before or self._packing.is_memory_known != was_known:
             # What they hold beyond their part is free for others at once.
             self._share_gpus()
-            self._hold_anew(list(running), at)
-        if self._packing.is_counting:
-            self._hold_anew(self._uncounted, at)
-            self._uncounted.clear()
+            self._resize(list(self._records.running), at)
 
     def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
         """An attempt is over, by what happened; what it held is free."""
         self.spending.hours.ended(name)
         placement = self._records.running[name].attempt.placement
         if placement.worker in self.places:
-            self._crowds.look(placement.worker, at)
+            self._occupancy.update(placement.worker, at)
         self.places.give_back(placement)
-        self._uncounted.pop(name, None)
-        before = self._shares
         self._packing.ended(
             name,
             granted_bytes=placement.memory_bytes,
             out_of=_RAN_OUT_OF.get(cause),
             is_well=cause is Cause.RETURNED,
         )
-        running = (each for each in self._records.running if each != name)
-        self._learned(running, before, at=at)
 
-    def _crowd(self, worker: str, device: Amount) -> float:
+    def _trials_per_device(self, worker: str, device: Amount) -> float:
         return self.places.crowd(worker, device, self._records.count_on(worker))
 
-    def _hold_anew(self, names: Iterable[AttemptId], at: float) -> None:
+    def _resize(self, names: Iterable[AttemptId], at: float) -> None:
         """Correct what running attempts hold by the books, by what is known of them now."""
         for name in names:
             run = self._records.running[name]
             before = run.attempt.placement
             wanted = self._packing.held(
-                name, before.memory_bytes, self._wanted(name.trial), said=self._said(name.trial)
+                name,
+                before.memory_bytes,
+                self._wanted(name.trial),
+                requested=self._requested(name.trial),
             )
             after = self.places.resize(before, wanted)
             if after != before:
                 self._records.put_attempt(run, resized(run.attempt, after, at=at))
                 self.spending.hours.resized(name, after)
 
-    @property
-    def _shares(self) -> tuple[int, int]:
-        return self._packing.most_on_a_core, self._packing.most_on_a_gpu
-
     def _share_gpus(self) -> None:
         if Amount.GPUS in self._course.opened.measured:
-            self.places.share_gpus(self._packing.most_on_a_gpu)
+            self.places.share_gpus(self._packing.most[Amount.GPUS])
 
     def take_in(self) -> None:
         """Let those join the queues that wait since the last call, by what they want now."""
-        standing = self._packing.standing, self.places.most_memory_bytes
+        standing = self._packing.revision, self.places.most_memory_bytes
         if standing != self._sorted_by:
             self._sorted_by = standing
             self._waiting.sort_anew()
@@ -185,7 +182,7 @@ class Dispatch:
             if found is None:
                 break
             number, placement = found
-            self._crowds.look(placement.worker, at)
+            self._occupancy.update(placement.worker, at)
             node, why = self.places.node(placement.worker), self.packing
             start = self._course.start(number, placement, node=node, at=at, why=why)
             self._watch(start)
@@ -197,8 +194,6 @@ class Dispatch:
         if not self._course.opened.measured:
             return
         self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
-        if not placement.memory_bytes:
-            self._uncounted[start.attempt] = None
 
     def rooms_for_more(self, at_most: int, *, at: float) -> int:
         """For how many trials there is room beside those that wait."""
@@ -220,7 +215,7 @@ class Dispatch:
 
         Empty if nothing was, and where this master leaves nothing to measurement.
         """
-        return self._packing.words if self._course.opened.measured else ""
+        return self._packing.reason if self._course.opened.measured else ""
 
     def stall_reason(self, *, at: float, refused: str) -> str:
         """Why nothing happens, in words; empty if there is nothing to be said."""
@@ -253,11 +248,11 @@ class Dispatch:
 
     def _wanted(self, number: int) -> Resources:
         record, most = self._records[number], self.places.most_memory_bytes
-        said = self._said(number)
-        sized = self._packing.sized(record.trial.params, said, most_memory_bytes=most)
+        requested = self._requested(number)
+        sized = self._packing.sized(record.trial.params, requested, most_memory_bytes=most)
         return record.wants(sized, most_memory_bytes=most)
 
-    def _said(self, number: int) -> Resources:
+    def _requested(self, number: int) -> Resources:
         """What the user asked for, for this trial or else for all."""
         return self._records[number].resources or self._course.opened.resources
 

@@ -46,6 +46,7 @@ from ..messages import (
     FinishReason,
     GrowSpace,
     Measured,
+    PackingDecided,
     ParametersUsed,
     Reported,
     StopRequested,
@@ -112,6 +113,8 @@ class Engine:
             if self._dispatch.spending.is_over:
                 commands += self._let_go(self._dispatch.spending.finish)
             commands += self._advance(event.at)
+            if self._ending is None and not self._finished:
+                commands += self._dispatch.packing_questions()
         self._dispatch.take_in()
         return commands
 
@@ -147,6 +150,8 @@ class Engine:
                 if record := self._records.running.get(name):
                     self._records.put_attempt(record, replace(record.attempt, usage=usage))
                     self._dispatch.measured(event)
+            case PackingDecided(plan=plan):
+                self._dispatch.packing_decided(plan, at=event.at)
             case ParametersUsed():
                 return self._parameters_used(event)
             case AttemptEnded(at=at, attempt=name, ending=ending):

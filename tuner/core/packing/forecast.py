@@ -1,165 +1,168 @@
-"""What a trial will use (memory, processor time, seconds per step), by what others used."""
+"""Least squares on logarithms, with the features chosen one by one.
+
+Each step takes the feature that explains most of the rest (orthogonal matching pursuit; Pati et
+al. 1993), as long as it improves the prediction of each observation from all others (PRESS; Allen
+1974). The same errors give the margin.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..packing_plan import Estimate, Term, TermKind, as_number
 from ..trial import Params
-from .regression import Regression, fitted
 
-REMEMBERED = 96
-"""So many of the last observations count."""
+_MIN_OBSERVATIONS = 5
+"""Observations needed for a regression."""
 
-_ALIKE = 0.05
-"""Trials whose predictions differ by less than this, as a logarithm, are comparable."""
+_MAX_TERMS = 6
+_WORTHWHILE = 0.9
+"""A feature is taken if it reduces the squared errors to this share or less."""
 
-_OF_WHAT_WAS_FORETOLD = 0.125
-"""What a trial adds to the news that used what was foretold, where many are known already."""
+_EXACT = 1e-6
+"""A mean squared error (a thousandth of the value, squared) that needs no further feature."""
 
-_LEAST_MARGIN = 1.05
-_MOST_BEYOND = 4.0
-"""Nothing is foretold to be further than by this factor beyond all that was seen."""
+_NOTHING = 1e-9
+"""A feature whose unexplained part is below this share adds nothing to the others."""
 
+_SMALLEST = 1e-9
 
-@dataclass(slots=True)
-class _Observation:
-    params: Params
-    value: float
-    is_least: bool
-
-    @property
-    def point(self) -> tuple[Params, float]:
-        return self.params, math.log(self.value)
+_Array = NDArray[np.float64]
 
 
-def _are_alike(one: _Observation, other: _Observation) -> bool:
-    return abs(math.log(one.value / other.value)) <= _ALIKE
+def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
+    """Return the estimate of a positive quantity from the values of some configurations.
 
-
-class Forecast:
-    """Learns a positive quantity as a function of the hyperparameters.
+    With few observations the bound is more than the largest one: twice as much with two, half as
+    much again with four.
 
     Worked example: memory that grows with `units`, whatever the `rate`::
 
-        >>> memory = Forecast()
-        >>> for units, rate in [(16, 3.0), (32, 1.0), (64, 2.0), (128, 1.0), (256, 5.0), (48, 4.0)]:
-        ...     memory.learn(units, {"units": units, "rate": rate}, 2.0 * units)
-        >>> round(memory.typical({"units": 100, "rate": 2.0}))
-        200
-        >>> memory.depends_on
-        ('units',)
+        >>> seen = [(16, 3.0), (32, 1.0), (64, 2.0), (128, 1.0), (256, 5.0), (48, 4.0)]
+        >>> memory = fit([({"units": units, "rate": rate}, 2.0 * units) for units, rate in seen])
+        >>> round(memory.typical({"units": 100, "rate": 2.0})), memory.depends_on
+        (200, ('units',))
         >>> 200 <= memory.upper({"units": 100, "rate": 2.0}) < 220
         True
 
-    While there are too few observations, the bound is more than the largest one: twice as much of
-    two, half as much again of four.
-
-    Questions change nothing: a new prediction is made when enough has been learned, and only then,
-    so that a forecast follows from what it was told and in which order.
-
-    Attributes:
-        version: How often predictions have changed.
+    Args:
+        points: Configurations and their values, at least one.
     """
+    count = len(points)
+    configurations = [params for params, _ in points]
+    values = [max(_SMALLEST, value) for _, value in points]
+    median, largest = statistics.median(values), max(values)
+    if count < _MIN_OBSERVATIONS:
+        above_all = largest * (1.0 + 2.0 / count)
+        margin = math.log(above_all / median)
+        return Estimate(math.log(median), margin, median, largest, seen=_seen(configurations))
+    logarithms: _Array = np.log(np.array(values))
+    terms = _terms(configurations)
+    columns: _Array = np.array(
+        [[term.feature(params) for term in terms] for params in configurations]
+    ).reshape(count, len(terms))
+    taken = list[int]()
+    errors, weights = _solve(columns[:, taken], logarithms)
+    while len(taken) < min(_MAX_TERMS, count // 3) and np.mean(errors**2) > _EXACT:
+        best = _best_column(columns, taken, logarithms)
+        if best is None:
+            break
+        new_errors, new_weights = _solve(columns[:, [*taken, best]], logarithms)
+        if np.mean(new_errors**2) > _WORTHWHILE * np.mean(errors**2):
+            break
+        taken, errors, weights = [*taken, best], new_errors, new_weights
+    freedom = count - len(taken) - 1
+    # With few observations, the best of many features does well by chance.
+    optimism = 1.0 + 3.0 / count
+    estimate = Estimate(
+        float(weights[0]),
+        optimism * _student(freedom) * math.sqrt(np.mean(errors**2)),
+        median,
+        largest,
+        tuple(
+            replace(terms[i], weight=float(weight))
+            for i, weight in zip(taken, weights[1:], strict=True)
+        ),
+        _seen(configurations),
+    )
+    outliers = tuple(
+        (estimate.logarithm(params), value)
+        for params, value in zip(configurations, values, strict=True)
+        if value > estimate.upper(params)
+    )
+    return replace(estimate, outliers=outliers)
 
-    def __init__(self) -> None:
-        self._observations: dict[Hashable, _Observation] = {}
-        self._news = 0.0
-        self._fit: Regression | None = None
-        self._predictions: list[tuple[float, float]] = []
-        self._count = 0
-        self._most = 0.0
-        self._median = 0.0
-        self.version = 0
 
-    def __len__(self) -> int:
-        return len(self._observations)
+def _solve(columns: _Array, values: _Array) -> tuple[_Array, _Array]:
+    """Return the error of predicting each value from all others, and the intercept and weights."""
+    design = np.column_stack([np.ones(len(values)), columns])
+    q, r = np.linalg.qr(design)
+    rest = values - q @ (q.T @ values)
+    free = 1.0 - np.sum(q**2, axis=1)
+    # Others say nothing of an observation that alone determines a weight.
+    alone = free < 1e-6
+    errors = np.where(alone, values - values.mean(), rest / np.where(alone, 1.0, free))
+    return errors, np.linalg.solve(r, q.T @ values)
 
-    def learn(self, key: Hashable, params: Params, value: float, *, is_least: bool = False) -> None:
-        """Take note of what a trial used; the last value under a key counts.
 
-        Args:
-            key: Of the trial.
-            params: Its hyperparameters.
-            value: What it used.
-            is_least: Whether it may have come to use more.
-        """
-        before = self._observations.pop(key, None)
-        observation = _Observation(params, max(value, 1e-9), is_least)
-        self._observations[key] = observation
-        if before is None or before.is_least != is_least or not _are_alike(before, observation):
-            self._news += 1.0 if self._is_surprising(observation) else _OF_WHAT_WAS_FORETOLD
-        if len(self._observations) > REMEMBERED:
-            del self._observations[next(iter(self._observations))]
-        if self._news > len(self._observations) // 8:
-            self._news = 0.0
-            self._learn_anew()
+def _best_column(columns: _Array, taken: list[int], values: _Array) -> int | None:
+    """Return the column that explains most of what the taken ones leave; None if none does."""
+    basis, _ = np.linalg.qr(np.column_stack([np.ones(len(values)), columns[:, taken]]))
+    rest = values - basis @ (basis.T @ values)
+    left = columns - basis @ (basis.T @ columns)
+    lengths = np.linalg.norm(left, axis=0)
+    is_new = lengths > _NOTHING * np.maximum(1.0, np.linalg.norm(columns, axis=0))
+    if not is_new.any():
+        return None
+    explained = np.where(is_new, (left.T @ rest) / np.where(is_new, lengths, 1.0), 0.0)
+    return int(np.argmax(np.abs(explained)))
 
-    def _is_surprising(self, new: _Observation) -> bool:
-        """Whether something else was foretold, or too little is known to say so."""
-        if self._fit is None or len(self._observations) < REMEMBERED:
-            return True
-        expected, _ = self._fit.at(new.params)
-        return abs(math.log(new.value) - expected) > max(_ALIKE, self._fit.margin)
 
-    def typical(self, params: Params) -> float:
-        """What such a trial uses, most likely; 0 while nothing is known."""
-        if not self._observations:
-            return 0.0
-        if self._fit is None:
-            return self._median
-        return self._bounded(self._fit.at(params)[0])
+def _terms(configurations: Sequence[Params]) -> list[Term]:
+    """Return the candidates: numbers, their logarithms, choices and presences."""
+    found = list[Term]()
+    for name in dict.fromkeys(name for params in configurations for name in params):
+        values = [params[name] for params in configurations if name in params]
+        numbers = [number for each in values if (number := as_number(each)) is not None]
+        if len(numbers) == len(values):
+            usual = statistics.fmean(numbers)
+            found.append(Term(name, TermKind.LINEAR, usual))
+            if min(numbers) > 0.0:
+                found.append(Term(name, TermKind.LOG, usual))
+        else:
+            choices = dict.fromkeys(values)
+            found += [Term(name, TermKind.CHOICE, choice=each) for each in choices]
+        if len(values) < len(configurations):
+            found.append(Term(name, TermKind.PRESENCE))
+    return found
 
-    def upper(self, params: Params) -> float:
-        """What such a trial will hardly exceed; 0 while nothing is known.
 
-        Of many, one in forty may, as far as the errors so far tell.
-        """
-        if not self._observations:
-            return 0.0
-        if self._fit is None:
-            return self._above_all
-        expected, leverage = self._fit.at(params)
-        above = self._bounded(expected + self._fit.margin * math.sqrt(1.0 + leverage))
-        alike = (v for at, v in self._predictions if abs(at - expected) < _ALIKE)
-        above = max(above, _LEAST_MARGIN * self._bounded(expected), *alike)
-        return max(above, self._most) if self._fit.is_strange(params) else above
-
-    @property
-    def depends_on(self) -> tuple[str, ...]:
-        """The hyperparameters that it is foretold from."""
-        return () if self._fit is None else self._fit.names
-
-    @property
-    def middle(self) -> float:
-        """A bound for a trial in the middle of those that were seen; 0 while nothing is known."""
-        if self._fit is None:
-            return self._above_all if self._observations else 0.0
-        return self._median * max(_LEAST_MARGIN, math.exp(self._fit.margin))
-
-    @property
-    def _above_all(self) -> float:
-        return self._most * (1.0 + 2.0 / self._count)
-
-    def _bounded(self, logarithm: float) -> float:
-        return min(math.exp(min(logarithm, 99.0)), _MOST_BEYOND * self._most)
-
-    def _learn_anew(self) -> None:
-        observations = list(self._observations.values())
-        self._count = len(observations)
-        self._most = max(each.value for each in observations)
-        self._median = statistics.median(each.value for each in observations)
-        sure = [each.point for each in observations if not each.is_least]
-        fit = fitted(sure)
-        if fit is not None and len(sure) < len(observations):
-            # What may have become more tells something only where it is above what is expected.
-            least = [each.point for each in observations if each.is_least]
-            more = [(params, value) for params, value in least if value > fit.at(params)[0]]
-            fit = (fitted([*sure, *more]) or fit) if more else fit
-        self._fit = fit
-        self._predictions = (
-            [] if fit is None else [(fit.at(o.params)[0], o.value) for o in observations]
+def _seen(
+    configurations: Sequence[Params],
+) -> dict[str, tuple[bool | int | float | str | None, ...]]:
+    names = dict.fromkeys(name for params in configurations for name in params)
+    return {
+        name: tuple(
+            dict.fromkeys(
+                params[name]
+                for params in configurations
+                if name in params and as_number(params[name]) is None
+            )
         )
-        self.version += 1
+        for name in names
+    }
+
+
+def _student(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's distribution, approximately.
+
+    >>> round(_student(3), 1), round(_student(10), 1), round(_student(1000), 1)
+    (3.1, 2.2, 2.0)
+    """
+    return 1.96 + 2.4 / freedom + 3.0 / freedom**2

@@ -1,4 +1,4 @@
-"""How many trials shared a device, over a time in which others came and went."""
+"""How many trials shared a device on average while others started and ended there."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from dataclasses import dataclass
 
 from ..resources import Amount
 
-_DEVICES = (Amount.CPUS, Amount.GPUS)
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How many trials share the devices of a worker.
+    """The occupancy of a worker's devices from the first measurement to the present one.
 
     Attributes:
-        at: When, in seconds since the epoch.
-        now: How many there are to a device.
-        share_seconds: How long each had had a device, were it shared evenly, counted from some
-            time on.
+        at: The time of the present measurement, in seconds since the epoch.
+        now: The trials per device at that time.
+        share_seconds: The time that each trial had a device for itself, if shared evenly.
     """
 
     at: float
     now: float
     share_seconds: float
 
-    def since(self, before: Interval) -> float:
-        """How many there were to a device since then, as far as that makes steps longer.
+    def co_located_since(self, before: Interval) -> float:
+        """Return the average number of trials per device, weighted by how it slows a trial.
 
-        >>> Crowd(30.0, 4.0, 15.0).since(Crowd(10.0, 1.0, 5.0))  # 20 s, 10 of them for each
+        >>> Interval(30.0, 4.0, 15.0).co_located_since(Interval(10.0, 1.0, 5.0))  # 10 s of 20 s
         2.0
         """
         seconds = self.share_seconds - before.share_seconds
@@ -36,34 +33,37 @@ class Interval:
 
 
 class Occupancy:
-    """Keeps count of that, for all workers.
+    """The occupancy of all workers.
 
     Args:
-        crowd: How many trials there are to a core, or to a GPU, of a worker now.
+        trials_per_device: Returns the trials per core, or per GPU, of a worker now.
     """
 
-    def __init__(self, crowd: Callable[[str, Amount], float]) -> None:
-        self._crowd = crowd
+    def __init__(self, trials_per_device: Callable[[str, Amount], float]) -> None:
+        self._trials_per_device = trials_per_device
         self._latest: dict[str, dict[Amount, Interval]] = {}
 
-    def look(self, worker: str, at: float) -> Mapping[Amount, Interval]:
-        """How it stands with its cores and its GPUs.
+    def update(self, worker: str, at: float) -> Mapping[Amount, Interval]:
+        """Return the occupancy of a worker's cores and GPUs.
 
-        To be asked, too, right before a trial begins or ends there.
+        Call it also right before a trial starts or ends there.
 
         Args:
-            worker: Which one.
+            worker: The worker.
             at: Now, in seconds since the epoch.
         """
-        before = self._latest.get(worker) or dict.fromkeys(_DEVICES, Interval(at, 1.0, 0.0))
-        passed = max(0.0, at - before[Amount.CPUS].at)
+        unknown = Interval(at, 1.0, 0.0)
+        before = self._latest.get(worker) or {Amount.CPUS: unknown, Amount.GPUS: unknown}
         latest = dict[Amount, Interval]()
-        for device, crowd in before.items():
-            now = self._crowd(worker, device)
-            latest[device] = Interval(crowd.at + passed, now, crowd.share_seconds + passed / now)
+        for device, interval in before.items():
+            now = self._trials_per_device(worker, device)
+            passed = max(0.0, at - interval.at)
+            latest[device] = Interval(
+                interval.at + passed, now, interval.share_seconds + passed / now
+            )
         self._latest[worker] = latest
         return latest
 
-    def forget(self, worker: str) -> None:
-        """It is gone."""
+    def remove(self, worker: str) -> None:
+        """Forget a worker that left."""
         self._latest.pop(worker, None)

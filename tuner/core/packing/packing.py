@@ -1,352 +1,404 @@
-"""How much trials are given where the user does not say: what others were seen to use.
+"""What trials are given where the user does not say: what other trials were measured to use.
 
-The first trials are given a core or a GPU each and are watched. Then memory is reckoned for each
-by its hyperparameters, with a margin (`core.memory_needs`), and as many share a device as it
-carries (`core.sharing`).
+The first trials are given a core or a GPU each, and are observed. Then each is given memory by its
+hyperparameters, with a margin, and as many trials share a device as it carries. The plan is
+decided outside the engine (`core.packing.decision`) and recorded in the ledger.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ..packing_plan import (
+    MAX_TRIALS_PER_CORE,
+    Estimate,
+    Observation,
+    PackingEvidence,
+    PackingPlan,
+    Training,
+)
 from ..resources import Amount, Resources
-from ..scheduling.worker import MOST_ON_A_GPU
 from ..trial import AttemptId, Params, Usage
-from .memory_needs import MemoryNeeds, rounded_up
 from .occupancy import Interval
-from .sharing import MOST_ON_A_CORE, Sharing, that_fill_a_core
 
 ONE_IN = 10
-"""Devices are shared for a search that learns until one in so many of its trials runs at once.
+"""A search that learns runs at most one in this many of its trials at once by sharing devices.
 
-So it hears of nine tenths of them before it proposes the last. Measured (benchmarks/README.md):
-batches of 8 cost bayesian and tpe 0.46 and 0.16 of the score where they were a third of the
-trials, 0.17 both where they were a sixth, and 0.03 and nothing where they were a twelfth.
+So it knows the results of nine tenths of them before it proposes the last. Measured
+(benchmarks/README.md): batches of 8 cost bayesian and tpe 0.46 and 0.16 of the score where they
+were a third of the trials, 0.17 both where they were a sixth, and 0.03 and nothing where they were
+a twelfth.
 """
 
-_SLACK = 1.05
-"""A running trial may come to hold more than was told by this factor (`worker.usage.NEWS`); more
-than that is not kept free for one that has trained for a while."""
+MIN_SETTLED = 2
+"""Trials seen to train under a plan before another number of trials on a device is tried."""
 
-_ON_A_GPU = 1.1
-"""What a framework holds on a GPU beside what it is kept to (its context) is to fit in too."""
+_REMEMBERED = 96
+"""Latest trials that a plan is decided from."""
+
+_NEWS_SHARE = 8
+"""A new plan is decided once more than one in this many observations are new."""
+
+_ALIKE = 0.05
+"""Measurements that differ by less than this share are the same: they are no news."""
+
+_SIZES_PER_OCTAVE = 32
+"""Sizes between a power of two and the next: few, so that many trials ask for the same."""
+
+_SLACK = 1.05
+"""Growth of a running trial that is not measured again (`worker.monitoring.usage`); a trial that
+has trained for a while keeps no more than this free."""
+
+_GPU_CONTEXT = 1.1
+"""A framework's context on a GPU takes room beside the memory that it is limited to."""
+
+_CAUTION = 1.25
+_MAX_CAUTION = 4.0
+_TRUST = 0.98
+"""Each trial that runs out of memory multiplies what all are given by `_CAUTION`; each one that
+ends well takes some of that back."""
 
 _MOMENT_SECONDS = 1.0
 
 
+def rounded_up(size: float) -> int:
+    """Return a size in bytes, rounded up so that there are few different ones.
+
+    >>> rounded_up(1000.0), rounded_up(1024.0), rounded_up(1025.0)
+    (1003, 1024, 1047)
+    """
+    return math.ceil(
+        2 ** (math.ceil(_SIZES_PER_OCTAVE * math.log2(size) - 1e-9) / _SIZES_PER_OCTAVE)
+    )
+
+
 @dataclass(slots=True)
 class _Watched:
-    """A running attempt: what it had used first, and how crowded it has been since."""
+    """A running attempt: its first and latest usage, and how occupied its device was then."""
 
     params: Params
-    sharing: Sharing
-    level: int
+    device: Amount
+    most: int
     first: Usage | None = None
     latest: Usage | None = None
-    first_crowd: Interval | None = None
-    latest_crowd: Interval | None = None
-    is_judged: bool = False
+    first_interval: Interval | None = None
+    latest_interval: Interval | None = None
+    has_trained: bool = False
 
 
 class Packing:
-    """Says what trials are given, by what was measured of others.
+    """Says what trials are given, and collects what the next plan is decided from.
 
-    It follows from what it is told, and from nothing else; questions change nothing.
+    Its state follows from the events alone. Questions do not change it.
 
     Attributes:
-        words: What was decided last, and why; empty while all is as it was asked for.
+        reason: The latest change and its reason, for the user; empty if nothing changed yet.
+        revision: A number that changes whenever trials may be given something else.
     """
 
     def __init__(self) -> None:
-        self._said = Resources()
+        self.reason = ""
+        self.revision = 0
+        self._plan = PackingPlan()
+        self._requested = Resources()
         self._measured = frozenset[Amount]()
         self._search_trials: int | None = None
-        self._memory = MemoryNeeds()
-        self._gpu_memory = MemoryNeeds(extra=_ON_A_GPU)
-        self._cores = Sharing(Amount.CPUS)
-        self._gpus = Sharing(Amount.GPUS)
+        self._limit = sys.maxsize
+        self._caution = {Amount.MEMORY: 1.0, Amount.GPUS: 1.0}
+        self._are_cores_used = False
         self._watched: dict[AttemptId, _Watched] = {}
-        self._known_usual: tuple[Hashable, Resources] | None = None
-        self.words = ""
+        self._observations: dict[int, Observation] = {}
+        self._settled = {Amount.CPUS: 0, Amount.GPUS: 0}
+        self._news = 0
+        self._is_due = False
+        self._known_usual: tuple[tuple[int, int], Resources] | None = None
 
-    def allow(
-        self, said: Resources, measured: Iterable[Amount], *, search_trials: int | None = None
+    def open(
+        self, requested: Resources, measured: Iterable[Amount], *, search_trials: int | None = None
     ) -> None:
-        """A master has taken the study up; nothing runs.
+        """Begin with a new master; nothing runs.
 
         Args:
-            said: What the user asked for.
-            measured: What of it is decided by measurement instead.
+            requested: What the user asked for.
+            measured: The amounts that measurement decides instead.
             search_trials: The total number of trials of a search that learns; None if it does not
-                learn, or goes on without an end.
+                learn, or has no end.
         """
-        self._said = said
+        self._requested = requested
         self._measured = frozenset(measured)
         self._search_trials = search_trials
         self._watched.clear()
-        self._known_usual = None
-        self.heed_search(0)
+        self.limit_for(0)
+        # The last master may have ended before it answered.
+        self._is_due = True
 
-    def heed_search(self, places: int) -> None:
-        """Leave a search that learns enough trials to learn from (`ONE_IN`).
+    def limit_for(self, unshared: int) -> None:
+        """Limit the trials on a device where a search is to learn from them (`ONE_IN`).
 
         Args:
-            places: How many trials run at once that share no device. They do so in any case.
+            unshared: The number of trials that run at once if they share no device; this many run
+                in any case.
         """
-        limit = sys.maxsize
+        before, self._limit = self.most, sys.maxsize
         if self._search_trials is not None:
-            limit = max(1, self._search_trials // (ONE_IN * max(1, places)))
-        for sharing in (self._cores, self._gpus):
-            if sharing.limit_to(limit):
-                self._tell(sharing)
+            self._limit = max(1, self._search_trials // (ONE_IN * max(1, unshared)))
+        self._is_due = self._is_due or self.most != before
+        self._changed(before)
 
-    # --- what is decided --------------------------------------------------------------------
+    # --- the plan ---------------------------------------------------------------------------
+
+    def take_evidence(self) -> PackingEvidence | None:
+        """Return what to decide the next plan from, once; None if too little is new."""
+        if not (self._is_due and self._measured and self._observations):
+            return None
+        self._news, self._is_due = 0, False
+        return PackingEvidence(
+            self._plan,
+            self._measured,
+            tuple(self._observations.values()),
+            dict(self._settled),
+            self._limit,
+            self._search_trials,
+        )
+
+    def adopt(self, plan: PackingPlan) -> None:
+        """Give trials what a new plan says from now on."""
+        before = self.most
+        if plan.reason != self._plan.reason:
+            self.reason = plan.reason
+        self._plan = plan
+        self._changed(before)
+
+    def _changed(self, before: Mapping[Amount, int]) -> None:
+        self.revision += 1
+        for device, most in self.most.items():
+            if most != before[device]:
+                self._settled[device] = 0
 
     @property
-    def standing(self) -> Hashable:
-        """Changes whenever trials are given something else than before."""
-        learned = (self._memory, self._gpu_memory, self._cores, self._gpus)
-        return tuple(each.standing for each in learned)
+    def most(self) -> Mapping[Amount, int]:
+        """The number of trials that may share a core (without a GPU), or a GPU."""
+        plan = self._plan
+        return {
+            Amount.CPUS: min(plan.cores.most, self._limit),
+            Amount.GPUS: min(plan.gpus.most, self._limit),
+        }
+
+    # --- what trials are given --------------------------------------------------------------
 
     @property
-    def is_counting(self) -> bool:
-        """Whether it is known how much memory trials need."""
-        return Amount.MEMORY in self._measured and self._memory.are_known
+    def is_memory_known(self) -> bool:
+        """Whether trials are given the memory that they are expected to need."""
+        return Amount.MEMORY in self._measured and self._plan.memory is not None
 
-    @property
-    def most_on_a_core(self) -> int:
-        """So many trials without a GPU share a core at most, at present."""
-        return self._cores.most
-
-    @property
-    def most_on_a_gpu(self) -> int:
-        """So many trials share a GPU at most, at present."""
-        return self._gpus.most
-
-    def sized(self, params: Params, said: Resources, *, most_memory_bytes: int) -> Resources:
-        """What a trial is given.
+    def sized(self, params: Params, requested: Resources, *, most_memory_bytes: int) -> Resources:
+        """Return what a trial is given.
 
         Args:
             params: Its hyperparameters.
-            said: What was asked for; what is decided by measurement is left alone in it.
-            most_memory_bytes: What the largest worker has; 0 if nobody knows.
+            requested: What was asked for; amounts that are not measured are left as they are.
+            most_memory_bytes: What the largest worker has; 0 if unknown.
         """
-        return self._sized(
-            said,
-            most_memory_bytes,
-            memory=lambda needs: needs.of(params),
-            fill=lambda sharing: sharing.that_fill_a_core(params),
-        )
+        return self._sized(requested, most_memory_bytes, params)
 
     def usual(self, *, most_memory_bytes: int) -> Resources:
-        """What a trial is given that nothing is known of yet."""
-        standing = self.standing, most_memory_bytes
-        if self._known_usual is None or self._known_usual[0] != standing:
-            usual = self._sized(
-                self._said,
-                most_memory_bytes,
-                memory=lambda needs: needs.usual,
-                fill=lambda sharing: sharing.that_fill_a_core_usually,
-            )
-            self._known_usual = standing, usual
+        """Return what a trial is given whose hyperparameters are not known yet."""
+        depends_on = self.revision, most_memory_bytes
+        if self._known_usual is None or self._known_usual[0] != depends_on:
+            self._known_usual = depends_on, self._sized(self._requested, most_memory_bytes, None)
         return self._known_usual[1]
 
     def _sized(
-        self,
-        said: Resources,
-        most_memory_bytes: int,
-        *,
-        memory: Callable[[MemoryNeeds], int],
-        fill: Callable[[Sharing], int],
+        self, requested: Resources, most_memory_bytes: int, params: Params | None
     ) -> Resources:
-        sized = said
-        if not said.memory_bytes and self.is_counting:
-            needed = memory(self._memory)
+        plan, sized = self._plan, requested
+        if not requested.memory_bytes and self.is_memory_known and plan.memory is not None:
+            needed = rounded_up(self._caution[Amount.MEMORY] * _upper(plan.memory, params))
             sized = replace(sized, memory_bytes=min(needed, most_memory_bytes or needed))
-        if said.cpus == 1 and Amount.CPUS in self._measured:
-            sized = replace(sized, cpus=self._part_of_a_core(fill))
-        if self._is_gpu_measured(said):
-            sized = replace(sized, gpu_memory_bytes=memory(self._gpu_memory))
+        if requested.cpus == 1 and Amount.CPUS in self._measured:
+            sized = replace(sized, cpus=self._part_of_a_core(params))
+        if self._is_gpu_measured(requested) and plan.gpu_memory is not None:
+            margin = _GPU_CONTEXT * self._caution[Amount.GPUS]
+            needed = rounded_up(margin * _upper(plan.gpu_memory, params))
+            sized = replace(sized, gpu_memory_bytes=needed)
         return sized
 
-    def _part_of_a_core(self, fill: Callable[[Sharing], int]) -> float:
-        # Nobody knows yet where it will run, so it is given what it needs anywhere.
-        fills = [fill(each) for each in (self._cores, self._gpus) if each.is_known]
-        if not fills:
+    def _part_of_a_core(self, params: Params | None) -> float:
+        # Where it will run is not known yet, so it is given what it needs anywhere.
+        each = [sharing.trials_per_core(params) for sharing in (self._plan.cores, self._plan.gpus)]
+        known = [count for count in each if count is not None]
+        if not known:
             return 1
-        # Where all trials hold GPUs, it is these that they are kept from crowding.
-        at_most = min(MOST_ON_A_CORE, self._cores.limit)
-        most = self._cores.most if self._cores.is_used else at_most
-        count = min(most, *fills)
+        # Where all trials hold GPUs, the limit concerns those.
+        most = min(MAX_TRIALS_PER_CORE, self._limit)
+        if self._are_cores_used:
+            most = self.most[Amount.CPUS]
+        count = min(most, *known)
         return 1 if count == 1 else 1 / count
 
+    def _is_gpu_measured(self, requested: Resources) -> bool:
+        is_open = requested.gpus is None and not requested.gpu_memory_bytes
+        return is_open and Amount.GPUS in self._measured and self._plan.gpu_memory is not None
+
     def held(
-        self, name: AttemptId, granted_bytes: int, wanted: Resources, *, said: Resources
+        self, name: AttemptId, granted_bytes: int, wanted: Resources, *, requested: Resources
     ) -> Resources:
-        """What a running attempt is reckoned to hold, now that more is known of it.
+        """Return what a running attempt is assumed to hold.
 
         Args:
-            name: Of the attempt.
+            name: The attempt.
             granted_bytes: Host memory that it was given.
             wanted: What it would be given now.
-            said: What was asked for.
+            requested: What was asked for.
         """
         watched = self._watched.get(name)
         used = None if watched is None else watched.latest
-        if Amount.MEMORY not in self._measured or said.memory_bytes:
+        if Amount.MEMORY not in self._measured or requested.memory_bytes:
             wanted = replace(wanted, memory_bytes=granted_bytes)
         elif used is not None:
             memory = rounded_up(_SLACK * used.peak_memory_bytes)
-            if watched is None or not watched.is_judged:  # it may be about to need more
+            if watched is None or not watched.has_trained:  # it may be about to need more
                 memory = max(granted_bytes, memory)
             wanted = replace(wanted, memory_bytes=memory)
-        if used is not None and wanted.gpu_memory_bytes and self._is_gpu_measured(said):
+        if used is not None and wanted.gpu_memory_bytes and self._is_gpu_measured(requested):
             own = rounded_up(_SLACK * max(1, used.peak_gpu_memory_bytes or 0))
             wanted = replace(wanted, gpu_memory_bytes=max(wanted.gpu_memory_bytes, own))
         return wanted
 
-    def _is_gpu_measured(self, said: Resources) -> bool:
-        is_unsaid = said.gpus is None and not said.gpu_memory_bytes
-        return is_unsaid and Amount.GPUS in self._measured and self._gpu_memory.are_known
-
-    # --- what is learned --------------------------------------------------------------------
+    # --- what is observed -------------------------------------------------------------------
 
     def placed(self, name: AttemptId, params: Params, *, has_gpus: bool) -> None:
-        """An attempt has its place, on a device (a GPU, if it has any) that carries so many."""
-        sharing = self._gpus if has_gpus else self._cores
-        sharing.is_used = True
-        self._watched[name] = _Watched(params, sharing, sharing.most)
+        """Watch an attempt that was placed."""
+        device = Amount.GPUS if has_gpus else Amount.CPUS
+        if not has_gpus and not self._are_cores_used:
+            self._are_cores_used = True
+            self.revision += 1
+        self._watched[name] = _Watched(params, device, self.most[device])
 
     def measured(
         self,
         name: AttemptId,
         usage: Usage,
-        crowds: Mapping[Amount, Interval],
+        intervals: Mapping[Amount, Interval],
         *,
         has_reported: bool,
     ) -> None:
-        """Take note of what a running attempt has used.
+        """Observe what a running attempt has used.
 
         Args:
-            name: Of the attempt.
+            name: The attempt.
             usage: What it has used.
-            crowds: How many share the cores and the GPUs there.
-            has_reported: Whether it has reported a step. One that has not counts when it has
-                ended well: of one that failed at once, there is nothing to be learned.
+            intervals: How occupied the cores and the GPUs of its worker are.
+            has_reported: Whether it has reported a step. One that has not counts once it has ended
+                well: an attempt that fails at once says nothing about others.
         """
         watched = self._watched.get(name)
         if watched is None or not self._measured:
             return
-        crowd = crowds[watched.sharing.device]
-        watched.latest, watched.latest_crowd = usage, crowd
+        watched.latest, watched.latest_interval = usage, intervals[watched.device]
         if not has_reported:
             return
-        self._learn_memory(name, watched, usage)
         if watched.first is None:
-            watched.first, watched.first_crowd = usage, crowd
-        else:
-            seconds = usage.seconds - watched.first.seconds
-            # Its start tells little of the rest, and nor does a moment.
-            if seconds >= min(_MOMENT_SECONDS, 0.25 * watched.first.seconds):
-                self._learn_pace(name, watched, usage.since(watched.first))
-        self._review(watched.sharing)
+            watched.first, watched.first_interval = usage, watched.latest_interval
+            self._observe(name, watched, usage)
+            return
+        since = usage.since(watched.first)
+        # Its start says little about the rest, and a moment says nothing.
+        is_long = since.seconds >= min(_MOMENT_SECONDS, 0.25 * watched.first.seconds)
+        self._observe(name, watched, usage, trained=since if is_long else None)
 
     def ended(
         self, name: AttemptId, *, granted_bytes: int, out_of: Amount | None, is_well: bool
     ) -> None:
-        """An attempt is over.
+        """Observe the end of an attempt.
 
         Args:
-            name: Of the attempt.
-            granted_bytes: Host memory that it was granted.
-            out_of: Of what it ran out: MEMORY of the host, that of the GPUS, or of nothing.
-            is_well: Whether it came to its end.
+            name: The attempt.
+            granted_bytes: Host memory that it was given.
+            out_of: The memory that it ran out of: MEMORY of the host or of the GPUS; None if of
+                neither.
+            is_well: Whether it returned.
         """
         watched = self._watched.pop(name, None)
         if watched is None or not self._measured:
             return
         used = watched.latest
-        if out_of is Amount.MEMORY:
-            self._memory.ran_out()
-            self._tell_caution("", self._memory)
-            least = max(granted_bytes, 0 if used is None else used.peak_memory_bytes)
-            if least:
-                self._memory.learn(name.trial, watched.params, least, is_least=True)
-        elif out_of is Amount.GPUS:
-            self._gpu_memory.ran_out()
-            self._tell_caution("GPU ", self._gpu_memory)
+        if out_of is not None:
+            self._ran_out(out_of)
+            if out_of is Amount.MEMORY:
+                held = max(granted_bytes, 0 if used is None else used.peak_memory_bytes)
+                self._observe_shortage(name, watched.params, held)
         elif used is not None and (is_well or watched.first is not None):
-            self._memory.went_well()
-            self._gpu_memory.went_well()
-            if watched.first is None:
-                self._learn_memory(name, watched, used)
-            if not watched.is_judged:
-                self._learn_pace(name, watched, used)
-                self._review(watched.sharing)
+            if max(self._caution.values()) > 1.0:
+                self._caution = {a: max(1.0, _TRUST * c) for a, c in self._caution.items()}
+                self.revision += 1
+            if not watched.has_trained:
+                self._observe(name, watched, used, trained=used)
 
-    def _learn_memory(self, name: AttemptId, watched: _Watched, usage: Usage) -> None:
-        self._memory.learn(name.trial, watched.params, usage.peak_memory_bytes)
-        # Nothing at all is what a driver says that does not know an attempt's processes.
-        if held := usage.peak_gpu_memory_bytes:
-            self._gpu_memory.learn(name.trial, watched.params, held)
+    def _ran_out(self, amount: Amount) -> None:
+        caution = min(_MAX_CAUTION, _CAUTION * self._caution[amount])
+        self._caution[amount] = caution
+        self.revision += 1
+        kind = "GPU memory" if amount is Amount.GPUS else "memory"
+        self.reason = f"{caution:.3g} times the expected {kind} for each trial (one ran out of it)"
 
-    def _learn_pace(self, name: AttemptId, watched: _Watched, used: Usage) -> None:
-        crowd = watched.latest_crowd
-        if used.seconds <= 0.0 or crowd is None:
-            return
-        watched.sharing.learn(
-            name.trial,
-            watched.params,
-            residents=crowd.since(watched.first_crowd or crowd),
-            busy=used.busy,
-            seconds_per_step=used.seconds_per_step,
-        )
-        if not watched.is_judged:
-            watched.is_judged = True
-            watched.sharing.settled(watched.params, watched.level)
-
-    def _review(self, sharing: Sharing) -> None:
-        if sharing.device not in self._measured or not sharing.is_known:
-            return
-        carries = that_fill_a_core(sharing.lately_busy[0])
-        if sharing is self._gpus:
-            # None is shared where nobody sees what trials hold there.
-            carries = MOST_ON_A_GPU if self._gpu_memory.are_known else 1
-        before = sharing.most
-        if sharing.review(carries):
-            self._tell(sharing, is_less=sharing.most < before)
-
-    # --- in words ---------------------------------------------------------------------------
-
-    def _tell(self, sharing: Sharing, *, is_less: bool = False) -> None:
-        device = "GPU" if sharing is self._gpus else "core"
-        trials = "1 trial" if sharing.most == 1 else f"up to {sharing.most} trials"
-        if is_less:
-            why = "with more of them there, no more was done in all"
-        elif sharing is self._gpus:
-            why = f"they hold {self._gpu_memory} of its memory each"
-        else:
-            # The idlest ones decide; each is given a part by what it is expected to do itself.
-            least, most = (f"{each:.2g}" for each in sharing.lately_busy)
-            why = f"they keep {least} of one busy"
-            if least != most:
-                why = f"the idlest keep {least} of one busy, others up to {most}"
-        words = f"{trials} per {device} now: {why}"
-        if sharing.is_held_back:
-            part = "--gpus-per-trial" if sharing is self._gpus else "--cpus-per-trial"
-            words += (
-                f"; no more, for this search learns from trials that are over, and has only "
-                f"{self._search_trials} ({part} 0.25 packs them all the same)"
+    def _observe_shortage(self, name: AttemptId, params: Params, held: int) -> None:
+        """Observe a trial that would have come to hold more; that matters if it was unexpected."""
+        before = self._observations.pop(name.trial, None)
+        expected = 0.0 if self._plan.memory is None else self._plan.memory.typical(params)
+        if held > expected:
+            self._put(
+                name.trial, before, replace(before or Observation(params, 0), memory_bytes=held)
             )
-        if self.is_counting:
-            words += f"; {self._memory} of memory each"
-            if names := self._memory.depend_on:
-                words += f", by {' and '.join(names)}"
-        self.words = words
 
-    def _tell_caution(self, kind: str, memory: MemoryNeeds) -> None:
-        self.words = (
-            f"trials are given {memory.caution:.3g} times the {kind}memory now: one ran out of it"
+    def _observe(
+        self, name: AttemptId, watched: _Watched, usage: Usage, *, trained: Usage | None = None
+    ) -> None:
+        before = self._observations.pop(name.trial, None)
+        training = None if before is None else before.training
+        interval = watched.latest_interval
+        if trained is not None and trained.seconds > 0.0 and interval is not None:
+            since = watched.first_interval or interval
+            seconds_per_step = trained.seconds_per_step
+            co_located = interval.co_located_since(since)
+            training = Training(watched.device, co_located, trained.busy, seconds_per_step)
+            if not watched.has_trained:
+                watched.has_trained = True
+                if watched.most == self.most[watched.device]:
+                    self._settled[watched.device] += 1
+                    self._is_due |= self._settled[watched.device] == MIN_SETTLED
+        # 0 if a driver does not know the processes of the attempt.
+        gpu_bytes = usage.peak_gpu_memory_bytes or (
+            0 if before is None else before.gpu_memory_bytes
         )
+        after = Observation(watched.params, usage.peak_memory_bytes, gpu_bytes, training)
+        self._put(name.trial, before, after)
+
+    def _put(self, trial: int, before: Observation | None, after: Observation) -> None:
+        self._observations[trial] = after
+        if len(self._observations) > _REMEMBERED:
+            del self._observations[next(iter(self._observations))]
+        self._news += before is None or not _are_alike(before, after)
+        self._is_due |= self._news > len(self._observations) // _NEWS_SHARE
+
+
+def _upper(memory: Estimate, params: Params | None) -> float:
+    return memory.usual_upper if params is None else memory.upper(params)
+
+
+def _are_alike(one: Observation, other: Observation) -> bool:
+    return _amounts(one).keys() == _amounts(other).keys() and all(
+        math.isclose(amount, _amounts(other)[name], rel_tol=_ALIKE)
+        for name, amount in _amounts(one).items()
+    )
+
+
+def _amounts(of: Observation) -> Mapping[str, float]:
+    amounts = {"memory": float(of.memory_bytes), "gpu": float(of.gpu_memory_bytes)}
+    if of.training is not None:
+        amounts[of.training.device] = of.training.busy
+        amounts["pace"] = of.training.seconds_per_step or 0.0
+    return amounts

@@ -22,7 +22,7 @@ class ClusterState:
 
     Worked example: two workers, of three cores and of two, and attempts of two cores::
 
-        >>> places, two = Places(), Resources(cpus=2)
+        >>> places, two = ClusterState(), Resources(cpus=2)
         >>> places.add("a", "n1", Capacity(cpus=(0, 1, 2)))
         >>> places.add("b", "n2", Capacity(cpus=(0, 1)))
         >>> places.rooms(two, at_most=10)

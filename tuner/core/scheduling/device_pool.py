@@ -27,7 +27,7 @@ class DevicePool(Generic[Device]):
 
     Worked example::
 
-        >>> pool = Pool(("A", "B"))
+        >>> pool = DevicePool(("A", "B"))
         >>> pool.take(0.5), pool.take(1), pool.take(0.5), pool.take(0.5)
         (('A',), ('B',), ('A',), None)
         >>> pool.give_back(("B",), 1)

@@ -1,0 +1,178 @@
+"""Decides the packing plan from what trials were measured to use.
+
+Trials share cores by the processor time that they use, and GPUs by the memory that they hold
+there. The number on a device grows in steps, each only after trials were seen to train at the step
+before, and only as long as the device does more work in total.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..packing_plan import (
+    CO_LOCATED,
+    Estimate,
+    PackingEvidence,
+    PackingPlan,
+    SharingPlan,
+    Training,
+    trials_that_fill_a_core,
+)
+from ..resources import Amount
+from ..scheduling.worker import MOST_ON_A_GPU
+from ..trial import Params
+from .forecast import fit
+
+MIN_OBSERVED = 2
+"""Trials that are observed before others are placed by what they use."""
+
+_GROWTH = {Amount.CPUS: 4, Amount.GPUS: 2}
+"""The factor of one step: larger for cores, since it is known how busy trials keep them."""
+
+_LATEST = 16
+"""Trials that determine how busy trials keep a core."""
+
+_WORTHWHILE = 1.05
+"""The factor by which more trials must do more work in total, since each takes longer."""
+
+
+def decide(evidence: PackingEvidence) -> PackingPlan:
+    """Return the plan that follows from the plan in force and the observations."""
+    before, observations = evidence.plan, evidence.observations
+    memory = _memory((each.params, each.memory_bytes) for each in observations)
+    gpu_memory = _memory((each.params, each.gpu_memory_bytes) for each in observations)
+    cores = _sharing(Amount.CPUS, before.cores, evidence)
+    gpus = _sharing(Amount.GPUS, before.gpus, evidence, gpu_memory=gpu_memory)
+    plan = PackingPlan(memory, gpu_memory, cores, gpus, before.reason)
+    for device, old, new in (
+        (Amount.CPUS, before.cores, cores),
+        (Amount.GPUS, before.gpus, gpus),
+    ):
+        if new.most != old.most or (new.is_held_back and not old.is_held_back):
+            reason = _reason(
+                device, plan, evidence, is_less=new.most < min(old.most, evidence.limit)
+            )
+            plan = replace(plan, reason=reason)
+    return plan
+
+
+def _memory(values: Iterable[tuple[Params, int]]) -> Estimate | None:
+    # A driver that does not know the processes of an attempt says that they hold nothing.
+    known = [(params, float(held)) for params, held in values if held]
+    return fit(known) if len(known) >= MIN_OBSERVED else None
+
+
+def _sharing(
+    device: Amount,
+    before: SharingPlan,
+    evidence: PackingEvidence,
+    *,
+    gpu_memory: Estimate | None = None,
+) -> SharingPlan:
+    trained = [
+        (each.params, each.training)
+        for each in evidence.observations
+        if each.training is not None and each.training.device is device
+    ]
+    if not trained:
+        return _limited(before, evidence.limit)
+    busy = fit([(_crowded(*each), max(0.01, each[1].busy)) for each in trained])
+    shares = [busy.typical({**params, CO_LOCATED: 1.0}) for params, _ in trained[-_LATEST:]]
+    known = replace(
+        before, busy=busy, busy_range=(min(shares), statistics.median(shares), max(shares))
+    )
+    if device not in evidence.measured or evidence.settled.get(device, 0) < MIN_OBSERVED:
+        return _limited(known, evidence.limit)
+    if device is Amount.CPUS:
+        carries = trials_that_fill_a_core(min(shares))
+    else:  # without knowing what trials hold there, none is shared
+        carries = 1 if gpu_memory is None else MOST_ON_A_GPU
+    paces = [
+        (_crowded(*each), each[1].seconds_per_step) for each in trained if each[1].seconds_per_step
+    ]
+    pace = fit([(params, seconds) for params, seconds in paces if seconds]) if paces else None
+    return _stepped(device, known, pace, carries=carries, limit=evidence.limit)
+
+
+def _crowded(params: Params, training: Training) -> Params:
+    return {**params, CO_LOCATED: training.co_located}
+
+
+def _stepped(
+    device: Amount, known: SharingPlan, pace: Estimate | None, *, carries: int, limit: int
+) -> SharingPlan:
+    """Let more trials share a device, or fewer.
+
+    Args:
+        device: The kind of device.
+        known: How trials share it now.
+        pace: The seconds per step; None if unknown.
+        carries: The number of trials that a device carries if they do not slow each other down.
+        limit: The number that the search allows.
+    """
+    most = min(known.most, limit)
+    best = _best_level(pace, known.tried)
+    more = min(_GROWTH[device] * most, carries)
+    # That more trials did no more work is not forgotten because those observations are.
+    may_try_again = not known.was_too_many or (pace is not None and CO_LOCATED in pace.depends_on)
+    wanted = most
+    if best < most:
+        wanted = best
+    elif more > max(most, known.tried):
+        wanted = more
+    elif more > most and best > most and may_try_again:
+        wanted = min(more, best)
+    return replace(
+        known,
+        most=min(wanted, limit),
+        tried=max(known.tried, min(wanted, limit)),
+        was_too_many=known.was_too_many or best < most,
+        is_held_back=wanted > limit,
+    )
+
+
+def _limited(known: SharingPlan, limit: int) -> SharingPlan:
+    if known.most <= limit:
+        return known
+    return replace(known, most=limit, is_held_back=True)
+
+
+def _best_level(pace: Estimate | None, tried: int) -> int:
+    """Return the fewest trials with which a device does about as much as with any number tried."""
+    done = {
+        level: level / (pace.typical({CO_LOCATED: float(level)}) if pace else 1.0)
+        for level in range(1, tried + 1)
+    }
+    most = max(done.values())
+    return next(level for level in done if _WORTHWHILE * done[level] >= most)
+
+
+def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_less: bool) -> str:
+    is_gpu = device is Amount.GPUS
+    sharing = plan.gpus if is_gpu else plan.cores
+    words = "1 trial" if sharing.most == 1 else f"up to {sharing.most} trials"
+    words += " per GPU" if is_gpu else " per core"
+    if is_less:
+        words += " (with more, a device did no more work in total)"
+    elif is_gpu and plan.gpu_memory is not None:
+        words += f" (each holds about {_gigabytes(plan.gpu_memory)} of its memory)"
+    elif sharing.busy_range:
+        least, _, most = (f"{each:.2g}" for each in sharing.busy_range)
+        words += f" (each uses {least if least == most else f'{least} to {most}'} of one)"
+    if sharing.is_held_back:
+        option = "--gpus-per-trial" if is_gpu else "--cpus-per-trial"
+        words += (
+            "; no more, because the search learns from finished trials and has only "
+            f"{evidence.search_trials} in all ({option} 0.25 overrides this)"
+        )
+    if plan.memory is not None and Amount.MEMORY in evidence.measured:
+        words += f"; about {_gigabytes(plan.memory)} of memory each"
+        if names := plan.memory.depends_on:
+            words += f", depending on {' and '.join(names)}"
+    return words
+
+
+def _gigabytes(memory: Estimate) -> str:
+    return f"{memory.usual_upper / 1e9:.2g} GB"
