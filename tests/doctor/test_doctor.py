@@ -21,13 +21,13 @@ OBJECTIVE = "def objective(hp, trial):\n    trial.report(1, value=1.0)\n    rais
 
 
 def examined(subject: Subject, *names: str) -> dict[str, Finding]:
-    """The findings of some checks, by their names."""
+    """Return the findings of some checks, by their names."""
     checks = [BY_NAME[name] for name in names]
     return {finding.name: finding for finding in examine(subject, checks)}
 
 
 def in_a_small_tmpfs(script: str, directory: Path) -> str:
-    """What a Python script prints that finds a file system of 1 MB at its first argument.
+    """Return the output of a Python script that gets a file system of 1 MB as its first argument.
 
     The mount is in a namespace of its own, which ends with the script.
     """
@@ -48,7 +48,7 @@ def in_a_small_tmpfs(script: str, directory: Path) -> str:
 # --- the whole --------------------------------------------------------------------------------
 
 
-def test_all_is_well_here(hptune: Hptune) -> None:
+def test_all_checks_pass_here(hptune: Hptune) -> None:
     model = hptune.file("model.py", OBJECTIVE)
     ended = hptune("doctor", model, "--study", hptune.study(), "--json")
     answer = json.loads(ended.out)
@@ -59,19 +59,19 @@ def test_all_is_well_here(hptune: Hptune) -> None:
     assert {
         *("Python", "packages", "cores", "memory", "GPUs", "study directory", "room", "locks"),
         *("SQLite", "rename", "fsync", "file clock", "network", "workers", "same versions"),
-        *("clocks", "seen by workers", "framework", "one batch"),
+        *("clocks", "shared directory", "framework", "one batch"),
     } <= set(findings)
     assert "up to its first report" in findings["one batch"]["found"]
     assert [path.name for path in hptune.directory.iterdir()] == ["model.py"]
     hptune.assert_nothing_left()
 
 
-def test_a_broken_file_is_told_without_a_traceback(hptune: Hptune) -> None:
+def test_a_broken_file_fails_without_a_traceback(hptune: Hptune) -> None:
     model = hptune.file("model.py", "def build_model(hp):\n    return None.model\n")
     ended = hptune("doctor", model, "--study", hptune.study())
     assert ended.code == 1
     assert "'NoneType' object has no attribute 'model'" in ended.out
-    assert "-> mend it, and run hptune doctor" in ended.out
+    assert "-> correct the file, then run hptune doctor" in ended.out
     assert "1 fails" in ended.out
     assert "Traceback" not in ended.out + ended.err
 
@@ -94,7 +94,7 @@ def test_a_file_that_is_not_there_is_a_usage_error(hptune: Hptune) -> None:
 # --- versions and the machine -----------------------------------------------------------------
 
 
-def test_packages_that_do_not_fit_are_named(
+def test_packages_with_wrong_versions_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ["dask>=9999", "no-such-package", 'other>=1; extra == "gpu"']
@@ -102,7 +102,7 @@ def test_packages_that_do_not_fit_are_named(
     found = {finding.name: finding for finding in check_versions(Subject(study=str(tmp_path)))}
     assert found["packages"].status is Status.FAIL
     assert "no-such-package is not installed" in found["packages"].found
-    assert "is not >=9999" in found["packages"].found
+    assert "does not meet >=9999" in found["packages"].found
     assert "other" not in found["packages"].found
 
 
@@ -116,7 +116,7 @@ def test_one_core_of_many_is_a_warning(tmp_path: Path) -> None:
     finally:
         os.sched_setaffinity(0, before)
     assert found["cores"].status is Status.WARN
-    assert found["cores"].found.startswith(f"1 of {os.cpu_count()} granted")
+    assert found["cores"].found.startswith(f"1 of {os.cpu_count()} available")
 
 
 def test_hidden_gpus_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_hidden_gpus_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("granted", "status"),
     [
         ({}, Status.PASS),
         ({"SLURM_CPUS_PER_TASK": "4", "SLURM_GPUS_ON_NODE": "2"}, Status.PASS),
@@ -134,8 +134,8 @@ def test_hidden_gpus_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"SLURM_GPUS_ON_NODE": "1"}, Status.WARN),
     ],
 )
-def test_slurm_and_the_process_are_to_agree(said: dict[str, str], status: Status) -> None:
-    (finding,) = check_slurm({"SLURM_JOB_ID": "7", **said}, cores=4, gpus=2)
+def test_slurm_and_the_process_must_agree(granted: dict[str, str], status: Status) -> None:
+    (finding,) = check_slurm({"SLURM_JOB_ID": "7", **granted}, cores=4, gpus=2)
     assert finding.status is status
 
 
@@ -196,7 +196,7 @@ def test_the_workers_of_a_scheduler(hptune: Hptune) -> None:
     found = examined(subject, "a worker")
     assert {each.status for each in found.values()} == {Status.PASS}
     assert "2 workers answered" in found["workers"].found
-    offer = found["they offer"].found
+    offer = found["worker resources"].found
     assert offer.startswith("2 workers, each 1 core, no GPU, 2 GB of memory, on "), offer
     here = examined(subject, "machine")
     assert list(here) == ["this machine"]

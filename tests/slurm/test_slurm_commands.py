@@ -110,7 +110,7 @@ def test_the_doctor_looks_around_in_a_job_too(hptune: Hptune, slurm: PrivateSlur
     here, there = ended.out.split("\nin a Slurm job\n")
     assert "one batch" in here
     assert "on g1: 2 cores, 2 GPUs, 4.19 GB for 2 trials at once" in there
-    assert "GPUs             2 granted: 0, 1" in there
+    assert "GPUs             2 available: 0, 1" in there
     assert "one batch" in there
     # These GPUs are made up, and the framework in the job finds that out.
     assert "sees 0 of 2 GPUs" in there
@@ -128,7 +128,7 @@ def test_what_init_writes_does_for_models_that_train_on_cores_too(
     on_cores = ("--slurm", "slurm.toml", "--study", "study", "--gpus-per-trial", 0)
     ended = hptune("doctor", "model.py", *on_cores, seconds=200)
     assert ended.code == 0, ended.out
-    assert "none granted, none wanted" in ended.out.split("\nin a Slurm job\n")[1]
+    assert "none used; trials train on cores" in ended.out.split("\nin a Slurm job\n")[1]
     ended = hptune("run", "model.py", *on_cores, "--trials", 2, "--max-jobs", 1)
     assert ended.code == 0, ended.err
     assert "GPU" not in ended.err

@@ -105,11 +105,7 @@ def _findings(subject: Subject, slurm_toml: Path | None, wait_seconds: float) ->
 def _shown(findings: Iterator[Finding]) -> Iterator[Finding]:
     from ..doctor.report import DoctorReport
 
-    where = ""
     with DoctorReport(sys.stdout) as report:
         for each in findings:
-            if each.where != where:
-                where = each.where
-                report.section(where)
-            report.show(each.name, each.status, each.found, each.advice)
+            report.show(each)
             yield each

@@ -1,4 +1,4 @@
-"""`hptune doctor`: checks whether hptune will work here, and says how to fix what will not.
+"""`hptune doctor`: checks whether hptune works here, and says how to fix what does not.
 
 Each check runs in a process of its own with a time limit.
 

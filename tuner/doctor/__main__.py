@@ -1,7 +1,7 @@
 """One check in a process of its own: `python -m tuner.doctor CHECK SUBJECT`.
 
-Findings go to standard output, a line of JSON each, as soon as they are known; whatever the
-user's code or a framework prints goes to standard error.
+Findings go to standard output at once, a line of JSON each. Output of the user's code or of a
+framework goes to standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main(name: str, subject: str) -> None:
         check = next(each for each in CHECKS if each.name == name)
         for finding in check.run(Subject(**json.loads(subject))):
             print(json.dumps(finding.to_json()), file=findings, flush=True)
-    # Frameworks and clusters leave threads behind that need not be waited for.
+    # Do not wait for the threads that frameworks and clusters leave behind.
     os._exit(0)
 
 

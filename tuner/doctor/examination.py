@@ -1,4 +1,4 @@
-"""All checks, each in a process of its own and within its time."""
+"""All checks, each in a process of its own and with a time limit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import IO
 
@@ -22,15 +23,15 @@ from .storage import clean_up
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something to look at.
+    """A check.
 
     Attributes:
-        name: In a word or two, as the report shows it where the check itself breaks down.
-        module: Where its function is, loaded in the check's own process only.
-        function: `function(subject)`, which yields the findings.
-        limit_seconds: How long it may take.
-        advice: What to do where it takes longer or breaks down.
-        late: What it is if it takes longer.
+        name: The finding's name if the check itself breaks down.
+        module: The module of its function, loaded in the check's own process only.
+        function: The name of `function(subject)`, which yields the findings.
+        limit_seconds: Time limit.
+        advice: What to do if it breaks down or exceeds the limit.
+        late: Its result if it exceeds the limit.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Check:
     late: Status = Status.FAIL
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        """The findings, as they are found."""
+        """Yield the findings as they are found."""
         found: Callable[[Subject], Iterator[Finding]] = getattr(
             importlib.import_module(f"tuner.doctor.{self.module}"), self.function
         )
@@ -50,106 +51,105 @@ class Check:
 
 CHECKS = (
     Check("versions", "machine", "check_versions", 15, "install hptune into a new environment"),
-    Check(
-        "machine", "machine", "check_machine", 30, "is the GPUs' driver in order? try nvidia-smi"
-    ),
+    Check("machine", "machine", "check_machine", 30, "check the GPU driver with nvidia-smi"),
     Check(
         *("file system", "storage", "check_storage", 60),
-        "the file system is slow or does not answer; name another directory (--study DIR)",
+        "the file system is slow or does not answer: choose another directory with --study DIR",
     ),
     Check(
         *("a worker", "workers", "check_workers", 60),
-        "can processes be started, and does the network answer?",
+        "check that processes can be started and that the network works",
     ),
     Check(
         *("training", "framework", "check_training", 180),
-        "does load_data take long, or the first batch? a trial would wait as long",
+        "loading data or the first batch takes long, and each trial would wait for it",
         late=Status.WARN,
     ),
 )
 
 
 def examine(subject: Subject, checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
-    """Run all checks at once; their findings come in the order of the checks.
+    """Run all checks at once, and yield their findings in the order of the checks.
 
-    Never raises: a check that breaks down or takes too long is a finding.
+    Never raises: a check that crashes or takes too long is a finding.
     """
     subject = replace(subject, token=secrets.token_hex(4))
-    try:
-        yield from _at_once(subject, checks)
-    finally:
-        with contextlib.suppress(OSError):
-            clean_up(subject)
+    with contextlib.ExitStack() as stack:
+        stack.callback(clean_up, subject)
+        running = []
+        for check in checks:
+            files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+            running.append(_RunningCheck(check, *files))
+            stack.callback(running[-1].kill)
+        # In a thread, because an interrupt of the main thread within `Popen` would leave a process.
+        starting = threading.Thread(target=_start, args=(running, subject))
+        stack.callback(starting.join)
+        starting.start()
+        starting.join()
+        for each in running:
+            yield from each.findings()
 
 
-def _at_once(subject: Subject, checks: Sequence[Check]) -> Iterator[Finding]:
-    started: list[subprocess.Popen[bytes]] = []
-    with ThreadPoolExecutor(len(checks)) as pool:
-        running = [pool.submit(_in_own_process, check, subject, started) for check in checks]
+def _start(checks: Sequence[_RunningCheck], subject: Subject) -> None:
+    for each in checks:
+        each.start(subject)
+
+
+class _RunningCheck:
+    """A check in a process of its own, which writes to two files."""
+
+    def __init__(self, check: Check, output: IO[bytes], errors: IO[bytes]) -> None:
+        self._check = check
+        self._output, self._errors = output, errors
+        self._deadline = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+
+    def start(self, subject: Subject) -> None:
+        """Start the process."""
+        arguments = [self._check.name, json.dumps(asdict(subject))]
+        self._deadline = time.monotonic() + self._check.limit_seconds
         try:
-            for each in running:
-                yield from each.result()
-        except BaseException:
-            # Whoever is interrupted does not wait for the rest.
-            for each in running:
-                each.cancel()
-            for process in started:
-                if process.poll() is None:
-                    _kill_group(process.pid)
-            raise
-
-
-def _in_own_process(
-    check: Check, subject: Subject, started: list[subprocess.Popen[bytes]]
-) -> list[Finding]:
-    arguments = [check.name, json.dumps(asdict(subject))]
-    with tempfile.TemporaryFile() as errors:
-        try:
-            process = subprocess.Popen(
-                # -P: a file of the user's called random.py must not hide the library's.
+            self._process = subprocess.Popen(
+                # -P: a file random.py in the current directory must not hide the library's.
                 [sys.executable, "-P", "-m", "tuner.doctor", *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
+                stdout=self._output,
+                stderr=self._errors,
                 env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
                 start_new_session=True,
             )
         except OSError as error:
-            return [failed(check.name, f"no process can be started: {error}", check.advice)]
-        started.append(process)
-        output, is_late = _output(process, check.limit_seconds)
-        findings = [Finding.from_json(json.loads(line)) for line in output.splitlines()]
+            self._errors.write(f"cannot start a process: {error}".encode())
+
+    def findings(self) -> Iterator[Finding]:
+        """Wait for the end of the check, or for its time limit, and yield its findings."""
+        check, status, is_late = self._check, 1, False
+        if self._process is not None:
+            try:
+                status = self._process.wait(max(0.0, self._deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                is_late = True
+        self.kill()
+        for line in _lines(self._output):
+            yield Finding.from_json(json.loads(line))
         if is_late:
             found = f"not done after {check.limit_seconds:g} seconds"
-            findings.append(Finding(check.name, check.late, found, check.advice))
-        elif process.returncode:
-            findings.append(failed(check.name, _end(process.returncode, errors), check.advice))
-        return findings
+            yield Finding(check.name, check.late, found, check.advice)
+        elif status:
+            how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+            error = "".join(f": {line}" for line in _lines(self._errors)[-1:])
+            yield failed(check.name, f"the check crashed ({how}){error}", check.advice)
+
+    def kill(self) -> None:
+        """End the process and all that it started; may be repeated."""
+        if self._process is not None and not self._is_over:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._is_over = True
 
 
-def _output(process: subprocess.Popen[bytes], limit_seconds: float) -> tuple[str, bool]:
-    """What the process wrote, and whether it took too long; whatever it started goes with it."""
-    is_late = False
-    try:
-        try:
-            output = process.communicate(timeout=limit_seconds)[0]
-        except subprocess.TimeoutExpired:
-            is_late = True
-            _kill_group(process.pid)
-            output = process.communicate()[0]
-    finally:
-        _kill_group(process.pid)
-        process.wait()
-    return output.decode(errors="replace"), is_late
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _end(status: int, errors: IO[bytes]) -> str:
-    errors.seek(0)
-    lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-    manner = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-    return f"the check broke down ({manner}){': ' if lines else ''}{lines[-1] if lines else ''}"
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]

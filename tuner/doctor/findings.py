@@ -1,4 +1,4 @@
-"""What the doctor finds, and what it is asked to look at. Plain values, to JSON and back."""
+"""The doctor's findings, and the subject that it examines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Status(enum.StrEnum):
-    """How a check came out."""
+    """Result of a check."""
 
     PASS = "pass"  # noqa: S105 - no password
     WARN = "warn"
@@ -20,11 +20,11 @@ class Finding:
     """One line of the doctor's report.
 
     Attributes:
-        name: What was looked at, in a word or two.
-        status: How it came out.
-        found: What is so.
-        advice: What to do next; empty where there is nothing to do.
-        where: Where it was found; empty for here.
+        name: What was checked, in a word or two.
+        status: The result.
+        found: What was found.
+        advice: What to do; empty if there is nothing to do.
+        where: Where it was found; empty for this machine.
     """
 
     name: str
@@ -34,25 +34,25 @@ class Finding:
     where: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the fields as plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Finding:
-        """What `to_json` gave."""
+        """Return the finding that `to_json` was called on."""
         return cls(**{**plain, "status": Status(plain["status"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What to look at.
+    """What to examine.
 
     Attributes:
-        study: A study's directory; it need not be there.
+        study: A study's directory; it need not exist.
         model_file: The user's model file; empty for a tiny model of the doctor's own.
-        connect: The address of a Dask scheduler whose workers to look at; empty to start one here.
-        gpus_per_trial: GPUs of a trial; None for one where there are any, 0 if it trains on cores.
-        token: Part of the name of every folder that is made beside the study.
+        connect: Address of a Dask scheduler whose workers to check; empty to start one here.
+        gpus_per_trial: GPUs of a trial; None for one if there are any, 0 if it trains on cores.
+        token: Part of the name of every folder that a check makes next to the study.
     """
 
     study: str
@@ -63,15 +63,15 @@ class Subject:
 
 
 def passed(name: str, found: str) -> Finding:
-    """A line that passes."""
+    """Return a finding that passes."""
     return Finding(name, Status.PASS, found)
 
 
 def warned(name: str, found: str, advice: str) -> Finding:
-    """A line that warns."""
+    """Return a finding that warns."""
     return Finding(name, Status.WARN, found, advice)
 
 
 def failed(name: str, found: str, advice: str) -> Finding:
-    """A line that fails."""
+    """Return a finding that fails."""
     return Finding(name, Status.FAIL, found, advice)

@@ -1,4 +1,4 @@
-"""The framework's devices, and one batch of training."""
+"""Checks of the framework's devices and of one batch of training."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def check_training(subject: Subject) -> Iterator[Finding]:
     except Exception as error:  # whatever a framework raises when it is imported
         yield failed(
             "framework",
-            f"it cannot be imported: {_words(error)}",
-            "pip install keras and one of tensorflow, jax and torch (and set KERAS_BACKEND)",
+            f"cannot be imported: {_words(error)}",
+            "pip install keras and one of tensorflow, jax and torch, and set KERAS_BACKEND",
         )
         return
     granted = len(devices.gpus()) if subject.gpus_per_trial != 0 else 0
@@ -29,9 +29,8 @@ def check_training(subject: Subject) -> Iterator[Finding]:
         yield failed(
             "framework",
             f"{seen.words} sees {seen.gpus} of {granted} GPUs",
-            "install its build for CUDA, such as pip install 'tensorflow[and-cuda]', and see that "
-            "the driver is recent enough (nvidia-smi); or, if the model trains on cores, say "
-            "--gpus-per-trial 0, here and to hptune run",
+            "install its CUDA build, such as pip install 'tensorflow[and-cuda]', and check the "
+            "driver (nvidia-smi); if the model trains on cores, use --gpus-per-trial 0",
         )
     else:
         count = f"{seen.gpus} GPUs" if seen.gpus else "trains on cores"
@@ -50,10 +49,10 @@ def _one_batch(subject: Subject) -> Finding:
         return failed(
             "one batch",
             f"{name}: {_words(error)}",
-            f"mend it, and run hptune doctor {shlex.quote(own)} again"
+            f"correct the file, then run hptune doctor {shlex.quote(own)} again"
             if own
-            else "this is the framework itself: install it anew, or choose another one "
-            "(KERAS_BACKEND)",
+            else "the framework itself fails: reinstall it, or choose another one with "
+            "KERAS_BACKEND",
         )
 
 

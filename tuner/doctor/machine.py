@@ -1,4 +1,4 @@
-"""Python, the packages, and what this machine grants."""
+"""Checks of Python, the packages and this machine's resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOWN_PYTHON = ((3, 11), (3, 13))
 
 
 def check_versions(_subject: Subject) -> Iterator[Finding]:
-    """Python, and the packages against what hptune asks for."""
+    """Check Python and the packages against hptune's requirements."""
     least, most = _KNOWN_PYTHON
     here = f"{platform.python_version()} in {sys.prefix}"
     if least <= sys.version_info[:2] <= most:
@@ -34,7 +34,7 @@ def check_versions(_subject: Subject) -> Iterator[Finding]:
         yield warned(
             "packages",
             f"dask {_version('dask')} with distributed {_version('distributed')}",
-            "they are made for each other: install the same version of both",
+            "install the same version of both",
         )
     else:
         yield passed("packages", ", ".join(shown))
@@ -51,7 +51,7 @@ def _unmet_requirements() -> Iterator[str]:
         if version is None:
             yield f"{needed.name} is not installed"
         elif not needed.specifier.contains(version, prereleases=True):
-            yield f"{needed.name} {version} is not {needed.specifier}"
+            yield f"{needed.name} {version} does not meet {needed.specifier}"
 
 
 def _version(name: str) -> str | None:
@@ -62,26 +62,26 @@ def _version(name: str) -> str | None:
 
 
 def check_machine(subject: Subject) -> Iterator[Finding]:
-    """Cores, memory and GPUs: what there is, what is granted, and what Slurm says of it."""
+    """Check the cores, memory and GPUs that this process may use, and Slurm's grant."""
     granted = devices.capacity()
     if subject.connect:
         yield passed(
             "this machine",
-            f"{len(granted.cpus)} cores, {granted.memory_bytes / 1e9:.3g} GB, for the study's "
-            "master; its trials run on the workers (below)",
+            f"{len(granted.cpus)} cores, {granted.memory_bytes / 1e9:.3g} GB; trials run on the "
+            "workers below",
         )
         return
     yield _cores(len(granted.cpus), os.cpu_count() or 1)
     yield _memory(granted.memory_bytes)
     if granted.gpus:
-        yield passed("GPUs", f"{len(granted.gpus)} granted: {', '.join(granted.gpus)}")
+        yield passed("GPUs", f"{len(granted.gpus)} available: {', '.join(granted.gpus)}")
     elif subject.gpus_per_trial == 0:
-        yield passed("GPUs", "none granted, none wanted; trials train on cores")
+        yield passed("GPUs", "none used; trials train on cores")
     elif os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
         yield warned(
             "GPUs",
-            "none granted: CUDA_VISIBLE_DEVICES is set and names none",
-            "unset it to use all GPUs of this machine, or ask Slurm for some (--gres=gpu:1)",
+            "none available: CUDA_VISIBLE_DEVICES is set and names none",
+            "unset it to use all GPUs of this machine, or request some from Slurm (--gres=gpu:1)",
         )
     else:
         yield passed("GPUs", "none on this machine; trials train on its cores")
@@ -89,57 +89,58 @@ def check_machine(subject: Subject) -> Iterator[Finding]:
         yield from check_slurm(os.environ, cores=len(granted.cpus), gpus=len(granted.gpus))
 
 
-def _cores(granted: int, there: int) -> Finding:
-    if granted == there:
-        return passed("cores", f"{there}, all granted")
+def _cores(granted: int, total: int) -> Finding:
+    if granted == total:
+        return passed("cores", f"all {total} available")
     if granted == 1:
         return warned(
             "cores",
-            f"1 of {there} granted, by affinity or by the control group's quota",
-            "one trial at a time runs here; in a Slurm job ask for more (--cpus-per-task), in a "
+            f"1 of {total} available (CPU affinity or a cgroup limit)",
+            "only one trial runs at a time: in Slurm request more (--cpus-per-task), in a "
             "container raise its limit",
         )
-    return passed("cores", f"{granted} of {there} granted, by affinity or the control group")
+    return passed("cores", f"{granted} of {total} available (CPU affinity or a cgroup limit)")
 
 
 def _memory(granted_bytes: int) -> Finding:
     import psutil
 
     memory = psutil.virtual_memory()
-    words = f"{granted_bytes / 1e9:.3g} of {memory.total / 1e9:.3g} GB granted"
+    words = f"{granted_bytes / 1e9:.3g} of {memory.total / 1e9:.3g} GB available"
     free = min(granted_bytes, int(memory.available))
     if free < 2e9:
         return warned(
             "memory",
             f"{words}, {free / 1e9:.2g} GB free",
-            "a trial with TensorFlow takes about 1 GB: run fewer at once (--workers), or end what "
-            "else runs here",
+            "a trial with TensorFlow needs about 1 GB: run fewer at once (--workers), or end other "
+            "programs",
         )
     return passed("memory", f"{words}, {free / 1e9:.3g} GB free")
 
 
 def check_slurm(environment: Mapping[str, str], *, cores: int, gpus: int) -> Iterator[Finding]:
-    """Whether Slurm granted what this process sees.
+    """Check that this process may use what Slurm granted, no more and no less.
 
     Args:
         environment: The variables that Slurm sets in a job.
-        cores: How many cores this process may use.
-        gpus: How many GPUs it may use.
+        cores: The number of cores that this process may use.
+        gpus: The number of GPUs that it may use.
     """
     job = environment["SLURM_JOB_ID"]
-    said_cores = environment.get("SLURM_CPUS_PER_TASK") or environment.get("SLURM_CPUS_ON_NODE")
-    said_gpus = environment.get("SLURM_GPUS_ON_NODE")
+    of_task, of_node = "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"
+    granted_cores = environment.get(of_task) or environment.get(of_node, "")
+    granted_gpus = environment.get("SLURM_GPUS_ON_NODE", "")
     wrong = []
-    if said_cores and said_cores.isdigit() and int(said_cores) != cores:
-        wrong.append(f"Slurm granted {said_cores} cores and this process may use {cores}")
-    if said_gpus and said_gpus.isdigit() and int(said_gpus) != gpus:
-        wrong.append(f"Slurm granted {said_gpus} GPUs and this process sees {gpus}")
+    if granted_cores.isdigit() and int(granted_cores) != cores:
+        wrong.append(f"Slurm granted {granted_cores} cores, this process may use {cores}")
+    if granted_gpus.isdigit() and int(granted_gpus) != gpus:
+        wrong.append(f"Slurm granted {granted_gpus} GPUs, this process sees {gpus}")
     if wrong:
         yield warned(
             "Slurm",
             f"job {job}: {'; '.join(wrong)}",
-            "start it with srun, so that Slurm confines it to what it granted; if the numbers "
-            "still differ, ask the cluster's admins whether jobs are confined (cgroup.conf)",
+            "start with srun, so that Slurm confines the process to its grant; if the numbers "
+            "still differ, ask the cluster's admins about cgroup.conf",
         )
     else:
-        yield passed("Slurm", f"job {job}: this process may use what Slurm granted")
+        yield passed("Slurm", f"job {job}: this process may use exactly what Slurm granted")

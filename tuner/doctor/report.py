@@ -1,34 +1,40 @@
-"""How `hptune doctor` looks: a line for each finding, and what to do below it."""
+"""The report of `hptune doctor`: a line for each finding, and what to do below it."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..reporting.text import clean
+from .findings import Finding, Status
 
-_MARKS = {"pass": ("✓", "ok", "green"), "warn": ("!", "!", "yellow"), "fail": ("✗", "x", "red")}
-_NAME_CELLS = 16
+_MARKS = {
+    Status.PASS: ("✓", "ok", "green"),
+    Status.WARN: ("!", "!", "yellow"),
+    Status.FAIL: ("✗", "x", "red"),
+}
+_INDENT = 20
 
 
 class DoctorReport:
-    """Shows findings as they come, and a sum at the end; a context manager.
+    """Shows findings as they come, and their numbers at the end; a context manager.
 
     Args:
-        stream: Where to write; colours and a sign of life on a terminal only.
+        stream: Where to write. Colours and line breaks only on a terminal.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
-        self._draws = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        self._status = self._console.status("looking around …", spinner="dots")
-        self._counts: Counter[str] = Counter()
+        is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
+        self._draws = is_utf8 and self._console.is_terminal
+        self._status = self._console.status("checking …", spinner="dots")
+        self._counts: Counter[Status] = Counter()
+        self._where = ""
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -43,40 +49,38 @@ class DoctorReport:
     ) -> None:
         self._status.stop()
         if error is None:
-            self._console.print(Text(f"\n{self._sum()}", style="bold"))
+            self._console.print(Text(f"\n{self._numbers()}", style="bold"))
 
-    def show(self, name: str, status: str, found: str, advice: str) -> None:
+    def show(self, finding: Finding) -> None:
         """Show one finding."""
-        self._counts[status] += 1
-        drawn, plain, colour = _MARKS[status]
-        if not self._console.is_terminal:
-            arrow = f"\n{'':20}-> {clean(advice)}" if advice else ""
-            self._stream.write(f"{plain:3}{name:17}{clean(found)}{arrow}\n")
-            return
-        line = Table.grid(padding=(0, 1))
-        for width in (2, _NAME_CELLS, None):
-            line.add_column(width=width, overflow="fold")
-        line.add_row(
-            Text(drawn if self._draws else plain, style=f"bold {colour}"),
-            Text(name, style="bold"),
-            Text(clean(found)),
-        )
-        if advice:
-            arrow = "→" if self._draws else "->"
-            line.add_row("", "", Text(f"{arrow} {clean(advice)}", style=colour))
-        self._console.print(line)
+        if finding.where != self._where:
+            self._where = finding.where
+            self._console.print(Text(f"\n{clean(finding.where)}", style="bold"))
+        self._counts[finding.status] += 1
+        drawn, plain, colour = _MARKS[finding.status]
+        mark, arrow = (drawn, "→ ") if self._draws else (plain, "-> ")
+        head = Text.assemble((f"{mark:3}", f"bold {colour}"), (f"{finding.name:17}", "bold"))
+        self._print(head, finding.found, "")
+        if finding.advice:
+            self._print(Text(" " * _INDENT + arrow, style=colour), finding.advice, colour)
 
-    def section(self, where: str) -> None:
-        """Say where the next findings are found."""
-        self._console.print(Text(f"\n{clean(where)}", style="bold"))
+    def _print(self, head: Text, words: str, style: str) -> None:
+        """Print words after a head, with the following lines indented as far as the head."""
+        lines = [clean(words)]
+        if self._console.is_terminal:
+            width = max(20, self._console.width - head.cell_len)
+            lines = textwrap.wrap(
+                lines[0], width, break_long_words=False, break_on_hyphens=False
+            ) or [""]
+        text = Text(f"\n{' ' * head.cell_len}".join(lines), style=style)
+        self._console.print(Text.assemble(head, text), soft_wrap=True)
 
-    def _sum(self) -> str:
-        warnings, failures = self._counts["warn"], self._counts["fail"]
+    def _numbers(self) -> str:
+        passes, warnings, failures = (self._counts[each] for each in Status)
         if not warnings + failures:
-            return f"All {self._counts.total()} checks pass."
-        parts = [f"{self._counts['pass']} pass"]
-        if warnings:
-            parts.append(f"{warnings} warn{'s' if warnings == 1 else ''}")
-        if failures:
-            parts.append(f"{failures} fail{'s' if failures == 1 else ''}")
+            return f"All {passes} checks pass."
+        parts = [f"{passes} pass"]
+        for number, verb in ((warnings, "warn"), (failures, "fail")):
+            if number:
+                parts.append(f"{number} {verb}{'s' if number == 1 else ''}")
         return f"{', '.join(parts)}."

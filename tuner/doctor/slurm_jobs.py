@@ -1,4 +1,4 @@
-"""The same examination inside a Slurm job, one for each kind of job that a slurm.toml has."""
+"""The same checks inside Slurm jobs, one for each shape of a slurm.toml."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .storage import folder_for
 
 _NAME = "Slurm job"
 _ANSWER_SECONDS = 15.0
-"""A network file system may show a node's file so much later."""
+"""Time after which a network file system shows a file that a node wrote."""
 
 
 def read(path: Path) -> SlurmConfig:
     """Read a slurm.toml.
 
     Raises:
-        UsageError: It cannot be used.
+        UsageError: It is not valid.
     """
     try:
         return read_config(path)
@@ -42,14 +42,14 @@ def read(path: Path) -> SlurmConfig:
 def examine_jobs(
     subject: Subject, config: SlurmConfig, *, wait_seconds: float
 ) -> Iterator[Finding]:
-    """Submit a short job of each shape, one after the other, and look around from inside.
+    """Submit a short job of each shape, one after the other, and run the checks inside.
 
-    Close the generator, or let it end: no job is left then, however that comes about.
+    No job is left after the generator has ended or was closed.
 
     Args:
-        subject: What to look at.
+        subject: What to examine.
         config: The slurm.toml.
-        wait_seconds: How long a job may wait to be started.
+        wait_seconds: Limit of the time that a job waits to be started.
     """
     for shape in config.shapes:
         where = "in a Slurm job"
@@ -59,7 +59,7 @@ def examine_jobs(
                 for finding in _examine_one(subject, shape, folder, wait_seconds):
                     yield replace(finding, where=where)
         except JobQueueError as error:
-            advice = "mend the slurm.toml, ask Slurm (sinfo, squeue --start), or allow more --wait"
+            advice = "correct the slurm.toml, see sinfo and squeue --start, or increase --wait"
             yield replace(failed(_NAME, str(error), advice), where=where)
         except OSError as error:
             yield replace(failed(_NAME, str(error), "see the study directory above"), where=where)
@@ -86,44 +86,44 @@ def _examine_one(
     job = run_one_off_job(kind, command, wait_seconds=wait_seconds)
     findings = _read(answer)
     if findings is None:
-        yield failed(_NAME, *_silent(job, kind, folder))
+        yield failed(_NAME, *_without_answer(job, kind, folder))
         return
     worker = kind.worker
     yield passed(
         _NAME,
         f"{job.id} on {job.node}: {worker.cpus} cores, {worker.gpus} GPUs, "
-        f"{worker.memory_bytes / 1e9:.3g} GB for {worker.trials} trials at once; over after "
+        f"{worker.memory_bytes / 1e9:.3g} GB for {worker.trials} trials at once; it took "
         f"{time.monotonic() - began:.0f} s",
     )
     yield from findings
 
 
 def _read(answer: Path) -> list[Finding] | None:
-    """What the job found; None if it has not told."""
+    """Return the job's findings; None if there are none."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
-        list(answer.parent.iterdir())  # has a network file system look again
+        list(answer.parent.iterdir())  # makes a network file system look again
         try:
-            told = json.loads(answer.read_text(encoding="utf-8"))
-            return [Finding.from_json(each) for each in told["findings"]]
+            found = json.loads(answer.read_text(encoding="utf-8"))
+            return [Finding.from_json(each) for each in found["findings"]]
         except (OSError, ValueError, TypeError, KeyError):
             if time.monotonic() > deadline:
                 return None
         time.sleep(0.5)
 
 
-def _silent(job: Job, kind: JobKind, folder: Path) -> tuple[str, str]:
-    """What is known of a job that told nothing, and what to do."""
+def _without_answer(job: Job, kind: JobKind, folder: Path) -> tuple[str, str]:
+    """Return what is known of a job that wrote no findings, and what to do."""
     on = f" on {job.node}" if job.node else ""
-    found = f"{job.id}{on} ended ({job.slurm_state}) and told nothing"
+    found = f"{job.id}{on} ended ({job.slurm_state}) without findings"
     log = folder / f"{kind.job_name}-{job.id}.log"
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return (
-            f"{found}, and its output is not here",
-            f"does the node see {folder.parent}? put studies where all nodes do (--study DIR)",
+            f"{found}, and its output is missing",
+            f"put studies on a file system that all nodes share: is {folder.parent} there?",
         )
     last = f": {lines[-1]}" if lines else ""
-    advice = "is hptune there for the job's Python? see modules, prologue and python in slurm.toml"
+    advice = "check that the job's Python has hptune: modules, prologue and python in slurm.toml"
     return f"{found}{last}", advice

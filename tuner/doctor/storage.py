@@ -1,4 +1,4 @@
-"""The study directory's file system: does it keep what is written, and locks?"""
+"""Checks of the study directory's file system: does it keep what is written, and locks?"""
 
 from __future__ import annotations
 
@@ -21,30 +21,25 @@ from ..storage.lock import MasterLock
 from .findings import Finding, Subject, failed, passed, warned
 
 FEW_BYTES = 5_000_000_000
+"""Free space below which checkpoints and models may fill the disk."""
 LEAST_BYTES = 200_000_000
+"""Free space below which a study is not worth starting."""
 SLOW_SYNC_SECONDS = 0.1
+"""Time of an fsync above which a study's events wait noticeably."""
 MOST_SKEW_SECONDS = 2.0
+"""Difference of two clocks above which times in logs confuse."""
+
+_ELSEWHERE = "keep studies on another file system (--study DIR)"
 _REPLACED = 200
 _PREFIX = ".hptune-doctor-"
-_CONTEND = """
-import pathlib, sys
-from tuner.errors import StudyLockedError
-from tuner.storage.lock import MasterLock
-try:
-    MasterLock(pathlib.Path(sys.argv[1])).release()
-except StudyLockedError:
-    print("refused")
-else:
-    print("taken")
-"""
 
 
 @contextlib.contextmanager
 def folder_for(subject: Subject) -> Iterator[Path]:
-    """A folder of the doctor's own where the study is, or would be.
+    """Provide a folder of the doctor's own where the study is, or would be.
 
     Raises:
-        OSError: None can be made there.
+        OSError: It cannot be made.
     """
     prefix = f"{_PREFIX}{subject.token}"
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_place(subject)))
@@ -55,8 +50,8 @@ def folder_for(subject: Subject) -> Iterator[Path]:
 
 
 def clean_up(subject: Subject) -> None:
-    """Remove what checks that were killed have left."""
-    if subject.token:
+    """Remove the folders that killed checks of this subject, which has a token, have left."""
+    with contextlib.suppress(OSError):
         for folder in _place(subject).glob(f"{_PREFIX}{subject.token}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -67,74 +62,77 @@ def _place(subject: Subject) -> Path:
 
 
 def check_storage(subject: Subject) -> Iterator[Finding]:
-    """What a study needs of its file system, tried in a folder beside it."""
+    """Check what a study needs of its file system, in a folder next to it."""
+    name = "study directory"
     mount = mount_of(Path(subject.study))
     where = f"{subject.study} on {mount.kind} ({mount.point})"
     try:
         with folder_for(subject) as folder:
             if mount.is_memory:
-                yield warned(
-                    "study directory",
-                    f"{where}: files in memory",
-                    "they are gone with the machine; keep studies on a disk (--study DIR)",
-                )
+                advice = "a restart deletes it: keep studies on a disk (--study DIR)"
+                yield warned(name, f"{where}: files in memory", advice)
             else:
-                yield passed("study directory", f"{where}, can be written")
+                yield passed(name, f"{where}, writable")
             yield _room(folder)
-            yield from _trials(folder)
+            for of, check in (
+                ("locks", _locks),
+                ("SQLite", _sqlite),
+                ("rename", _rename),
+                ("fsync", _sync),
+                ("file clock", _clock),
+            ):
+                try:
+                    yield check(of, folder)
+                except (OSError, sqlite3.Error) as error:
+                    yield failed(of, str(error), _ELSEWHERE)
     except OSError as error:
-        yield failed(
-            "study directory",
-            f"{where}: {error.strerror or error}",
-            "name a directory that you can write to, with room in it (--study DIR)",
-        )
-
-
-def _trials(folder: Path) -> Iterator[Finding]:
-    for name, attempt in (
-        ("locks", _locks),
-        ("SQLite", _sqlite),
-        ("rename", _rename),
-        ("fsync", _sync),
-        ("file clock", _clock),
-    ):
-        try:
-            yield attempt(name, folder)
-        except (OSError, sqlite3.Error) as error:
-            yield failed(name, str(error), "keep studies on another file system (--study DIR)")
+        advice = "choose a directory that you can write to, with free space (--study DIR)"
+        yield failed(name, f"{where}: {error.strerror or error}", advice)
 
 
 def _room(folder: Path) -> Finding:
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     words = f"{free / 1e9:.3g} of {disk.f_blocks * disk.f_frsize / 1e9:.3g} GB free"
-    advice = "make room, or name another directory (--study DIR)"
+    advice = "free some space, or choose another directory (--study DIR)"
     if free < LEAST_BYTES or (disk.f_files and disk.f_favail < 1000):
-        return failed("room", f"{words}, {disk.f_favail} more files", advice)
+        return failed("room", f"{words}, room for {disk.f_favail} more files", advice)
     if free < FEW_BYTES:
         return warned("room", f"{words}; checkpoints and models may fill it", advice)
     return passed("room", words)
 
 
+_CONTEND = """
+import pathlib, sys
+from tuner.errors import StudyLockedError
+from tuner.storage.lock import MasterLock
+try:
+    MasterLock(pathlib.Path(sys.argv[1])).release()
+except StudyLockedError:
+    print("refused")
+else:
+    print("admitted")
+"""
+
+
 def _locks(name: str, folder: Path) -> Finding:
-    """Two processes want to be a study's master."""
+    """Let a second process try to become the study's master, during and after the first one."""
     with MasterLock(folder) as lock:
-        kernel_locked = lock.has_posix_lock
-        second = _contend(folder)
-    third = _contend(folder)
-    if (second, third) != ("refused", "taken"):
-        return failed(
-            name,
-            f"a second master was {second or 'lost'}, one after the first's end {third or 'lost'}",
-            "keep studies on another file system; two masters here could harm a study",
+        has_posix_lock = lock.has_posix_lock
+        during = _contend(folder)
+    after = _contend(folder)
+    if (during, after) != ("refused", "admitted"):
+        found = (
+            f"a second process was {during or 'lost'} during, and {after or 'lost'} after a first"
         )
-    if not kernel_locked:
+        return failed(name, found, f"two masters could damage a study: {_ELSEWHERE}")
+    if not has_posix_lock:
         return warned(
             name,
-            "the file system keeps no locks; a lease guards the study",
-            "after a crash, a resume on this machine waits for a minute; nothing else differs",
+            "the file system has no locks; hptune uses a lease instead",
+            "after a crash, hptune resume waits for a minute",
         )
-    return passed(name, "a second process is refused, and let in after the first")
+    return passed(name, "a second process is refused, and admitted after the first")
 
 
 def _contend(folder: Path) -> str:
@@ -148,7 +146,7 @@ def _contend(folder: Path) -> str:
 
 
 def _sqlite(name: str, folder: Path) -> Finding:
-    """Two connections with the ledger's settings: one keeps the other out, and is read by it."""
+    """Use two connections with the ledger's settings: one must keep the other from writing."""
     path = folder / "study.db"
     try:
         with MasterLock(folder) as lock:
@@ -168,46 +166,19 @@ def _sqlite(name: str, folder: Path) -> Finding:
             one.execute("BEGIN EXCLUSIVE")
             try:
                 other.execute("INSERT INTO notes VALUES (10)")
-                return failed(
-                    name,
-                    "two connections wrote at once",
-                    "keep studies on another file system; a ledger here could be harmed",
-                )
             except sqlite3.OperationalError:
                 one.execute("ROLLBACK")
-            found = other.execute("SELECT count(*) FROM notes").fetchone()[0]
-            whole = other.execute("PRAGMA integrity_check").fetchone()[0]
-    if (found, whole) != (10, "ok"):
-        return failed(name, f"{found} of 10 rows, {whole}", "keep studies on another file system")
-    words = f"works with the ledger's settings, {seconds * 1e3:.3g} ms a commit"
+            else:
+                advice = f"a study could be damaged: {_ELSEWHERE}"
+                return failed(name, "two connections wrote at the same time", advice)
+            rows = other.execute("SELECT count(*) FROM notes").fetchone()[0]
+            integrity = other.execute("PRAGMA integrity_check").fetchone()[0]
+    if (rows, integrity) != (10, "ok"):
+        return failed(name, f"{rows} of 10 rows found, integrity: {integrity}", _ELSEWHERE)
+    words = f"works, {seconds * 1e3:.3g} ms for each commit"
     if seconds > SLOW_SYNC_SECONDS:
-        return warned(name, words, "each report costs one: keep the study on a faster file system")
+        return warned(name, words, "each report waits for it: use a faster file system")
     return passed(name, words)
-
-
-def _rename(name: str, folder: Path) -> Finding:
-    """A file is replaced again and again while another process reads it."""
-    path, fresh = folder / "renamed", folder / "renamed.new"
-    path.write_text("0" * 4096)
-    with subprocess.Popen(
-        [sys.executable, "-c", _READ, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as reader:
-        if reader.stdout is not None:
-            reader.stdout.readline()  # it reads
-        for number in range(_REPLACED):
-            fresh.write_text(str(number % 10) * 4096)
-            fresh.replace(path)
-        broken = reader.communicate("\n")[0].strip()
-    if broken != "0":
-        return failed(
-            name,
-            f"{broken or 'all'} reads met a file that was missing or not whole",
-            "keep studies on another file system; models are put in place by renaming",
-        )
-    return passed(name, f"{_REPLACED} files replaced under a reader, each whole at any instant")
 
 
 _READ = """
@@ -226,6 +197,28 @@ print(broken)
 """
 
 
+def _rename(name: str, folder: Path) -> Finding:
+    """Replace a file again and again while another process reads it."""
+    path, fresh = folder / "renamed", folder / "renamed.new"
+    path.write_text("0" * 4096)
+    with subprocess.Popen(
+        [sys.executable, "-c", _READ, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as reader:
+        if reader.stdout is not None:
+            reader.stdout.readline()  # it reads
+        for number in range(_REPLACED):
+            fresh.write_text(str(number % 10) * 4096)
+            fresh.replace(path)
+        broken = reader.communicate("\n")[0].strip()
+    if broken != "0":
+        found = f"{broken or 'all'} reads found the file missing or incomplete"
+        return failed(name, found, f"hptune replaces files by renaming: {_ELSEWHERE}")
+    return passed(name, f"{_REPLACED} replacements, and every read found a whole file")
+
+
 def _sync(name: str, folder: Path) -> Finding:
     times = []
     with (folder / "synced").open("wb", buffering=0) as file:
@@ -235,26 +228,27 @@ def _sync(name: str, folder: Path) -> Finding:
             os.fsync(file.fileno())
             times.append(time.monotonic() - began)
     typical = statistics.median(times)
-    words = f"{typical * 1e3:.3g} ms to have 4 kB on disk, {max(times) * 1e3:.3g} ms at most"
+    words = f"{typical * 1e3:.3g} ms to write 4 kB to disk, {max(times) * 1e3:.3g} ms at most"
     if typical > SLOW_SYNC_SECONDS:
-        return warned(
-            name, words, "every event waits for it: keep the study on a faster file system"
-        )
+        return warned(name, words, "each event waits for it: use a faster file system")
     return passed(name, words)
 
 
 def _clock(name: str, folder: Path) -> Finding:
-    """The file system's clock may be another machine's."""
+    """Compare the file system's clock, which may be another machine's, with this machine's."""
     path = folder / "clock"
     before = time.time()
     path.touch()
     after = time.time()
     stamp = path.stat().st_mtime
-    skew = max(before - 0.05 - stamp, stamp - after, 0.0)
-    if skew > MOST_SKEW_SECONDS:
-        return warned(
-            name,
-            f"the file system's clock is {skew:.3g} s off this machine's",
-            "hptune does not mind; times in logs and files do not fit together (NTP?)",
-        )
-    return passed(name, f"within {max(skew, 0.1):.1g} s of this machine's")
+    return clock_finding(
+        name, "the file system's clock", max(before - 0.05 - stamp, stamp - after, 0.0)
+    )
+
+
+def clock_finding(name: str, clock: str, skew_seconds: float) -> Finding:
+    """Return the finding about a clock that differs from this machine's by so many seconds."""
+    if skew_seconds > MOST_SKEW_SECONDS:
+        found = f"{clock} differs by {skew_seconds:.3g} s from this machine's"
+        return warned(name, found, "times in logs will not match: synchronise the clocks (NTP)")
+    return passed(name, f"within {max(skew_seconds, 0.1):.1g} s of this machine's")
