@@ -15,9 +15,9 @@ from tuner.core.clock import SystemClock
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import Event, FinishReason, Reported, StudyOpened, Suggested
-from tuner.core.resources import Resources
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
+from tuner.core.study_config import StudyConfig
 from tuner.core.trial import Direction, Goal, Params, Suggestion, Trial, TrialState
 from tuner.errors import StudyError, UsageError
 from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
@@ -108,9 +108,8 @@ def study(
         make_suggester=None if seconds is None else simulated,
     )
     executor.open()
-    opened = StudyOpened(
-        executor.clock.now(), trials, Goals((GOAL,)), 1, Resources(), None, 0, ask_ahead=ahead
-    )
+    config = StudyConfig(trials=trials, goals=Goals((GOAL,)), seed=1, ask_ahead=ahead)
+    opened = StudyOpened(executor.clock.now(), config)
     assert loop.run(opened).finish_reason is FinishReason.DONE
     return engine
 

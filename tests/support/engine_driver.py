@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.core.budget import DeviceBudget
 from tuner.core.engine.engine import Engine
-from tuner.core.failure_policy import Answer
 from tuner.core.goals import Goals
 from tuner.core.messages import (
     Ask,
@@ -38,9 +36,9 @@ from tuner.core.messages import (
     WorkerLeft,
 )
 from tuner.core.packing.decision import decide
-from tuner.core.pruner import PrunerSettings
-from tuner.core.resources import Amount, Capacity, Placement, Resources
+from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
+from tuner.core.study_config import StudyConfig
 from tuner.core.trial import (
     ADDED,
     Attempt,
@@ -120,42 +118,15 @@ class EngineDriver:
         self,
         trials: int | None = None,
         *,
-        resources: Resources | None = None,
-        max_failures: int | None = None,
-        same_failure_limit: int = 0,
-        goals: Goals = GOALS,
-        pruner: PrunerSettings | None = None,
-        confirm: int = 0,
-        confirm_repeats: int = 2,
-        keep_checkpoints: int = 0,
         go_on: tuple[int, ...] = (),
-        answers: tuple[Answer, ...] = (),
-        budget: DeviceBudget | None = None,
         added: Sequence[Params] = (),
-        measured: tuple[Amount, ...] = (),
-        learns: bool = False,
+        **options: Any,
     ) -> list[Command]:
-        resources = resources or Resources()
-        pruner = pruner or PrunerSettings()
-        opened = StudyOpened(
-            self.at,
-            trials,
-            goals,
-            SEED,
-            resources,
-            max_failures,
-            same_failure_limit,
-            pruner,
-            confirm=confirm,
-            confirm_repeats=confirm_repeats,
-            keep_checkpoints=keep_checkpoints,
-            go_on=go_on,
-            answers=answers,
-            budget=budget,
-            added=tuple(Suggestion(params, ADDED) for params in added),
-            measured=measured,
-            learns=learns,
-        )
+        """Open the study; `options` are fields of `StudyConfig`, None for the default."""
+        given = {name: value for name, value in options.items() if value is not None}
+        config = StudyConfig(**{"trials": trials, "goals": GOALS, "seed": SEED, **given})
+        suggestions = tuple(Suggestion(params, ADDED) for params in added)
+        opened = StudyOpened(self.at, config, go_on=go_on, added=suggestions)
         self.workers.clear()
         self.leaving.clear()
         self.over.extend(self.running)
@@ -237,11 +208,10 @@ class EngineDriver:
         trials: int | None = None,
         *,
         cores: int = 1,
-        pruner: PrunerSettings | None = None,
         **options: Any,
     ) -> list[Command]:
         """Open a study with one worker, and answer its first question."""
-        self.open(trials, pruner=pruner, **options)
+        self.open(trials, **options)
         self.join(cores=cores)
         return self.suggest()
 

@@ -12,10 +12,11 @@ from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
 from tuner.core.pruner import PrunerSettings
-from tuner.core.resources import Amount, Resources
+from tuner.core.resources import Amount
 from tuner.core.sampler import Sampler
 from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
+from tuner.core.study_config import StudyConfig
 from tuner.core.trial import (
     Attempt,
     AttemptId,
@@ -194,15 +195,14 @@ class Cluster:
             return loop.run(
                 StudyOpened(
                     at=executor.clock.now(),
-                    trials=self.trials,
-                    goals=Goals((GOAL,)),
-                    seed=SEED,
-                    resources=Resources(),
-                    max_failures=None,
-                    same_failure_limit=0,
-                    pruner=self.pruner,
+                    config=StudyConfig(
+                        trials=self.trials,
+                        goals=Goals((GOAL,)),
+                        seed=SEED,
+                        measured=tuple(Amount) if self.needs is not None else (),
+                        pruner=self.pruner,
+                    ),
                     space=tuple(SPACE.to_json()),
-                    measured=tuple(Amount) if self.needs is not None else (),
                 )
             )
         finally:

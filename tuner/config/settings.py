@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..core.budget import DeviceBudget, read_budget
-from ..core.failure_policy import CAUSES, Answer, read_answer
+from ..core.failure_policy import CAUSES, FailureRule, read_failure_rule
 from ..core.pruner import HalvingMode
 from ..core.space.user_priors import Belief
 from ..core.trial import Direction, StopAt
@@ -346,7 +346,7 @@ class StudySettings:
     )
 
     on_failure: Sequence[str] = setting(
-        kinds.texts("CAUSE=ANSWER", "texts such as memory=retry:3", check=read_answer),
+        kinds.texts("CAUSE=ANSWER", "texts such as memory=retry:3", check=read_failure_rule),
         Section.FAILURES,
         "What to do after a failure: retry:N (retry means once), fail, prune, or stop (the whole "
         f"study). Causes: {', '.join(CAUSES)}.",
@@ -434,9 +434,9 @@ class StudySettings:
         return read_budget(self.budget) if self.budget else None
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
+    def failure_rules(self) -> tuple[FailureRule, ...]:
         """What is done about failures; of two answers to one cause, the last one counts."""
-        return tuple(read_answer(each) for each in reversed(self.on_failure))
+        return tuple(read_failure_rule(each) for each in reversed(self.on_failure))
 
     @property
     def repeats(self) -> int:

@@ -1,4 +1,4 @@
-"""What the user wants done about attempts that end badly, where that is not the usual."""
+"""What the user wants done about attempts that end badly, where that is not the default."""
 
 from __future__ import annotations
 
@@ -19,63 +19,61 @@ CAUSES = {
     "hang": Cause.HUNG,
     "worker": Cause.WORKER_LOST,
 }
-"""The causes that can be answered to, by the names that users give them."""
+"""The causes that a rule can name, by the names that users give them."""
 
 
 class Action(enum.StrEnum):
     """What is done about a trial whose attempt ended badly."""
 
     RETRY = "retry"
-    """It runs again, so many times at most; then it fails."""
+    """The trial runs again, up to a number of times; then it fails."""
     FAIL = "fail"
-    """It fails, and the sampler is told so."""
+    """The trial fails, and the sampler is told so."""
     PRUNE = "prune"
-    """It counts as pruned, with what it has reported."""
+    """The trial counts as pruned, with what it has reported."""
     STOP = "stop"
-    """It fails, and the study stops with it."""
+    """The trial fails, and the study stops."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FailureRule:
     """What is done about attempts that end by a cause.
 
     Attributes:
         cause: The cause.
         action: What is done.
-        times: For `Action.RETRY`: how often a trial may run again after such an end.
+        max_retries: For `Action.RETRY`: how often a trial may run again after such an end.
     """
 
     cause: Cause
     action: Action
-    times: int = 0
+    max_retries: int = 0
 
     def __str__(self) -> str:
         name = next(name for name, cause in CAUSES.items() if cause is self.cause)
-        times = f":{self.times}" if self.action is Action.RETRY else ""
-        return f"{name}={self.action}{times}"
+        retries = f":{self.max_retries}" if self.action is Action.RETRY else ""
+        return f"{name}={self.action}{retries}"
 
 
-def read_answer(text: str) -> Answer:
-    """The answer that a user gave.
+def read_failure_rule(text: str) -> FailureRule:
+    """Read a rule that a user gave.
 
-    >>> read_answer("memory=retry:3")
-    Answer(cause=<Cause.OUT_OF_MEMORY: 'out of memory'>, action=<Action.RETRY: 'retry'>, times=3)
-    >>> read_answer("timeout=prune").action
-    <Action.PRUNE: 'prune'>
+    >>> rule = read_failure_rule("memory=retry:3")
+    >>> rule.cause, rule.action, rule.max_retries
+    (<Cause.OUT_OF_MEMORY: 'out of memory'>, <Action.RETRY: 'retry'>, 3)
 
     Raises:
-        ValueError: It is none; the message says what is allowed.
+        ValueError: The text is no rule; the message says what is allowed.
     """
-    name, _, said = text.partition("=")
-    name, said = name.strip(), said.strip()
+    name, _, action = (part.strip() for part in text.partition("="))
     if name not in CAUSES:
         raise ValueError(f"{text!r} names no cause: allowed are {', '.join(CAUSES)}")
-    retry = re.fullmatch(r"retry(?::(\d+))?", said)
+    retry = re.fullmatch(r"retry(?::(\d+))?", action)
     if retry is not None:
-        return Answer(CAUSES[name], Action.RETRY, int(retry.group(1) or 1))
-    if said not in (Action.FAIL, Action.PRUNE, Action.STOP):
+        return FailureRule(CAUSES[name], Action.RETRY, int(retry.group(1) or 1))
+    if action not in (Action.FAIL, Action.PRUNE, Action.STOP):
         raise ValueError(
-            f"{text!r} says nothing that can be done about {name!r}: allowed are "
-            "retry, retry:N, fail, prune and stop"
+            f"{text!r} names no action for {name!r}: allowed are retry, retry:N, fail, prune and "
+            "stop"
         )
-    return Answer(CAUSES[name], Action(said))
+    return FailureRule(CAUSES[name], Action(action))

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .budget import DeviceBudget
-from .failure_policy import Answer
-from .goals import Goals
 from .packing_plan import PackingEvidence, PackingPlan
-from .pruner import PrunerSettings
-from .resources import Amount, Capacity, Placement, Resources
-from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggestion, Trial, Usage
+from .resources import Capacity, Placement
+from .study_config import StudyConfig
+from .trial import AttemptId, Ending, Halt, Params, Report, Score, Suggestion, Trial, Usage
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -25,45 +22,21 @@ from .trial import AttemptId, Ending, Goal, Halt, Params, Report, Score, Suggest
 class StudyOpened:
     """A master took the study up: the first one, or after a stop or a death.
 
-    Attempts that were running belong to a master that is gone, so they are lost.
-    `trials` is the total number of trials to suggest; None means until the space is exhausted.
-    `space` is the search space at that time, in its JSON form; what trials declare is added later.
-    `ask_ahead` says how many suggestions are kept ready for the next free places, as a share of
-    the attempts that run (rounded up; none while but one of them runs).
-    Once they are over, the `confirm` best configurations are trained `confirm_repeats` times more.
-    `keep_checkpoints` of the best complete trials keep their last checkpoint. `go_on` are complete
-    trials that train on from theirs, as the full training has become longer. `answers` say what
-    is done about attempts that end badly, where that is not the usual. `budget` says how long cores
-    or GPUs may be held over all attempts; None for as long as it takes. `added` are configurations
-    that the user wants tried next: the sampler is not asked for them, and hears of them. `measured`
-    is what of `resources` the user left unsaid, and what trials use decides instead. `learns` says
-    whether the search proposes by what trials came to.
+    Attempts that ran for an earlier master are lost.
+
+    Attributes:
+        config: The configuration from now on.
+        space: The search space, in its JSON form. Parameters that trials declare are added later.
+        go_on: Complete trials that train on from their last checkpoint, as the full training has
+            become longer.
+        added: Configurations that the user wants tried next, without asking the sampler.
     """
 
     at: float
-    trials: int | None
-    goals: Goals
-    seed: int
-    resources: Resources
-    max_failures: int | None
-    same_failure_limit: int
-    pruner: PrunerSettings = field(default_factory=PrunerSettings)
+    config: StudyConfig
     space: tuple[Mapping[str, object], ...] = ()
-    ask_ahead: float = 0.0
-    confirm: int = 0
-    confirm_repeats: int = 2
-    keep_checkpoints: int = 0
     go_on: tuple[int, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    budget: DeviceBudget | None = None
     added: tuple[Suggestion, ...] = ()
-    measured: tuple[Amount, ...] = ()
-    learns: bool = False
-
-    @property
-    def goal(self) -> Goal:
-        """The first goal."""
-        return self.goals.goal
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..core.engine.engine import Engine
 from ..core.messages import StudyOpened
 from ..core.resources import Amount
+from ..core.study_config import StudyConfig
 from ..executors.base import Executor
 from ..samplers.registry import learns
 from ..storage.artifacts import StudyFiles
@@ -77,27 +78,25 @@ def opened(plan: RunPlan, *, at: float) -> StudyOpened:
         at: The present time, in seconds since the epoch.
     """
     settings = plan.settings
-    return StudyOpened(
-        at=at,
+    config = StudyConfig(
         trials=settings.budget_trials,
         goals=plan.goals,
         seed=plan.seed,
         resources=plan.layout.resources,
-        max_failures=settings.max_failures,
-        same_failure_limit=settings.same_failure_limit,
-        pruner=plan.pruner,
-        keep_checkpoints=settings.keep_checkpoints,
-        go_on=plan.go_on,
-        answers=settings.answers,
-        budget=settings.device_budget,
         measured=plan.layout.measured,
         learns=learns(settings.search),
-        space=tuple(plan.space.to_json()),
         ask_ahead=ask_ahead(settings),
+        pruner=plan.pruner,
+        max_failures=settings.max_failures,
+        same_failure_limit=settings.same_failure_limit,
+        failure_rules=settings.failure_rules,
+        budget=settings.device_budget,
         confirm=settings.confirm,
         confirm_repeats=settings.repeats,
-        added=plan.added,
+        keep_checkpoints=settings.keep_checkpoints,
     )
+    space = tuple(plan.space.to_json())
+    return StudyOpened(at, config, space=space, go_on=plan.go_on, added=plan.added)
 
 
 def study_access(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyAccess | None:

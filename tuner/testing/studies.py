@@ -16,6 +16,7 @@ from ..core.pruner import PrunerSettings
 from ..core.resources import Amount, Resources
 from ..core.sampler import Sampler
 from ..core.space.space import SearchSpace
+from ..core.study_config import StudyConfig
 from ..core.trial import Attempt, AttemptId, Trial
 from ..executors.simulated import SimulatedExecutor
 from ..master.loop import Observer, StudyLoop
@@ -141,15 +142,15 @@ def play(
         finish = loop.run(
             StudyOpened(
                 at=begun,
-                trials=trials,
-                goals=goals,
-                seed=seed,
-                resources=resources or Resources(),
-                max_failures=None,
-                same_failure_limit=0,
-                pruner=pruner or PrunerSettings(),
-                measured=measured,
-                learns=learns,
+                config=StudyConfig(
+                    trials=trials,
+                    goals=goals,
+                    seed=seed,
+                    resources=resources or Resources(),
+                    measured=measured,
+                    learns=learns,
+                    pruner=pruner or PrunerSettings(),
+                ),
             )
         )
     finally:

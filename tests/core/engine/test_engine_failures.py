@@ -8,7 +8,7 @@ import pytest
 from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
 from tuner.core.engine.failures import MAX_FRUITLESS, MAX_LOSSES
-from tuner.core.failure_policy import CAUSES, Action, Answer
+from tuner.core.failure_policy import CAUSES, Action, FailureRule
 from tuner.core.messages import (
     Ask,
     Discard,
@@ -105,7 +105,7 @@ def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
         (Action.STOP, TrialState.FAILED, Outcome.ERRORED),
     ):
         driver = EngineDriver()
-        driver.go(2, answers=(Answer(cause, action),))
+        driver.go(2, failure_rules=(FailureRule(cause, action),))
         commands = driver.end(FIRST, Ending(cause, reason="because"))
         assert states(driver)[0] is state
         assert driver.attempt(FIRST).outcome is outcome
@@ -113,7 +113,7 @@ def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
         assert bool(finishes) is (action is Action.STOP)
 
     driver = EngineDriver()
-    driver.go(1, answers=(Answer(cause, Action.RETRY, 2),))
+    driver.go(1, failure_rules=(FailureRule(cause, Action.RETRY, 2),))
     for number in range(2):
         (start,) = driver.end(AttemptId(0, number), Ending(cause))
         assert isinstance(start, Start)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import hypothesis.strategies as st
 import pytest
-from engine_driver import GOALS, EngineDriver
 from hypothesis import given, settings
 from packing_site import ALL, GB, Site, cores
 
-from tuner.core.messages import StudyOpened
-from tuner.core.resources import Amount, Capacity, Resources
-from tuner.storage.ledger.codec import decode_event, encode_event
+from tuner.core.resources import Amount, Capacity
 
 IDLE = 0.1
 
@@ -81,17 +77,6 @@ def test_a_study_that_is_given_more_trials_is_packed_more() -> None:
     site.answer()
     site.run()
     assert site.most_running == 6
-
-
-def test_events_of_older_versions_say_nothing_of_it() -> None:
-    driver = EngineDriver()
-    opened = StudyOpened(driver.at, 9, GOALS, 1, Resources(), None, 0, measured=ALL, learns=True)
-    kind, payload = encode_event(opened)
-    plain = json.loads(payload)
-    assert plain.pop("learns") is True
-    again = decode_event(kind, json.dumps(plain))
-    assert isinstance(again, StudyOpened)
-    assert again.learns is False
 
 
 @given(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
 from ..budget import resized
-from ..messages import Command, DecidePacking, Measured, Start, StudyOpened, WorkerJoined
+from ..messages import Command, DecidePacking, Measured, Start, WorkerJoined
 from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..packing_plan import PackingPlan
@@ -15,6 +15,7 @@ from ..scheduling.cluster import ClusterState
 from ..scheduling.queue import TrialQueue
 from ..scheduling.stall_reason import stall_reason
 from ..scheduling.step_times import StepTimes
+from ..study_config import StudyConfig
 from ..trial import AttemptId, Cause, TrialState
 from .budget_check import BudgetCheck
 from .lifecycle import Lifecycle
@@ -53,17 +54,17 @@ class Dispatch:
 
     # --- what happens -----------------------------------------------------------------------
 
-    def open(self, opened: StudyOpened) -> None:
+    def open(self, config: StudyConfig) -> None:
         """A master has taken the study up: there is no worker yet, and nothing runs."""
         self.spending.hours.all_ended()
-        self.spending.allow(opened.budget)
-        search_trials = opened.trials if opened.learns else None
-        self._packing.open(opened.resources, opened.measured, search_trials=search_trials)
+        self.spending.allow(config.budget)
+        search_trials = config.trials if config.learns else None
+        self._packing.open(config.resources, config.measured, search_trials=search_trials)
         self._unshared = 0
         self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState(
-            kept_back=KEPT_BACK if Amount.MEMORY in opened.measured else 0.0,
-            spread=opened.measured,
+            kept_back=KEPT_BACK if Amount.MEMORY in config.measured else 0.0,
+            spread=config.measured,
         )
         self._share_gpus()
         self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
@@ -79,7 +80,7 @@ class Dispatch:
 
     def _count_unshared(self, worker: str, sign: int) -> None:
         """Count how many trials run at once that share no device."""
-        usual = self._course.opened.resources
+        usual = self._course.config.resources
         self._unshared += sign * self.places.rooms_when_empty(worker, usual)
         self._packing.limit_for(self._unshared)
 
@@ -98,7 +99,7 @@ class Dispatch:
         name, usage = event.attempt, event.usage
         self._pace.measured(name.trial, usage)
         run = self._records.running[name]
-        if not self._course.opened.measured:
+        if not self._course.config.measured:
             return
         placement = run.attempt.placement
         intervals = self._occupancy.update(placement.worker, event.at)
@@ -156,7 +157,7 @@ class Dispatch:
                 self.spending.hours.resized(name, after)
 
     def _share_gpus(self) -> None:
-        if Amount.GPUS in self._course.opened.measured:
+        if Amount.GPUS in self._course.config.measured:
             self.places.share_gpus(self._packing.most[Amount.GPUS])
 
     def take_in(self) -> None:
@@ -191,7 +192,7 @@ class Dispatch:
 
     def _watch(self, start: Start) -> None:
         placement = start.placement
-        if not self._course.opened.measured:
+        if not self._course.config.measured:
             return
         self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
 
@@ -215,7 +216,7 @@ class Dispatch:
 
         Empty if nothing was, and where this master leaves nothing to measurement.
         """
-        return self._packing.reason if self._course.opened.measured else ""
+        return self._packing.reason if self._course.config.measured else ""
 
     def stall_reason(self, *, at: float, refused: str) -> str:
         """Why nothing happens, in words; empty if there is nothing to be said."""
@@ -236,7 +237,7 @@ class Dispatch:
         """How many trials wait or run, by what they ask for (not by what they are reckoned to)."""
         most = self.places.most_memory_bytes
         numbers = [*(name.trial for name in self._records.running), *self._waiting.numbers]
-        usual = self._course.opened.resources
+        usual = self._course.config.resources
         records = [self._records[number] for number in numbers]
         return Counter(
             each.wants(each.resources or usual, most_memory_bytes=most) for each in records
@@ -254,10 +255,10 @@ class Dispatch:
 
     def _requested(self, number: int) -> Resources:
         """What the user asked for, for this trial or else for all."""
-        return self._records[number].resources or self._course.opened.resources
+        return self._records[number].resources or self._course.config.resources
 
     def _seconds(self, number: int) -> tuple[float, float]:
-        epochs = self._course.opened.pruner.epochs
+        epochs = self._course.config.pruner.epochs
         left = None if epochs is None else epochs - self._records[number].last_step
         return self._pace.seconds(number, steps_left=left)
 

@@ -183,10 +183,10 @@ class Engine:
         lost_at = self._heard_at or event.at
         commands = self._course.open(event, lost_at=lost_at)
         commands += self._course.add(event.added)
-        self._dispatch.open(event)
+        self._dispatch.open(event.config)
         searched = self._asking.searched + len(event.added)
         self._asking = SuggestionRequests(
-            event.trials, ask_ahead=event.ask_ahead, searched=searched
+            event.config.trials, ask_ahead=event.config.ask_ahead, searched=searched
         )
         self._refused = ""
         self._ending = None
@@ -342,7 +342,7 @@ class Engine:
     @property
     def epochs(self) -> int | None:
         """The full training of a trial, in epochs, as the last master had it, if there was one."""
-        return None if self._known_course is None else self._known_course.opened.pruner.epochs
+        return None if self._known_course is None else self._known_course.config.pruner.epochs
 
     @property
     def best(self) -> Trial | None:
@@ -367,10 +367,10 @@ class Engine:
     @property
     def snapshot(self) -> StudySnapshot:
         """The study as it stands, for those who show it."""
-        opened, records, places = self._course.opened, self._records, self._dispatch.places
+        config, records, places = self._course.config, self._records, self._dispatch.places
         return StudySnapshot(
-            goals=opened.goals,
-            budget_trials=None if opened.trials is None else opened.trials + self._confirmations,
+            goals=config.goals,
+            budget_trials=None if config.trials is None else config.trials + self._confirmations,
             counts=records.counts,
             front=self.front,
             running=tuple(
@@ -388,7 +388,7 @@ class Engine:
             else self._dispatch.stall_reason(at=self._latest_at, refused=self._refused),
             packing=self._dispatch.packing,
             stopping="" if self._ending is None else self._ending.reason,
-            usual=opened.resources,
+            usual=config.resources,
             sizes=self._dispatch.sizes,
         )
 

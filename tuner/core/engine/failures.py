@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from ..failure_policy import Action, Answer
+from ..failure_policy import Action, FailureRule
 from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
 from ..trial import Cause, Ending, Outcome
@@ -44,12 +44,12 @@ def judged(ending: Ending, goals: Goals) -> Ending:
     return ending
 
 
-def answer_to(cause: Cause, answers: Iterable[Answer]) -> Answer | None:
+def answer_to(cause: Cause, answers: Iterable[FailureRule]) -> FailureRule | None:
     """What the user wants done about this cause; None where they have said nothing."""
     return next((answer for answer in answers if answer.cause is cause), None)
 
 
-def outcome_of(cause: Cause, losses: int, answer: Answer | None = None) -> Outcome:
+def outcome_of(cause: Cause, losses: int, answer: FailureRule | None = None) -> Outcome:
     """What an end by this cause is for the trial, which ended this way `losses` times before.
 
     >>> outcome_of(Cause.KILLED, 0), outcome_of(Cause.KILLED, 2)
@@ -64,7 +64,7 @@ def outcome_of(cause: Cause, losses: int, answer: Answer | None = None) -> Outco
         match answer.action:
             case Action.PRUNE:
                 return Outcome.PRUNED
-            case Action.RETRY if losses < answer.times:
+            case Action.RETRY if losses < answer.max_retries:
                 return Outcome.LOST
             case Action.RETRY | Action.FAIL | Action.STOP:
                 return Outcome.ERRORED

@@ -45,19 +45,19 @@ class Lifecycle:
     Attributes:
         records: Where every trial stands.
         keeping: Whose models are kept.
-        opened: How the study was taken up last.
+        config: The configuration of the study.
     """
 
     def __init__(self, opened: StudyOpened, make_pruner: PrunerMaker = never_prune) -> None:
         self.records = TrialRecords()
-        self.keeping = Retention(opened.goals)
+        self.keeping = Retention(opened.config.goals)
         self._early_stopping = EarlyStopping(make_pruner)
-        self.opened = opened
+        self.config = opened.config
         self._failures = FailureTally(max_failures=None, same_failure_limit=0)
 
     @property
     def _goals(self) -> Goals:
-        return self.opened.goals
+        return self.config.goals
 
     def open(self, opened: StudyOpened, *, lost_at: float) -> list[Command]:
         """A master takes the study up; what ran for the one before was lost at that time."""
@@ -65,24 +65,24 @@ class Lifecycle:
         for name in list(self.records.running):
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
             commands += self.end(lost_at, name, ending)[0]
-        self.opened = opened
+        config = self.config = opened.config
         front = self.keeping.front
         self._failures = FailureTally(
-            max_failures=opened.max_failures,
-            same_failure_limit=opened.same_failure_limit,
+            max_failures=config.max_failures,
+            same_failure_limit=config.same_failure_limit,
             any_success=bool(front),
         )
         if front:
             commands.append(KeepBest(front))
         for record, decision in self._early_stopping.renew(
-            opened.pruner, opened.goal, self.records
+            config.pruner, config.goals.goal, self.records
         ):
             commands += self._prune(record) if decision is Decision.STOP else self._go_on(record)
         for number in opened.go_on:
             # Whatever comes of it, the trial is no worse for that.
             self.records.reopen(self.records[number])
             commands += self._go_on(self.records[number])
-        return [*commands, *self.keeping.set_limit(opened.keep_checkpoints, opened.go_on)]
+        return [*commands, *self.keeping.set_limit(config.keep_checkpoints, opened.go_on)]
 
     # --- a trial begins ---------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Lifecycle:
             Suggestion(
                 trial.params, f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
             )
-            for trial in self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
+            for trial in self.keeping.wanting(self.config.confirm, self.config.confirm_repeats)
         )
 
     def drew(self, name: AttemptId, params: Params) -> list[Command]:
@@ -125,7 +125,7 @@ class Lifecycle:
             attempt=run.attempt.id,
             params=record.trial.params,
             placement=placement,
-            seed=training_seed(self.opened.seed, number),
+            seed=training_seed(self.config.seed, number),
             # One that confirms may have to stand for its configuration.
             incumbents=() if confirms else self.keeping.scores,
             resume_from=record.last_step or None,
@@ -193,7 +193,7 @@ class Lifecycle:
         """A trial stops short of its end; its last report says how far it came."""
         if record.last is not None:
             last, trial = record.last, record.trial
-            value = last.metrics[self.opened.goal.metric]
+            value = last.metrics[self._goals.goal.metric]
             measured = replace(trial, value=value, step=last.step, metrics=dict(last.metrics))
             self.records.put(record, self._goals.judged(measured))
 
@@ -207,7 +207,7 @@ class Lifecycle:
         finish: Finish | None = None
         record = self.records[name.trial]
         ending = judged(ending, self._goals)
-        answer = answer_to(ending.cause, self.opened.answers)
+        answer = answer_to(ending.cause, self.config.failure_rules)
         if self.records.running[name].told is Halt.LET_GO and ending.cause in _WITH_THE_MASTER:
             outcome = Outcome.LOST  # by whatever ends the study; the trial had no part in it
         else:
@@ -305,7 +305,7 @@ class Lifecycle:
         self._move(record, state)
         if ended_early is None:
             # Nobody said so: neither a simulation does, nor did trials of long ago.
-            epochs = self.opened.pruner.epochs
+            epochs = self.config.pruner.epochs
             ended_early = epochs is not None and record.last_step < epochs
         return [Tell(record.trial), *self.keeping.over(record.trial, ended_early=ended_early)]
 
@@ -328,6 +328,6 @@ class Lifecycle:
         self.keeping.validate(record.result for record in self.records)
         if is_done and self.records.count(TrialState.PAUSED):
             raise AssertionError("all is done, and trials are paused")
-        wanting = self.keeping.wanting(self.opened.confirm, self.opened.confirm_repeats)
+        wanting = self.keeping.wanting(self.config.confirm, self.config.confirm_repeats)
         if is_done and wanting:
             raise AssertionError(f"all is done, and {wanting} are not confirmed")
