@@ -25,7 +25,7 @@ from tuner.storage.directory import StudyDirectory
 from tuner.worker import runner
 from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.monitoring import master_liveness
-from tuner.worker.monitoring.master_liveness import Master, MasterLiveness
+from tuner.worker.monitoring.master_liveness import MasterLiveness, MasterState
 from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 
@@ -191,19 +191,19 @@ def test_a_master_that_gives_no_sign_of_life_is_lost(
         for _ in range(100):
             now[0] += 10
             os.utime(directory.path / "lease")
-            assert watch.look() is Master.LIVES
+            assert watch.look() is MasterState.LIVES
         now[0] += 50
-        assert watch.look() is Master.LIVES
+        assert watch.look() is MasterState.LIVES
         now[0] += 50
-        assert watch.look() is Master.LOST
+        assert watch.look() is MasterState.LOST
         assert watch.silent_seconds == 100
         os.utime(directory.path / "lease")
         now[0] += 5
-        assert watch.look() is Master.LIVES  # it was suspended
+        assert watch.look() is MasterState.LIVES  # it was suspended
     now[0] += 5
-    assert watch.look() is Master.LIVES
+    assert watch.look() is MasterState.LIVES
     now[0] += 5
-    assert watch.look() is Master.LOST  # it has ended, and may have had to
+    assert watch.look() is MasterState.LOST  # it has ended, and may have had to
 
 
 def test_only_a_master_that_goes_on_has_outlived_a_moment(
@@ -228,7 +228,7 @@ def test_another_master(directory: StudyDirectory, now: list[float]) -> None:
     with directory.acquire() as lock:
         watch = MasterLiveness(directory.path, lock.owner.token)
     with directory.acquire():
-        assert watch.look() is Master.REPLACED
+        assert watch.look() is MasterState.REPLACED
 
 
 # --- real attempts ----------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def test_nothing_is_started_once_the_runner_is_closed(
         ended = running.events.get(timeout=0)
         assert isinstance(ended, AttemptEnded)
         assert ended.ending.cause is Cause.RELEASED
-        assert not running.runner._runs
+        assert not running.runner._processes
 
 
 def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(

@@ -39,7 +39,7 @@ from ..core.messages import AttemptEnded, Reported, WorkerJoined
 from ..core.trial import AttemptId, Cause, Halt
 from ..executors.base import Executor
 from ..worker.forkserver.client import ForkServer
-from ..worker.runner import GRACE_SECONDS
+from ..worker.runner_state import GRACE_SECONDS
 from .executor_driver import OBJECTIVE, Driver, Stage, Traces, curve, is_alive, wait_until
 
 __all__ = ["Driver", "ExecutorSuite", "Stage", "curve"]

@@ -1,4 +1,17 @@
-"""What this machine's workers and studies use: no GPU twice, though none knows of the others."""
+"""Device locks: which process of this user uses which GPU or core of a machine.
+
+==============================  ==========================================  ==================
+who must not share              what                                        by
+==============================  ==========================================  ==================
+workers and studies             the GPUs that they offer, the set of cores  `lock_gpus`,
+                                that they share out                         `lock_core_set`
+processes of attempts           the cores that they compute on              `lock_cores`
+studies on one worker           its cores and GPUs, in turn                 `device_queue`
+==============================  ==========================================  ==================
+
+A lock between processes is a bound socket with an abstract name: it is no file, and it disappears
+with its process, however that ends. Where there are no abstract names, every lock is free.
+"""
 
 from __future__ import annotations
 
@@ -8,87 +21,115 @@ import hashlib
 import os
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import devices
 from .monitoring.gpu import GpuUsage
 
 _held: dict[str, socket.socket] = {}
-"""By the GPU or the cores; kept open until the process ends, however it ends."""
+"""The locks of this process, by the names that it uses."""
 
-_lock = threading.Lock()
+_guard = threading.Lock()
 
 
 def lock_gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
-    """Some of these GPUs, which no other worker or study of this user on this machine has.
+    """Lock GPUs that no other worker or study of this user on this machine has locked.
 
-    They are this process's until it ends or gives them back; asked again, it gets the same ones.
+    They stay locked until `release` or the end of this process. A second call returns the same
+    ones first.
 
     Args:
-        names: As CUDA_VISIBLE_DEVICES has them.
-        most: How many at most; may be fewer.
+        names: GPUs as in CUDA_VISIBLE_DEVICES.
+        most: The number of GPUs to lock at most.
+
+    Returns:
+        The GPUs that this process has locked, `most` of them or fewer.
     """
     names = list(names)
-    with _lock:
-        # The number of a GPU and its UUID are one GPU.
+    with _guard:
+        # A number and a UUID may name the same GPU.
         has_numbers = any(name.isdecimal() and name not in _held for name in names)
         usage = GpuUsage() if has_numbers else None
-        # What is held already comes first.
         for name in sorted(names, key=lambda each: each not in _held):
             if sum(each in _held for each in names) >= most:
                 break
-            _claim(name, usage.uuid(name) if usage is not None and name.isdecimal() else name)
+            _lock(name, _seen_here(usage.uuid(name) if usage and name.isdecimal() else name))
         return tuple(name for name in names if name in _held)[:most]
 
 
 def lock_core_set(numbers: Iterable[int]) -> bool:
-    """Whether no other study of this user on this machine shares out these cores.
+    """Lock a set of cores to share out; return False if another study shares out the same set.
 
-    They may all the same use them, until this process ends or gives them back.
+    Both may use the cores all the same. The lock lasts until `release` or the end of this process.
     """
-    with _lock:
-        name = _cores(numbers)
-        _claim(name, name)
-        return name in _held
+    name = _core_set(numbers)
+    with _guard:
+        return _lock(name, _seen_here(name))
 
 
-def release(names: Iterable[str], numbers: Iterable[int]) -> None:
-    """Others may have these GPUs, and share out these cores."""
-    with _lock:
-        for name in (*names, _cores(numbers)):
-            if (claim := _held.pop(name, None)) is not None:
-                claim.close()
+def release(gpus: Iterable[str], numbers: Iterable[int]) -> None:
+    """Release these GPUs and this set of cores."""
+    with _guard:
+        for name in (*gpus, _core_set(numbers)):
+            if (held := _held.pop(name, None)) is not None:
+                held.close()
 
 
-def _cores(numbers: Iterable[int]) -> str:
+def lock_cores(wanted: Iterable[int], allowed: Iterable[int]) -> tuple[int, ...]:
+    """Lock cores for this process to compute on, until it ends.
+
+    Args:
+        wanted: The cores to lock. A wanted core that another process has locked is replaced by a
+            free allowed one, or used all the same if there is none.
+        allowed: The cores that this process may use.
+
+    Returns:
+        As many cores as wanted.
+    """
+    wanted = list(wanted)
+    with _guard:
+        taken = [core for core in wanted if not _lock_core(core)]
+        spare: Iterator[int] = (core for core in sorted({*allowed} - {*wanted}) if _lock_core(core))
+        return (*(core for core in wanted if core not in taken), *(next(spare, c) for c in taken))
+
+
+def _lock_core(core: int) -> bool:
+    # Unlike GPUs, cores have the same numbers in all jobs and containers of a machine.
+    return _lock(f"core {core}", f"core-{core}-{os.getuid()}-{devices.node()}")
+
+
+def _core_set(numbers: Iterable[int]) -> str:
     return f"cores {sorted(numbers)}"
 
 
-def _claim(name: str, device: str) -> None:
-    """Hold what goes by this name here, unless another process holds the same device."""
+def _lock(name: str, identity: str) -> bool:
+    """Take a lock unless another process has it; return whether this process has it now.
+
+    Args:
+        name: The name in `_held`.
+        identity: The name of the device that all processes use.
+    """
     if name in _held:
-        return
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return True
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        # An abstract name: it is no file, and gone with the process.
-        claim.bind(f"\0hptune-claim-{_digest(device)}")
+        lock.bind(f"\0hptune-{identity}")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            claim.close()
-            return
-        # There are no such names here: nobody can be asked.
-    _held[name] = claim
+            lock.close()
+            return False
+    _held[name] = lock
+    return True
 
 
-def _digest(device: str) -> str:
-    """Names a device, or some cores, on this machine.
+def _seen_here(device: str) -> str:
+    """Return the identity of a device among the processes that use the same name for it.
 
-    In a container or a batch job that sees only its own ones, GPUs may be numbered from 0 again:
-    so the name has a meaning there only.
+    A container or a batch job that sees only its own GPUs may number them from 0 again.
     """
-    seen_by = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
-    seen_by += [os.environ.get("SLURM_PROCID", ""), devices.node(), str(os.getuid()), device]
+    parts = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID")]
+    parts += [devices.node(), str(os.getuid()), device]
     with contextlib.suppress(OSError):
-        seen_by.append(str(Path("/proc/self/ns/mnt").readlink()))
-    return hashlib.sha256("|".join(seen_by).encode()).hexdigest()[:32]
+        parts.append(str(Path("/proc/self/ns/mnt").readlink()))
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]

@@ -1,13 +1,18 @@
-"""Runs attempts in children of a warm parent, and tells what becomes of them."""
+"""`AttemptRunner`: the attempts of one worker, in processes forked from a fork server.
+
+`runner_state` decides; this module delivers its events and carries out its instructions. Two
+threads do so: one waits for messages, exits and deadlines, the other measures.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -18,36 +23,64 @@ from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
-from .attempt import AttemptProcess, EarlyStops
-from .forkserver.client import Client, ForkServer
+from .forkserver.client import Client
 from .monitoring.gpu import GpuUsage
-from .monitoring.master_liveness import Master, MasterLiveness
+from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.usage import Meter
 from .monitoring.watchdog import MemoryWatchdog, Watchdog, ending_grace
 from .orders import AttemptOrder
+from .runner_state import (
+    GRACE_SECONDS,
+    AttemptEvent,
+    Drain,
+    DumpStacks,
+    Emit,
+    Finish,
+    Instructions,
+    Kill,
+    RunnerState,
+    Tell,
+)
+from .server_connection import ServerConnection
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 10.0
-"""An attempt that was told to stop and has not done so by then is killed."""
-
 LOOK_SECONDS = 1.0
-"""How often attempts are looked at; how thoroughly, their `Watchdog` decides."""
+"""Seconds between two looks at the attempts; each attempt's `Watchdog` decides what to measure."""
 
 _POLL_SECONDS = 0.2
 
 
-class AttemptRunner:
-    """One worker's attempts.
+@dataclass(slots=True)
+class _Process:
+    """The process of an attempt.
 
-    All methods may be called from any thread. Events go to `listener`, from a thread of the
-    runner's own, stamped with time 0: who receives them knows the time.
+    Attributes:
+        order: What it carries out.
+        channel: The connection to it; read and closed by the waiting thread alone.
+        client: The connection to the fork server that forked it.
+        watchdog: What measures it; None until its process id is known.
+        journal: Where its events are stored; None if it ends with its master.
+    """
+
+    order: AttemptOrder
+    channel: Connection[Any, Any]
+    client: Client
+    watchdog: Watchdog | None = None
+    journal: AttemptJournal | None = None
+
+
+class AttemptRunner:
+    """The runner of one worker's attempts.
+
+    All methods may be called from any thread. Events go to `listener` one at a time, from any
+    thread, with time 0: the receiver stamps them.
 
     Args:
         source: The user's code.
-        listener: Takes each event; must not raise.
-        warm_address: Address of a warm parent that is there already; where it is None, or nobody
-            answers there, the runner starts one of its own.
+        listener: Takes each event; must neither block nor raise.
+        warm_address: Address of a fork server. If it is None, or nobody answers there, the runner
+            starts a fork server of its own.
     """
 
     def __init__(
@@ -57,295 +90,244 @@ class AttemptRunner:
         *,
         warm_address: str | None = None,
     ) -> None:
-        self._source = source
         self._listener = listener
-        self._warm_address = warm_address
-        self._own_parent: ForkServer | None = None
-        self._client: Client | None = None
-        self._lost: list[Client] = []
-        self._runs: dict[AttemptId, AttemptProcess] = {}
-        self._starting: set[AttemptId] = set()
-        self._connecting = threading.Lock()
-        self._stopped_early = EarlyStops()
-        self._lock = threading.RLock()
-        self._wake_reader, self._wake_writer = _pipe()
-        self._closing = False
+        self._server = ServerConnection(source, warm_address)
         self._gpu_usage = GpuUsage()
-        self._thread = threading.Thread(target=self._watch, name="hptune-attempts", daemon=True)
-        self._thread.start()
-        self._look_now = threading.Event()
         self._memory = MemoryWatchdog()
+        # The lock protects the state, the processes, and the order of what is sent.
+        self._lock = threading.RLock()
+        self._state = RunnerState()
+        self._processes: dict[AttemptId, _Process] = {}
+        self._lost: list[Client] = []
         self._master: MasterLiveness | None = None
-        self._touch_from = 0.0
-        self._looker = threading.Thread(target=self._look, name="hptune-usage", daemon=True)
-        self._looker.start()
+        self._touch_at = 0.0
+        self._is_closing = False
+        self._look_now = threading.Event()
+        self._wake_reader, self._wake_writer = Pipe(duplex=False)
+        self._waiter = threading.Thread(target=self._wait, name="hptune-attempts", daemon=True)
+        self._measurer = threading.Thread(target=self._measure, name="hptune-usage", daemon=True)
+        self._waiter.start()
+        self._measurer.start()
 
     def start(self, order: AttemptOrder) -> None:
-        """Start an attempt; whatever becomes of it, `AttemptEnded` follows exactly once."""
+        """Start an attempt; `AttemptEnded` follows exactly once, whatever happens."""
+        attempt, client = order.attempt, None
         with self._lock:
-            if self._closing:
-                # Nobody would watch it, and its devices are given to others.
-                ending = Ending(Cause.RELEASED, reason="its worker has ended")
-                self._listener(AttemptEnded(0.0, order.attempt, ending))
+            self._carry_out(self._state.start(attempt, order.brief))
+            if not self._state.is_starting(attempt):
                 return
-            if halt := self._stopped_early.take(order.attempt):
-                self._end_unstarted(order.attempt, halt)
-                return
-            self._starting.add(order.attempt)
         try:
-            # This may take as long as a framework needs; who is told to stop does not wait for it.
-            client = self._connected()
+            # This takes some seconds if a framework must be imported; `stop` does not wait for it.
+            client = self._server.client()
             with self._lock:
-                if order.attempt not in self._starting:
-                    return
-                channel = client.fork(order.attempt, order)
-                timeout = order.brief.trial_timeout_seconds
-                timeout_at = None if timeout is None else time.monotonic() + timeout
-                run = self._runs[order.attempt] = AttemptProcess(order, channel, client, timeout_at)
-                if order.brief.master_grace_seconds:
-                    run.spool = AttemptJournal(order.directory, order.attempt)
-                    if self._master is None:
-                        study = Path(order.brief.directory)
-                        self._master = MasterLiveness(study, order.brief.master)
-                self._starting.discard(order.attempt)
+                if self._state.is_starting(attempt):
+                    self._fork(order, client)
         except (OSError, StudyError) as error:
-            self._lose_parent(self._client)
-            with self._lock:
-                if order.attempt not in self._starting:
-                    return
-                self._starting.discard(order.attempt)
-            reason = f"no process could be started for it: {error}"
-            ending = Ending(Cause.WORKER_LOST, reason=reason)
-            self._listener(AttemptEnded(0.0, order.attempt, ending))
+            reason = str(error)
+            if client is not None:
+                self._lose(client)
+            self._deliver(lambda _: self._state.fork_failed(attempt, reason))
         self._wake()
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
-        """Tell an attempt to stop; after a grace time it is killed, unless it may end its epoch.
+        """Tell an attempt to stop; it is killed after a grace time, unless it may end its epoch.
 
-        Over already: no matter.
+        An attempt that is over is ignored. One that has not started yet will not start.
         """
-        with self._lock:
-            run = self._runs.get(attempt)
-            if run is not None:
-                self._stop(run, halt)
-            elif attempt in self._starting:
-                self._starting.discard(attempt)
-                self._end_unstarted(attempt, halt)
+        self._deliver(lambda now: self._state.stop(attempt, halt, now=now))
+
+    def outlive_master(self) -> None:
+        """Wait until no attempt runs that may go on without its master, which seems gone.
+
+        Attempts whose grace time is over stop with a checkpoint. So do all of them if the master
+        turns out to live, because it runs them elsewhere.
+        """
+        gone_at = time.monotonic()
+        while not self._is_closing:
+            with self._lock:
+                if not self._state.may_outlive_master:
+                    return
+            if self._master is not None:
+                self._master.look()
+            if self._master is not None and self._master.outlived(gone_at):
+                self._deliver(lambda now: self._state.cut_off(now=now))
             else:
-                # Over, or not begun: this order may have overtaken the order to start.
-                self._stopped_early.add(attempt, halt)
-        self._wake()
-
-    def _end_unstarted(self, attempt: AttemptId, halt: Halt) -> None:
-        """It was told to stop, and has no process yet."""
-        ending = Ending(halt.cause, reason=f"told to {halt}")
-        self._listener(AttemptEnded(0.0, attempt, ending))
-
-    def _stop(self, run: AttemptProcess, halt: Halt) -> None:
-        if run.halt is not None or run.ends_as is not None:
-            return
-        run.halt = halt
-        if not run.order.brief.stop_at.may_end_epoch(halt):
-            run.kill_at = time.monotonic() + GRACE_SECONDS
-        # Else an epoch takes what it takes; a second Ctrl-C and the time limits end it too.
-        with contextlib.suppress(OSError):
-            run.channel.send(halt)
+                self._deliver(lambda now: self._state.master_lost(now - gone_at, now=now))
+            time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Kill what runs and end; no events follow."""
+        """Kill the attempts that run, and end; no events follow."""
         with self._lock:
-            if self._closing:
+            if self._is_closing:
                 return
-            self._closing = True
-            self._starting.clear()
+            self._is_closing = True
+            self._state.close()
         self._wake()
         self._look_now.set()
-        self._thread.join()
-        # A file system that hangs keeps it; it ends when that answers.
-        self._looker.join(GRACE_SECONDS)
+        self._waiter.join()
+        # A file system that hangs blocks this thread; it ends when the file system answers.
+        self._measurer.join(GRACE_SECONDS)
         with self._lock:
-            for run in self._runs.values():
-                run.channel.close()
-            self._runs.clear()
-            self._lose_parent(self._client)
-            self._close_lost()
-            if self._own_parent is not None:
-                self._own_parent.close()
+            for process in self._processes.values():
+                process.channel.close()
+            self._processes.clear()
+            for client in self._lost:
+                client.close()
+            self._server.close()
         self._wake_reader.close()
         self._wake_writer.close()
 
-    # --- the warm parent --------------------------------------------------------------------
+    # --- instructions -------------------------------------------------------------------------
 
-    def _connected(self) -> Client:
-        """A connection to the warm parent, when that is ready; not to be called with the lock."""
-        with self._connecting:
-            if self._client is not None:
-                return self._client
-            client = None
-            if self._warm_address is not None:
-                with contextlib.suppress(OSError):
-                    client = Client(self._warm_address)
-            if client is None:
-                client = self._client_of_own_parent()
-            with self._lock:
-                self._client = client
-            return client
-
-    def _client_of_own_parent(self) -> Client:
-        self._warm_address = None
-        if self._own_parent is not None:
-            self._own_parent.close()
+    def _deliver(self, event: Callable[[float], Instructions]) -> None:
+        """Deliver an event to the state, and carry out its instructions."""
         with self._lock:
-            if self._closing:
-                raise StudyError("its worker has ended")
-            self._own_parent = ForkServer(self._source)
-        self._own_parent.wait_ready()
-        return Client(self._own_parent.address)
+            self._carry_out(event(time.monotonic()))
+        if threading.current_thread() is not self._waiter:
+            self._wake()
 
-    def _lose_parent(self, client: Client | None) -> None:
-        """The warm parent is gone, or of no use any more, and its children with it."""
-        if client is None:
-            return
-        with self._lock:
-            for run in self._runs.values():
-                if run.client is client and run.exit_status is None:
-                    run.parent_lost = True
-                    run.exit_status = -signal.SIGKILL
-            if self._client is client:
-                self._client = None
-                self._lost.append(client)
+    def _carry_out(self, instructions: Instructions) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Emit(event):
+                    self._emit(event)
+                case Drain(attempt):
+                    process = self._processes[attempt]
+                    while process.channel.poll() and self._read(process):
+                        pass
+                    self._carry_out(self._state.channel_closed(attempt))
+                case Finish():
+                    self._finish(instruction)
+                case Tell() | DumpStacks() | Kill():
+                    # If the process or the fork server has ended, its exit is an event of its own.
+                    with contextlib.suppress(OSError):
+                        self._order(self._processes[instruction.attempt], instruction)
 
-    def _close_lost(self) -> None:
-        # By the watching thread alone: closing what another thread waits for confuses it.
-        with self._lock:
-            lost, self._lost = self._lost, []
-        for client in lost:
-            client.close()
+    def _order(self, process: _Process, instruction: Tell | DumpStacks | Kill) -> None:
+        match instruction:
+            case Tell(_, halt):
+                process.channel.send(halt)
+            case DumpStacks(attempt):
+                process.client.dump_stacks(attempt)
+            case Kill(attempt):
+                process.client.kill(attempt)
 
-    # --- the thread -------------------------------------------------------------------------
+    def _fork(self, order: AttemptOrder, client: Client) -> None:
+        attempt, brief = order.attempt, order.brief
+        process = _Process(order, client.fork(attempt, order), client)
+        if brief.master_grace_seconds:
+            process.journal = AttemptJournal(order.directory, attempt)
+            if self._master is None:
+                self._master = MasterLiveness(Path(brief.directory), brief.master)
+        self._processes[attempt] = process
+        self._state.forked(attempt, now=time.monotonic())
 
-    def _watch(self) -> None:
-        while not self._closing:
+    def _finish(self, finish: Finish) -> None:
+        process, ending = self._processes[finish.attempt], finish.ending
+        meter = None if process.watchdog is None else process.watchdog.meter
+        if finish.was_sigkilled:
+            held_bytes = 0 if meter is None else meter.memory_bytes
+            if evidence := self._memory.evidence(held_bytes):
+                ending = Ending(Cause.OUT_OF_MEMORY, reason=f"{ending.reason}: {evidence}")
+        if meter is not None and (usage := meter.usage) is not None:
+            self._emit(self._measured(finish.attempt, usage))
+        self._emit(AttemptEnded(0.0, finish.attempt, ending))
+        del self._processes[finish.attempt]
+        process.channel.close()
+
+    def _emit(self, event: AttemptEvent) -> None:
+        process = self._processes.get(event.attempt)
+        if process is not None and process.journal is not None:
+            process.journal.add(event)
+        self._listener(event)
+
+    def _measured(self, attempt: AttemptId, usage: Usage) -> Measured:
+        return Measured(0.0, attempt, usage, self._memory.free_share)
+
+    # --- the thread that waits ----------------------------------------------------------------
+
+    def _wait(self) -> None:
+        while not self._is_closing:
             try:
-                self._watch_once()
+                self._wait_once()
             except Exception:
-                # Whatever it was, no attempt may wait for ever: end them, and begin anew.
-                logger.exception("Lost sight of the attempts; they are run again.")
-                self._lose_parent(self._client)
+                # No attempt may wait for ever: they end, and the study runs them again.
+                logger.exception("the attempts of this worker are lost; they run again")
+                with self._lock:
+                    for client in {id(each.client): each.client for each in self._open()}.values():
+                        self._lose(client)
                 time.sleep(0.1)
 
-    def _watch_once(self) -> None:
-        self._close_lost()
+    def _wait_once(self) -> None:
         with self._lock:
-            client = self._client
-            channels = {run.channel: run for run in self._runs.values() if not run.channel_closed}
-            times = [(run.kill_at, run.timeout_at) for run in self._runs.values()]
-            deadlines = [each for both in times for each in both if each is not None]
-            is_settled = any(run.exit_status is not None for run in self._runs.values())
+            self._end_lost()
+            client = self._server.current
+            channels = {process.channel: process for process in self._open()}
+            deadline = self._state.next_deadline
         watched: list[Any] = [self._wake_reader, *channels]
         if client is not None:
             watched.append(client.connection)
-        seconds = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
-        ready = wait(watched, 0.0 if is_settled else seconds)
-        if self._wake_reader in ready:
+        ready = wait(watched, None if deadline is None else max(0.0, deadline - time.monotonic()))
+        while self._wake_reader.poll():
             self._wake_reader.recv()
-        for channel, run in channels.items():
+        for channel, process in channels.items():
             if channel in ready:
-                self._read(run)
+                self._read(process)
         if client is not None and client.connection in ready:
             self._read_exit(client)
-        self._end_overdue()
-        self._settle_ended()
+        self._deliver(lambda now: self._state.tick(now=now))
 
-    def _read(self, run: AttemptProcess) -> None:
+    def _open(self) -> list[_Process]:
+        """Return the processes that may send more messages."""
+        return [self._processes[attempt] for attempt in self._state.open_channels]
+
+    def _read(self, process: _Process) -> bool:
+        """Read one message; return False if the channel is closed."""
+        attempt = process.order.attempt
         try:
-            event = run.channel.recv()
+            event = process.channel.recv()
         except (EOFError, OSError):
-            run.channel_closed = True
-            return
+            self._deliver(lambda _: self._state.channel_closed(attempt))
+            return False
+        watchdog = process.watchdog
         if isinstance(event, AttemptStarted):
-            run.watch = self._watch_of(run, event.pid)
-        elif isinstance(event, Reported) and run.watch is not None:
-            is_first = run.watch.reported(event.report.step)
-            if is_first:
+            process.watchdog = self._watchdog_of(process.order, event.pid)
+        elif isinstance(event, Reported) and watchdog is not None:
+            if watchdog.reported(event.report.step):
                 self._look_now.set()
-        if isinstance(event, Measured):
-            if run.watch is not None:
-                run.watch.meter.add(event.usage)
-        elif isinstance(event, AttemptEnded):
-            # Told when the process is gone and its devices are free.
-            run.ending = event.ending
-            # What it does on its way out (an upload, say) must not hold its place for ever.
-            run.kill_at = time.monotonic() + GRACE_SECONDS
-            run.timeout_at = None
-        else:
-            self._tell(run, event)
+        elif isinstance(event, Measured):
+            if watchdog is not None:
+                watchdog.meter.add(event.usage)
+            return True
+        self._deliver(lambda now: self._state.message(attempt, event, now=now))
+        return True
 
     def _read_exit(self, client: Client) -> None:
         try:
             attempt, status = client.connection.recv()
         except (EOFError, OSError):
-            self._lose_parent(client)
+            self._lose(client)
             return
+        self._deliver(lambda _: self._state.exited(attempt, status))
+
+    def _lose(self, client: Client) -> None:
+        """Give up a fork server, which failed; the waiting thread ends its attempts."""
         with self._lock:
-            if run := self._runs.get(attempt):
-                run.parent_lost = status is None  # it could not fork
-                run.exit_status = -signal.SIGKILL if status is None else status
+            self._server.lose(client)
+            self._lost.append(client)
 
-    def _end_overdue(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            for attempt, run in self._runs.items():
-                if run.timeout_at is not None and run.timeout_at <= now:
-                    run.timeout_at = None
-                    seconds = run.order.brief.trial_timeout_seconds or 0.0
-                    reason = f"ran longer than the {seconds:g} s allowed"
-                    self._end_early(run, Ending(Cause.TIMED_OUT, reason=reason), GRACE_SECONDS)
-                if run.kill_at is not None and run.kill_at <= now:
-                    run.kill_at = None
-                    if self._client is not None:
-                        with contextlib.suppress(OSError):
-                            self._client.kill(attempt)
+    def _end_lost(self) -> None:
+        lost, self._lost = self._lost, []
+        for client in lost:
+            for attempt, process in list(self._processes.items()):
+                if process.client is client:
+                    self._carry_out(self._state.exited(attempt, None))
+            client.close()
 
-    def _end_early(self, run: AttemptProcess, ending: Ending, seconds: float) -> None:
-        """End an attempt that nobody has told to stop, after so much time to write a checkpoint."""
-        with self._lock:
-            if run.halt is not None or run.ends_as is not None or run.ending is not None:
-                return
-            run.ends_as = ending
-            run.kill_at = time.monotonic() + seconds
-            with contextlib.suppress(OSError):
-                if ending.cause is Cause.HUNG:
-                    run.client.dump_stacks(run.order.attempt)
-                else:
-                    run.channel.send(Halt.LET_GO)
-        self._wake()
+    # --- the thread that measures -------------------------------------------------------------
 
-    def _settle_ended(self) -> None:
-        with self._lock:
-            ended = [
-                run
-                for run in self._runs.values()
-                if run.exit_status is not None and (run.channel_closed or not run.channel.poll())
-            ]
-            for run in ended:
-                del self._runs[run.order.attempt]
-                run.channel.close()
-        for run in ended:
-            try:
-                self._tell_end(run)
-            except Exception:
-                logger.exception("The end of %s cannot be told.", run.order.attempt)
-
-    def _tell_end(self, run: AttemptProcess) -> None:
-        if run.watch is not None and (usage := run.watch.meter.usage) is not None:
-            self._tell(run, self._measured(run, usage))
-        self._tell(run, AttemptEnded(0.0, run.order.attempt, run.how_it_ended(self._memory)))
-
-    # --- the thread that measures -----------------------------------------------------------
-
-    def _watch_of(self, run: AttemptProcess, pid: int) -> Watchdog:
-        placement, brief = run.order.placement, run.order.brief
+    def _watchdog_of(self, order: AttemptOrder, pid: int) -> Watchdog:
+        placement, brief = order.placement, order.brief
         meter = Meter(
             pid,
             placement.gpus,
@@ -354,93 +336,53 @@ class AttemptRunner:
         )
         return Watchdog(meter, placement, brief.hang_timeout_seconds, self._gpu_usage)
 
-    def _look(self) -> None:
-        while not self._closing:
+    def _measure(self) -> None:
+        while not self._is_closing:
             self._look_now.wait(LOOK_SECONDS)
             self._look_now.clear()
             with self._lock:
-                runs = [run for run in self._runs.values() if run.watch is not None]
-            if not runs or self._closing:
+                processes = [each for each in self._processes.values() if each.watchdog is not None]
+            if not processes or self._is_closing:
                 continue
             try:
-                self._look_for_the_master(runs)
+                self._look_at_master(processes)
                 self._memory.look()
-                for run in runs:
-                    self._look_at(run, beside=len(runs))
+                for process in processes:
+                    self._look_at(process, attempts=len(processes))
             except Exception:
-                logger.exception("An attempt could not be measured; it goes on.")
+                logger.exception("an attempt could not be measured; it continues")
 
-    def _look_for_the_master(self, runs: list[AttemptProcess]) -> None:
-        """Let the attempts of a master that is gone go on for a while, and then leave."""
-        now = time.monotonic()
-        if self._master is None:
+    def _look_at_master(self, processes: list[_Process]) -> None:
+        """Touch the journals, and stop the attempts that must not continue without the master."""
+        if (master := self._master) is None:
             return
-        if now >= self._touch_from:
-            self._touch_from = now + HEARTBEAT_SECONDS
-            for run in runs:
-                if run.spool is not None:
-                    run.spool.touch()
-                    if run.spool.is_superseded:
-                        self.stop(run.order.attempt, Halt.RELEASE)
-        standing = self._master.look()
-        if standing is Master.LIVES:
-            return
-        for run in runs:
-            grace = run.order.brief.master_grace_seconds
-            is_over = self._master.silent_seconds > STALE_SECONDS + grace
-            if grace and (standing is Master.REPLACED or is_over):
-                self.stop(run.order.attempt)
+        if time.monotonic() >= self._touch_at:
+            self._touch_at = time.monotonic() + HEARTBEAT_SECONDS
+            for process in processes:
+                if process.journal is not None:
+                    process.journal.touch()
+                    if process.journal.is_superseded:
+                        self.stop(process.order.attempt, Halt.RELEASE)
+        state = master.look()
+        if state is MasterState.REPLACED:
+            self._deliver(lambda now: self._state.master_replaced(now=now))
+        elif state is MasterState.LOST:
+            lost_seconds = master.silent_seconds - STALE_SECONDS
+            self._deliver(lambda now: self._state.master_lost(lost_seconds, now=now))
 
-    def outlive_master(self) -> None:
-        """The master seems gone: wait until no attempt runs, or its grace time is over.
-
-        Attempts that still run then leave, each with a checkpoint; so do they as soon as the
-        master turns out to live, for it runs them elsewhere. Where no grace was given, it returns
-        at once.
-        """
-        gone_at = time.monotonic()
-        while not self._closing:
-            with self._lock:
-                runs = {name: run.order.brief for name, run in self._runs.items()}
-            if not any(brief.master_grace_seconds for brief in runs.values()):
-                return
-            if self._master is not None:
-                self._master.look()
-            for name, brief in runs.items():
-                if self._master is not None and self._master.outlived(gone_at):
-                    self.stop(name, Halt.RELEASE)
-                elif time.monotonic() - gone_at > brief.master_grace_seconds:
-                    self.stop(name)
-            time.sleep(_POLL_SECONDS)
-
-    def _look_at(self, run: AttemptProcess, *, beside: int) -> None:
-        if run.watch is None or not run.watch.look(beside):
+    def _look_at(self, process: _Process, *, attempts: int) -> None:
+        attempt, watchdog = process.order.attempt, process.watchdog
+        if watchdog is None or not watchdog.look(attempts):
             return
         with self._lock:
-            # Nothing follows the attempt's end.
-            if run.order.attempt not in self._runs:
-                return
-            if (usage := run.watch.meter.news()) is not None:
-                self._tell(run, self._measured(run, usage))
-        ending = run.watch.judgement(self._memory)
-        if ending is not None:
-            self._end_early(run, ending, ending_grace(ending))
-
-    def _measured(self, run: AttemptProcess, usage: Usage) -> Measured:
-        return Measured(0.0, run.order.attempt, usage, self._memory.free_share)
-
-    def _tell(self, run: AttemptProcess, event: Event) -> None:
-        if run.spool is not None:
-            run.spool.add(event)
-        self._listener(event)
+            if self._is_closing or attempt not in self._processes:
+                return  # nothing follows the attempt's end
+            if (usage := watchdog.meter.news()) is not None:
+                self._emit(self._measured(attempt, usage))
+        if ending := watchdog.judgement(self._memory):
+            grace = ending_grace(ending)
+            self._deliver(lambda now: self._state.end_early(attempt, ending, grace, now=now))
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
             self._wake_writer.send(None)
-
-
-def _pipe() -> tuple[Connection[Any, Any], Connection[Any, Any]]:
-    from multiprocessing import Pipe
-
-    reader, writer = Pipe(duplex=False)
-    return reader, writer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +30,6 @@ def objective(hp, trial):
     print("cores", sorted(os.sched_getaffinity(0)), "threads", threading.active_count())
     return 1.0
 """
-
-
-@pytest.fixture
-def unclaimed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Other tests may be running attempts on these cores: here they are as if alone."""
-    monkeypatch.setenv("SLURMD_NODENAME", "a node without attempts")
-    yield
-    while isolation._claims:
-        isolation._claims.pop().close()
 
 
 def test_an_attempt_sees_its_share_of_the_machine(attempts: Attempts) -> None:
@@ -131,15 +121,6 @@ def test_tensorflow_computes_with_the_threads_of_its_cores(attempts: Attempts) -
     assert 1 <= result.ending.metrics["computing"] <= 2
 
 
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-def test_a_core_that_another_one_uses_is_left_to_it(unclaimed: None) -> None:
-    one, other, *_ = sorted(os.sched_getaffinity(0))
-    assert list(isolation._claimed([one], {one, other})) == [one]
-    assert list(isolation._claimed([one], {one, other})) == [other]
-    # There are more attempts than cores: they share, as the master meant them to.
-    assert list(isolation._claimed([one], {one, other})) == [one]
-
-
 def test_two_trials_at_once_never_share_a_core_or_a_gpu(hptune: Hptune) -> None:
     model = hptune.file(
         "model.py",
@@ -217,10 +198,3 @@ def test_frameworks_use_no_more_of_a_shared_gpu_than_was_granted(
     for call in when_used:
         call()
     assert fractions == [(0.25, 0)]
-
-
-def test_a_claim_ends_with_its_process(unclaimed: None) -> None:
-    assert isolation._claim(9_999)
-    assert not isolation._claim(9_999)
-    isolation._claims.pop().close()
-    assert isolation._claim(9_999)

@@ -27,12 +27,12 @@ from ...core.messages import (
 from ...core.resources import Capacity, Placement
 from ...core.trial import AttemptId, Ending, Halt
 from .. import device_locks, devices
-from ..attempt import EarlyStops
-from ..monitoring.master_liveness import Master, MasterLiveness
+from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
+from ..monitoring.master_liveness import MasterLiveness, MasterState
 from ..orders import AttemptOrder, StopOrder
-from ..runner import GRACE_SECONDS, AttemptRunner
+from ..runner import AttemptRunner
+from ..runner_state import GRACE_SECONDS, EarlyStops
 from . import versions
-from .device_queue import LINE, WAITS, Turn
 from .study_access import StudyAccess, StudyAccessError, check_access
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class _Task:
     outlives_master: bool
     go: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
-    turn: Turn | None = None
+    entry: QueueEntry | None = None
 
 
 class StudyPlugin(WorkerPlugin):
@@ -141,7 +141,9 @@ class StudyPlugin(WorkerPlugin):
             await asyncio.sleep(_LOOK_SECONDS)
             standing = await asyncio.to_thread(watch.look)
             is_silent = watch.silent_seconds > _SILENT_SECONDS
-            is_gone = standing is Master.REPLACED or (standing is Master.LOST and is_silent)
+            is_gone = standing is MasterState.REPLACED or (
+                standing is MasterState.LOST and is_silent
+            )
             if is_gone and not self._tasks:
                 self._watching = None
                 self._say("its master is gone, and nothing runs here")
@@ -252,7 +254,7 @@ class StudyPlugin(WorkerPlugin):
             self._tasks[name] = task
             halt = Halt.RELEASE if self._leaving else self._stopped_early.take(name)
             if halt is None:
-                task.turn = LINE.enter(self.name, order.placement, task.go.set)
+                task.entry = DEVICE_QUEUE.enter(self.name, order.placement, task.go.set)
         if halt is not None:
             self._end(name, halt)
         elif not task.go.is_set():
@@ -303,7 +305,7 @@ class StudyPlugin(WorkerPlugin):
     @staticmethod
     def _withdrawn(task: _Task) -> bool:
         """Whether the attempt waited for its turn, and does so no longer."""
-        return task.turn is not None and LINE.withdraw(task.turn)
+        return task.entry is not None and DEVICE_QUEUE.withdraw(task.entry)
 
     def _end(self, attempt: AttemptId, halt: Halt) -> None:
         self._tell(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=f"told to {halt}")))
@@ -321,8 +323,8 @@ class StudyPlugin(WorkerPlugin):
             self._give_back(task)
 
     def _give_back(self, task: _Task) -> None:
-        if task.turn is not None:
-            LINE.leave(task.turn)
+        if task.entry is not None:
+            DEVICE_QUEUE.leave(task.entry)
         task.ended.set()
         task.go.set()
 

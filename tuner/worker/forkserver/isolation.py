@@ -1,21 +1,20 @@
-"""An attempt sees its own cores and devices, and no others.
+"""Isolation: an attempt sees its own cores and devices, and no others.
 
-All of this happens in the attempt's process: after the fork, while it has one thread, and before
-a framework has looked at the machine. What it starts later (data loaders, say) inherits it.
+These functions are called in the attempt's process: after the fork, while it has one thread, and
+before a framework looks at the machine. Its own child processes (data loaders, say) inherit it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...core.resources import Placement
-from .. import devices
+from .. import device_locks
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -28,28 +27,24 @@ _THREADS = (
     "TF_NUM_INTEROP_THREADS",
 )
 
-_claims: list[socket.socket] = []
-"""Kept open until the process ends, however it ends."""
-
 
 def confine(placement: Placement) -> tuple[int, ...]:
-    """Keep this process to the placement's cores and GPUs; returns the cores.
+    """Restrict this process to the placement's cores and GPUs, and return the cores.
 
-    They are the placement's own, unless an attempt of another study or of another worker runs on
-    one of them already: then a free one is taken in its place, as long as there is one. One that
-    shares a core runs on any of its worker's: when its neighbours all compute at once, another
-    core may have nothing to do, and the kernel knows better than we at each instant.
+    A core on which an attempt of another study or worker runs is replaced by a free one, if there
+    is one. An attempt that shares a core may run on all cores of its worker: when its neighbours
+    compute at once, another core may be idle, and the kernel knows which.
     """
     allowed = os.sched_getaffinity(0)
     if placement.floats_on:
         cores = tuple(sorted(allowed.intersection(placement.floats_on))) or placement.cpus
     else:
-        cores = tuple(_claimed(placement.cpus, allowed))
-    with contextlib.suppress(OSError):  # as when the worker's control group has changed
+        cores = device_locks.lock_cores(placement.cpus, allowed)
+    with contextlib.suppress(OSError):  # for example, the worker's control group has changed
         os.sched_setaffinity(0, cores)
     limit_threads(len(placement.cpus))
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(placement.gpus)
-    # A framework that takes a whole GPU at once leaves nothing to measure, and nothing to others.
+    # A framework that allocates a whole GPU leaves nothing to measure and nothing to others.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     if placement.gpu_share < 1:
@@ -58,18 +53,18 @@ def confine(placement: Placement) -> tuple[int, ...]:
 
 
 def be_the_first_to_go() -> None:
-    """Where memory runs out, the kernel is to end a trial, and neither worker nor master."""
+    """Let the kernel kill this trial, not the worker or the master, when memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def limit_threads(cpus: int) -> None:
-    """Let every numerical library use so many threads."""
+    """Set the number of threads of every numerical library."""
     for name in _THREADS:
         os.environ[name] = str(cpus)
     if cpus > 1:
-        # The warm parent loaded these libraries with one thread, which is what makes it safe to
-        # fork; their environment variables are read no more.
+        # The fork server loaded these libraries with one thread, so that it may fork. They do not
+        # read their environment variables again.
         from threadpoolctl import threadpool_limits
 
         threadpool_limits(cpus)
@@ -80,10 +75,10 @@ def limit_threads(cpus: int) -> None:
 
 
 def cap_gpu_memory(placement: Placement) -> None:
-    """Let the frameworks that are imported use no more of a shared GPU than was granted.
+    """Limit the imported frameworks to the granted part of a shared GPU's memory.
 
-    Called after the user's file is imported, and before anything is trained. A file that has used
-    its device already is left alone.
+    Called after the user's file is imported and before anything is trained. If the file has used
+    its device already, nothing is limited.
     """
     if not placement.gpus or placement.gpu_share >= 1:
         return
@@ -93,8 +88,8 @@ def cap_gpu_memory(placement: Placement) -> None:
     with contextlib.suppress(RuntimeError, ValueError, AttributeError):
         if torch := sys.modules.get("torch"):
             for number in range(len(placement.gpus)):
-                # Does what it says when, and if, the device is first used.
-                torch.cuda._lazy_call(  # noqa: SLF001 - the public way would use the device now
+                # Takes effect when the device is first used.
+                torch.cuda._lazy_call(  # noqa: SLF001 - the public function would use it now
                     lambda number=number: torch.cuda.set_per_process_memory_fraction(
                         placement.gpu_share, number
                     )
@@ -102,10 +97,10 @@ def cap_gpu_memory(placement: Placement) -> None:
 
 
 def look_for_no_gpu(placement: Placement) -> None:
-    """Let TensorFlow find out that an attempt without GPUs has none, and say nothing of that.
+    """Let TensorFlow look for GPUs, without its error message if the attempt has none.
 
-    It looks once in a process, and where it finds none, as it is to, calls that an error ("failed
-    call to cuInit"). Its other errors, those of the same moment too, are left to be read.
+    TensorFlow looks once in a process. If it finds no GPU, it prints an error ("failed call to
+    cuInit"). Its other messages are kept.
     """
     tensorflow = sys.modules.get("tensorflow")
     if placement.gpus or tensorflow is None:
@@ -116,7 +111,7 @@ def look_for_no_gpu(placement: Placement) -> None:
 
 @contextlib.contextmanager
 def _leaving_out(word: bytes) -> Iterator[None]:
-    """What is written to standard error meanwhile comes after it, without lines with this word."""
+    """Hold back standard error, and write it afterwards without the lines that have this word."""
     sys.stderr.flush()
     with os.fdopen(os.dup(2), "wb") as stderr, os.fdopen(os.memfd_create("stderr"), "rb") as held:
         os.dup2(held.fileno(), 2)
@@ -131,31 +126,8 @@ def _leaving_out(word: bytes) -> Iterator[None]:
 
 def _cap_tensorflow(tensorflow: Any, placement: Placement) -> None:
     if not placement.gpu_memory_bytes:
-        return  # at least it takes no more than it needs
+        return  # it still allocates no more than it needs
     config = tensorflow.config
     limit = config.LogicalDeviceConfiguration(memory_limit=placement.gpu_memory_bytes // 2**20)
     for device in config.list_physical_devices("GPU"):
         config.set_logical_device_configuration(device, [limit])
-
-
-def _claimed(wanted: Iterable[int], allowed: set[int]) -> Iterator[int]:
-    """The cores to use: each wanted one, or another that nobody uses, or else the wanted one."""
-    wanted = list(wanted)
-    taken = [core for core in wanted if not _claim(core)]
-    yield from (core for core in wanted if core not in taken)
-    others = iter(sorted(allowed - set(wanted)))
-    for core in taken:
-        yield next((other for other in others if _claim(other)), core)
-
-
-def _claim(core: int) -> bool:
-    """Hold a core as long as this process lives; False if another attempt of this user does."""
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        # An abstract name: it is no file, and gone with the process.
-        claim.bind(f"\0hptune-core-{core}-{os.getuid()}-{devices.node()}")
-    except OSError:
-        claim.close()
-        return False
-    _claims.append(claim)
-    return True

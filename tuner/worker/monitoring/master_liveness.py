@@ -16,7 +16,7 @@ _ENDS_WITHIN_SECONDS = 5.0
 """A master that has lost its scheduler as well gives its last sign of life by then."""
 
 
-class Master(enum.Enum):
+class MasterState(enum.Enum):
     """How it stands with the master."""
 
     LIVES = enum.auto()
@@ -44,9 +44,9 @@ class MasterLiveness:
         self._alive_at = time.monotonic()
         self._look_from = 0.0
         self._missing = 0
-        self._standing = Master.LIVES
+        self._standing = MasterState.LIVES
 
-    def look(self) -> Master:
+    def look(self) -> MasterState:
         """How it stands; cheap, however often it is called."""
         now = time.monotonic()
         if now < self._look_from:
@@ -61,7 +61,7 @@ class MasterLiveness:
             # Once may be a hiccup of the file system's.
             self._missing += 1
             if self._missing > 1:
-                self._standing = Master.LOST
+                self._standing = MasterState.LOST
             return self._standing
         except (OSError, ValueError):
             return self._standing
@@ -71,11 +71,11 @@ class MasterLiveness:
                 self._beat_at = now
             self._heartbeat, self._alive_at = heartbeat, now
         if token != self._token:
-            self._standing = Master.REPLACED
+            self._standing = MasterState.REPLACED
         elif now - self._alive_at > STALE_SECONDS:
-            self._standing = Master.LOST
+            self._standing = MasterState.LOST
         else:
-            self._standing = Master.LIVES
+            self._standing = MasterState.LIVES
         return self._standing
 
     def outlived(self, moment: float) -> bool:

@@ -1,0 +1,360 @@
+"""The attempts of a worker as a pure state machine: events in, instructions out.
+
+An attempt goes through these states; each arrow is an event::
+
+    start -> starting -- forked --> running -- exited and channel_closed --> removed (`Finish`)
+                 |
+                 +-- stop, fork_failed --> removed (`Emit` an `AttemptEnded`)
+
+So each started attempt ends exactly once, unless the runner closes before. `AttemptRunner` delivers
+the events and carries out the instructions; here are no threads, no processes and no clock. Times
+are in seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..core.messages import AttemptEnded, AttemptStarted, Measured, ParametersUsed, Reported
+from ..core.trial import AttemptId, Cause, Ending, Halt
+from .forkserver.client import signal_name
+from .orders import StudyBrief
+
+GRACE_SECONDS = 10.0
+"""Seconds from the order to stop until an attempt is killed: enough to write a checkpoint."""
+
+_MOST_EARLY_STOPS = 1000
+"""Number of orders to stop that are remembered; most are for attempts that are over."""
+
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+AttemptEvent = AttemptStarted | Reported | ParametersUsed | Measured | AttemptEnded
+"""What an attempt's process sends."""
+
+
+# --- instructions -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Send an event to the master."""
+
+    event: AttemptEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the attempt's process to stop."""
+
+    attempt: AttemptId
+    halt: Halt
+
+
+@dataclass(frozen=True, slots=True)
+class DumpStacks:
+    """Let the attempt's process write its stacks into its log."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Kill the attempt's process."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Deliver the messages that are left in the attempt's channel, then `channel_closed`."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Forget the attempt and send its `AttemptEnded`.
+
+    Attributes:
+        attempt: The attempt.
+        ending: How it ended.
+        was_sigkilled: Whether SIGKILL from outside ended it, so that the kernel may have killed it
+            for lack of memory.
+    """
+
+    attempt: AttemptId
+    ending: Ending
+    was_sigkilled: bool = False
+
+
+Instruction = Emit | Tell | DumpStacks | Kill | Drain | Finish
+Instructions = tuple[Instruction, ...]
+
+
+# --- states -----------------------------------------------------------------------------------
+
+
+class EarlyStops:
+    """Orders to stop attempts that do not run, the latest of them.
+
+    Such an order came late, or it overtook the order to start.
+    """
+
+    def __init__(self) -> None:
+        self._halts: dict[AttemptId, Halt] = {}
+
+    def add(self, attempt: AttemptId, halt: Halt) -> None:
+        """Remember an order; of several for one attempt, the first counts."""
+        self._halts.setdefault(attempt, halt)
+        if len(self._halts) > _MOST_EARLY_STOPS:
+            del self._halts[next(iter(self._halts))]
+
+    def take(self, attempt: AttemptId) -> Halt | None:
+        """Return and forget why the attempt must not start; None if it may."""
+        return self._halts.pop(attempt, None)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """The state of one attempt.
+
+    Attributes:
+        brief: The study's limits for it.
+        is_running: Whether it has a process; otherwise the fork server is awaited.
+        timeout_at: When its time limit ends; None if it has none.
+        kill_at: When it is killed; None if it may go on.
+        halt: Why the master told it to stop.
+        early_ending: Why the runner ends it.
+        own_ending: How it ended, by its own message.
+        is_channel_open: Whether more messages may come.
+        exit_status: Its process's, negative for a signal; None while it runs.
+        is_server_lost: Whether the fork server failed.
+    """
+
+    brief: StudyBrief
+    is_running: bool = False
+    timeout_at: float | None = None
+    kill_at: float | None = None
+    halt: Halt | None = None
+    early_ending: Ending | None = None
+    own_ending: Ending | None = None
+    is_channel_open: bool = True
+    exit_status: int | None = None
+    is_server_lost: bool = False
+
+    def ending(self) -> Ending:
+        """Return how the attempt ended, after its process has ended."""
+        if self.early_ending is not None:
+            # An attempt that stops when told to says so; the runner knows why it was told.
+            obeyed = self.own_ending is None or self.own_ending.cause is Halt.LET_GO.cause
+            if obeyed:
+                return self.early_ending
+        if self.own_ending is not None:
+            return self.own_ending
+        status = self.exit_status or 0
+        if self.halt is not None:
+            reason = f"told to {self.halt}; killed after the grace time"
+            return Ending(self.halt.cause, reason=reason)
+        if self.is_server_lost:
+            return Ending(Cause.WORKER_LOST, reason="the process that it was forked from failed")
+        if status >= 0:
+            reason = f"its process exited with status {status} and gave no result"
+            return Ending(Cause.EXITED, reason=reason)
+        if -status in _FROM_OUTSIDE:
+            reason = f"its process was killed by {signal_name(-status)}"
+            return Ending(Cause.KILLED, reason=reason)
+        return Ending(Cause.EXITED, reason=f"its process crashed with {signal_name(-status)}")
+
+
+class RunnerState:
+    """The state of all attempts of a runner.
+
+    Events of an attempt that is unknown, or over, are ignored.
+    """
+
+    def __init__(self) -> None:
+        self._attempts: dict[AttemptId, _Attempt] = {}
+        self._early_stops = EarlyStops()
+        self._is_closed = False
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def is_starting(self, attempt: AttemptId) -> bool:
+        """Return whether the attempt waits for its process."""
+        state = self._attempts.get(attempt)
+        return state is not None and not state.is_running
+
+    @property
+    def open_channels(self) -> list[AttemptId]:
+        """The attempts whose processes may send more messages."""
+        return [attempt for attempt, state in self._running() if state.is_channel_open]
+
+    @property
+    def may_outlive_master(self) -> bool:
+        """Whether an attempt runs that may go on without its master."""
+        return any(state.brief.master_grace_seconds for _, state in self._running())
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `tick` is needed next; None if it is not."""
+        times = (at for each in self._attempts.values() for at in (each.kill_at, each.timeout_at))
+        return min((at for at in times if at is not None), default=None)
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def start(self, attempt: AttemptId, brief: StudyBrief) -> Instructions:
+        """An attempt is to start; if it `is_starting` afterwards, it needs a process."""
+        if self._is_closed:
+            # Nobody would watch it, and its devices are given to others.
+            return (_ended(attempt, Ending(Cause.RELEASED, reason="its worker has ended")),)
+        if halt := self._early_stops.take(attempt):
+            return (_stopped(attempt, halt),)
+        self._attempts[attempt] = _Attempt(brief)
+        return ()
+
+    def stop(self, attempt: AttemptId, halt: Halt, *, now: float) -> Instructions:
+        """An attempt is to stop. It is killed after the grace time, unless it may end its epoch."""
+        state = self._attempts.get(attempt)
+        if state is None:
+            self._early_stops.add(attempt, halt)
+            return ()
+        if not state.is_running:
+            del self._attempts[attempt]
+            return (_stopped(attempt, halt),)
+        if state.halt is not None or state.early_ending is not None:
+            return ()
+        state.halt = halt
+        # An epoch may take any time; a second Ctrl-C and the time limit end it too.
+        if not state.brief.stop_at.may_end_epoch(halt):
+            state.kill_at = now + GRACE_SECONDS
+        return (Tell(attempt, halt),)
+
+    def close(self) -> None:
+        """The runner ends: no event follows for the attempts that run."""
+        self._is_closed = True
+        self._attempts.clear()
+
+    # --- the process --------------------------------------------------------------------------
+
+    def forked(self, attempt: AttemptId, *, now: float) -> None:
+        """A starting attempt has a process."""
+        state = self._attempts[attempt]
+        state.is_running = True
+        if (seconds := state.brief.trial_timeout_seconds) is not None:
+            state.timeout_at = now + seconds
+
+    def fork_failed(self, attempt: AttemptId, reason: str) -> Instructions:
+        """No process could be started for an attempt."""
+        if not self.is_starting(attempt):
+            return ()
+        del self._attempts[attempt]
+        reason = f"no process could be started for it: {reason}"
+        return (_ended(attempt, Ending(Cause.WORKER_LOST, reason=reason)),)
+
+    def message(self, attempt: AttemptId, event: AttemptEvent, *, now: float) -> Instructions:
+        """The process sent an event."""
+        state = self._attempts.get(attempt)
+        if state is None:
+            return ()
+        if not isinstance(event, AttemptEnded):
+            return (Emit(event),)
+        # Sent when the process has ended and its devices are free. What it does until then (an
+        # upload, say) is limited.
+        state.own_ending = event.ending
+        state.kill_at, state.timeout_at = now + GRACE_SECONDS, None
+        return ()
+
+    def channel_closed(self, attempt: AttemptId) -> Instructions:
+        """The process sends no more events."""
+        if (state := self._attempts.get(attempt)) is None:
+            return ()
+        state.is_channel_open = False
+        return self._finished(attempt, state)
+
+    def exited(self, attempt: AttemptId, status: int | None) -> Instructions:
+        """The process ended with an exit status; None if the fork server failed."""
+        state = self._attempts.get(attempt)
+        if state is None or not state.is_running or state.exit_status is not None:
+            return ()
+        state.is_server_lost = status is None
+        state.exit_status = -signal.SIGKILL if status is None else status
+        # A process that the attempt started may keep the channel open.
+        return (Drain(attempt),) if state.is_channel_open else self._finished(attempt, state)
+
+    def _finished(self, attempt: AttemptId, state: _Attempt) -> Instructions:
+        if state.exit_status is None or state.is_channel_open:
+            return ()
+        del self._attempts[attempt]
+        ending = state.ending()
+        was_sigkilled = ending.cause is Cause.KILLED and state.exit_status == -signal.SIGKILL
+        return (Finish(attempt, ending, was_sigkilled),)
+
+    # --- limits -------------------------------------------------------------------------------
+
+    def tick(self, *, now: float) -> Instructions:
+        """Time has passed: end the attempts that are over their limits."""
+        instructions: list[Instruction] = []
+        for attempt, state in self._running():
+            if state.timeout_at is not None and state.timeout_at <= now:
+                state.timeout_at = None
+                seconds = state.brief.trial_timeout_seconds or 0.0
+                ending = Ending(
+                    Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed"
+                )
+                instructions += self.end_early(attempt, ending, GRACE_SECONDS, now=now)
+            if state.kill_at is not None and state.kill_at <= now:
+                state.kill_at = None
+                instructions.append(Kill(attempt))
+        return tuple(instructions)
+
+    def end_early(
+        self, attempt: AttemptId, ending: Ending, grace_seconds: float, *, now: float
+    ) -> Instructions:
+        """An attempt broke a limit: stop it, and kill it after the grace time."""
+        state = self._attempts.get(attempt)
+        if state is None or state.halt or state.early_ending or state.own_ending:
+            return ()
+        state.early_ending = ending
+        state.kill_at = now + grace_seconds
+        if ending.cause is Cause.HUNG:
+            return (DumpStacks(attempt),)
+        return (Tell(attempt, Halt.LET_GO),)
+
+    # --- the master ---------------------------------------------------------------------------
+
+    def master_lost(self, seconds: float, *, now: float) -> Instructions:
+        """The master is gone for so many seconds: stop the attempts whose grace is over."""
+        return self._stop_all(Halt.LET_GO, now=now, longer_than=seconds)
+
+    def master_replaced(self, *, now: float) -> Instructions:
+        """Another master has taken over: stop the attempts that might outlive theirs."""
+        return self._stop_all(Halt.LET_GO, now=now)
+
+    def cut_off(self, *, now: float) -> Instructions:
+        """The master lives, but not for this worker: it runs the attempts elsewhere."""
+        return self._stop_all(Halt.RELEASE, now=now)
+
+    def _stop_all(
+        self, halt: Halt, *, now: float, longer_than: float | None = None
+    ) -> Instructions:
+        found = [
+            attempt
+            for attempt, state in self._running()
+            if (grace := state.brief.master_grace_seconds)
+            and (longer_than is None or grace < longer_than)
+        ]
+        return tuple(each for attempt in found for each in self.stop(attempt, halt, now=now))
+
+    def _running(self) -> Iterator[tuple[AttemptId, _Attempt]]:
+        return (each for each in self._attempts.items() if each[1].is_running)
+
+
+def _ended(attempt: AttemptId, ending: Ending) -> Emit:
+    return Emit(AttemptEnded(0.0, attempt, ending))
+
+
+def _stopped(attempt: AttemptId, halt: Halt) -> Emit:
+    """Return the end of an attempt that was told to stop before it had a process."""
+    return _ended(attempt, Ending(halt.cause, reason=f"told to {halt}"))
