@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.goals import Aims
+from tuner.core.goals import Goals
 from tuner.core.messages import AttemptEnded, Reported
 from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Report, StopAt
 from tuner.worker.orders import StudyBrief
@@ -32,7 +32,7 @@ BRIEF = StudyBrief(
     directory="study",
     working_directory=".",
     source=ObjectiveSource(SourceKind.FILE, "model.py"),
-    aims=Aims((Goal("loss", Direction.MIN),)),
+    goals=Goals((Goal("loss", Direction.MIN),)),
     epochs=None,
     trial_timeout_seconds=100.0,
     deterministic=False,
