@@ -110,7 +110,7 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
         (["--try", "y=1"], ["start point 1 (y=1)", "y is unknown", "has x"]),
         (["--try", "x=0", "--try", "x=2"], ["start point 2 (x=2)", "x is 2", "allowed is 0.0..1"]),
         (["--prior", "y~normal(1,1)"], ["y is unknown", "has x"]),
-        (["--prior", "x~normal(9,1)"], ["next to nothing within", "0.0..1.0"]),
+        (["--prior", "x~normal(9,1)"], ["almost no weight within", "0.0..1.0"]),
     ],
 )
 def test_the_request_and_the_file(

@@ -13,7 +13,7 @@ from searches import branin_regret
 
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import SearchSpace
-from tuner.core.space.user_priors import Belief, believing
+from tuner.core.space.user_priors import PriorSpec, with_priors
 from tuner.core.trial import Direction
 from tuner.samplers.common.encoding import Encoding
 from tuner.samplers.registry import SamplerOptions, make_sampler
@@ -24,7 +24,7 @@ from tuner.testing.spaces import ALL_TYPES, BRANIN
 
 RIGHT = {"x": "normal(3.1, 1)", "y": "normal(2.3, 1)"}
 WRONG = {"x": "normal(-4, 1)", "y": "normal(1, 1)"}
-BELIEFS: dict[str, Belief] = {
+PRIORS: dict[str, PriorSpec] = {
     "activation": "{gelu:4}",
     "layers": "normal(3,1)",
     "batch": "lognormal(32,0.5)",
@@ -39,16 +39,16 @@ class TestTpeWithPriors(SamplerSuite):
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         known = {parameter.name for parameter in space}
-        for name, belief in BELIEFS.items() if known >= set(BELIEFS) else ():
-            space = believing(space, {name: belief})
+        for name, prior in PRIORS.items() if known >= set(PRIORS) else ():
+            space = with_priors(space, {name: prior})
         return TpeSampler(space, seed, direction=Direction.MIN)
 
 
-def options(seed: int, priors: Mapping[str, Belief]) -> SamplerOptions:
+def options(seed: int, priors: Mapping[str, PriorSpec]) -> SamplerOptions:
     return SamplerOptions(space=BRANIN, seed=seed, direction=Direction.MIN, priors=priors)
 
 
-def mean_regret(name: str, trials: int, priors: Mapping[str, Belief]) -> float:
+def mean_regret(name: str, trials: int, priors: Mapping[str, PriorSpec]) -> float:
     return statistics.mean(
         branin_regret(make_sampler(name, options(seed, priors)), trials) for seed in range(8)
     )
@@ -64,7 +64,7 @@ def test_a_wrong_prior_is_overruled() -> None:
 
 
 def test_the_densities_are_the_priors_where_nothing_is_known() -> None:
-    axes = Encoding(believing(ALL_TYPES, BELIEFS))
+    axes = Encoding(with_priors(ALL_TYPES, PRIORS))
     nothing = np.empty((0, len(axes)))
     density = ParzenEstimator(axes, nothing, np.empty(0), Smoothing())
     rows = density.sample(np.random.default_rng(0), 2_000)

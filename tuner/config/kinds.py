@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from ..core.space.parameters.checks import plain
-from ..core.space.user_priors import Belief, read_belief
+from ..core.space.user_priors import PriorSpec, read_prior
 from ..storage.directory import whole_path
 from .start_points import Point, read_points
 
@@ -234,23 +234,23 @@ def _points(given: object) -> list[Point]:
 
 
 def priors() -> Kind:
-    """Return the kind of beliefs about hyperparameters, by their names."""
+    """Return the kind of priors on hyperparameters, by name."""
 
-    def read(value: object) -> dict[str, Belief]:
+    def read(value: object) -> dict[str, PriorSpec]:
         given = [value] if isinstance(value, str) else value
         if isinstance(given, Mapping):
             return {
-                name: {str(word): weight for word, weight in belief.items()}
-                if isinstance(belief, Mapping)
-                else str(belief)
-                for name, belief in given.items()
+                name: {str(word): weight for word, weight in prior.items()}
+                if isinstance(prior, Mapping)
+                else str(prior)
+                for name, prior in given.items()
             }
         if _is_list(given):
-            return dict(read_belief(str(each)) for each in given)
+            return dict(read_prior(str(each)) for each in given)
         raise ValueError
 
     allowed = '"lr~lognormal(0.001,0.5)" and, in Python, {"lr": "lognormal(0.001, 0.5)"}'
-    return Kind("NAME~PRIOR", allowed, read, lambda beliefs: str(beliefs or ""), is_repeated=True)
+    return Kind("NAME~PRIOR", allowed, read, lambda priors: str(priors or ""), is_repeated=True)
 
 
 def enumerated(*words: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from ..core.budget import DeviceBudget, read_budget
 from ..core.failure_policy import CAUSES, FailureRule, read_failure_rule
 from ..core.pruner import HalvingMode
-from ..core.space.user_priors import Belief
+from ..core.space.user_priors import PriorSpec
 from ..core.trial import Direction, StopAt
 from ..errors import UsageError
 from ..samplers.registry import AUTO, SEARCH_WORDS
@@ -117,7 +117,7 @@ class StudySettings:
         flag="--try",
         argument="start_points",
     )
-    priors: Mapping[str, Belief] = setting(
+    priors: Mapping[str, PriorSpec] = setting(
         kinds.priors(),
         Section.SEARCH,
         'Where good values are expected: "lr~lognormal(0.001,0.5)", "units~normal(128,64)", or '

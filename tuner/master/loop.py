@@ -209,7 +209,7 @@ class StudyLoop:
 
     def _grow(self, declared: Sequence[Mapping[str, object]]) -> None:
         try:
-            grown = self._space.grown(declared)
+            grown = self._space.extended(declared)
         except SpaceError as error:
             # The trial that declared it used its default; other trials do so too.
             log.warning("A parameter that a trial declared cannot be searched: %s", error)

@@ -18,7 +18,7 @@ from ..core.resources import Amount
 from ..core.space.completion import completed
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
-from ..core.space.user_priors import believing
+from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Params, Suggestion
 from ..errors import UsageError
 from ..pruners.registry import make_pruner
@@ -138,7 +138,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     space = SearchSpace.from_json(found.space)
     epochs = resolve_epochs(settings, found)
     completed_points(settings.start_points, space)
-    believing(space, settings.priors)
+    with_priors(space, settings.priors)
     studies = tuple(read_earlier(name, goals, space) for name in settings.warm_start)
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)

@@ -153,7 +153,7 @@ class _Search:
                 self._sampler.tell(trial)
             case GrowSpace(declared=declared):
                 try:
-                    grown = self._space.grown(declared)
+                    grown = self._space.extended(declared)
                 except SpaceError:
                     return
                 if grown != self._space:

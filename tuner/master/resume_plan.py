@@ -138,7 +138,7 @@ def _spaces(
         # The code was not run to its end, so a missing parameter need not be gone.
         declared = _grown(declared, [before.to_json()])
     # Trials declared the parameters known beyond that, and may do so again.
-    space = _grown(declared, [known.beyond(before)])
+    space = _grown(declared, [known.missing_from(before)])
     differences = known.differences(space)
     if not differences:
         return declared, known  # in its old order, which determines what samplers draw
@@ -186,7 +186,7 @@ def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]
     """Return the space with the additions, except those whose parent parameter is gone."""
     for entry in itertools.chain.from_iterable(additions):
         with contextlib.suppress(SpaceError):
-            space = space.grown([entry])
+            space = space.extended([entry])
     return space
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # nothing heavy is loaded for a list of names
     from ..core.sampler import Sampler
     from ..core.space.earlier_study import EarlierStudy
     from ..core.space.space import SearchSpace
-    from ..core.space.user_priors import Belief
+    from ..core.space.user_priors import PriorSpec
     from ..core.trial import Direction, Suggestion
 
 AUTO = "auto"
@@ -38,7 +38,7 @@ class SamplerOptions:
         surrogate: For `skopt`: its model; None for "gp".
         start_points: What to try first, as far as it lies in the space; see `core.completion`.
         studies: Earlier studies to learn from.
-        priors: What is believed of parameters, as far as it fits the space; see `core.beliefs`.
+        priors: Priors on parameters, by name; see `core.space.user_priors`.
     """
 
     space: SearchSpace
@@ -51,7 +51,7 @@ class SamplerOptions:
     surrogate: str | None = None
     start_points: Sequence[Mapping[str, object]] = ()
     studies: Sequence[EarlierStudy] = ()
-    priors: Mapping[str, Belief] = field(default_factory=dict)
+    priors: Mapping[str, PriorSpec] = field(default_factory=dict)
 
 
 def _auto(options: SamplerOptions) -> Sampler:
@@ -231,13 +231,13 @@ def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
 
 
 def _believed(options: SamplerOptions) -> SearchSpace:
-    from ..core.space.user_priors import believing
+    from ..core.space.user_priors import with_priors
 
     space = options.space
-    for belief in options.priors.items():
+    for prior in options.priors.items():
         # A space that changed since the study began may leave no room for it.
         with contextlib.suppress(UsageError):
-            space = believing(space, dict([belief]))
+            space = with_priors(space, dict([prior]))
     return space
 
 

@@ -374,8 +374,8 @@ def test_a_space_grows_by_what_depends_on_it() -> None:
     whole = NESTED.to_json()
     for known in range(len(whole) + 1):
         space = SearchSpace.from_json(whole[:known])
-        assert space.grown(whole[known:]) == NESTED
-        assert space.grown(whole) == NESTED
+        assert space.extended(whole[known:]) == NESTED
+        assert space.extended(whole) == NESTED
     inner = next(i for i, parameter in enumerate(NESTED) if parameter.conditions)
     with pytest.raises(SpaceError, match="not declared before"):
-        EMPTY.grown(whole[inner:])
+        EMPTY.extended(whole[inner:])

@@ -134,8 +134,8 @@ def test_grids_are_contained_distinct_and_as_many_as_said(
 @no_deadline
 @given(spaces(), spaces())
 def test_growing_keeps_ours_and_adds_theirs(ours: SearchSpace, theirs: SearchSpace) -> None:
-    more = ours.grown(theirs.to_json())
+    more = ours.extended(theirs.to_json())
     assert more.parameters[: len(ours)] == ours.parameters
-    assert more.grown(theirs.to_json()) == more
+    assert more.extended(theirs.to_json()) == more
     assert all(line.endswith(" was added") for line in ours.differences(more))
     assert not any("was added" in line for line in more.differences(theirs))

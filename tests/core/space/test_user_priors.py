@@ -19,7 +19,7 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.space.user_priors import Belief, believing
+from tuner.core.space.user_priors import PriorSpec, with_priors
 from tuner.core.trial import ParamValue
 from tuner.errors import UsageError
 
@@ -37,7 +37,7 @@ SPACE = SearchSpace(
         FixedParameter("epochs", 3),
     )
 )
-BELIEFS: dict[str, Belief] = {
+PRIORS: dict[str, PriorSpec] = {
     "lr": "lognormal(0.001, 0.5)",
     "mirrored": "normal(0.99, 0.005)",
     "drop": "normal(0.3, 0.1)",
@@ -48,11 +48,11 @@ BELIEFS: dict[str, Belief] = {
     "scale": {"0.5": 0.0, "2": 8},
     "flag": "{true:9}",
 }
-BELIEVED = believing(SPACE, BELIEFS)
+WITH_PRIORS = with_priors(SPACE, PRIORS)
 
 
 def drawn(name: str, count: int = 2_000) -> list[ParamValue]:
-    (parameter,) = (each for each in BELIEVED if each.name == name)
+    (parameter,) = (each for each in WITH_PRIORS if each.name == name)
     return [parameter.from_unit(float(u)) for u in np.random.default_rng(0).random(count)]
 
 
@@ -102,7 +102,7 @@ def test_the_ruler_is_bent_and_straightened_again(weights: list[float], place: f
 
 @given(st.floats(0.0, 1.0))
 def test_values_are_found_again(u: float) -> None:
-    for parameter in BELIEVED:
+    for parameter in WITH_PRIORS:
         value = parameter.from_unit(u)
         assert parameter.explain(value) == ""
         again = parameter.from_unit(parameter.to_unit(value))
@@ -113,21 +113,21 @@ def test_values_are_found_again(u: float) -> None:
 
 
 def test_the_space_is_otherwise_the_same() -> None:
-    assert BELIEVED.to_json() == SPACE.to_json()
-    assert BELIEVED.defaults() == SPACE.defaults()
+    assert WITH_PRIORS.to_json() == SPACE.to_json()
+    assert WITH_PRIORS.defaults() == SPACE.defaults()
     params = SPACE.sample(np.random.default_rng(0))
-    assert BELIEVED.contains(params)
-    assert BELIEVED.key(params) == SPACE.key(params)
+    assert WITH_PRIORS.contains(params)
+    assert WITH_PRIORS.key(params) == SPACE.key(params)
 
 
 def test_a_symmetric_prior_has_its_mean_in_the_middle() -> None:
-    (units,) = (each for each in BELIEVED if each.name == "units")
+    (units,) = (each for each in WITH_PRIORS if each.name == "units")
     assert statistics.median(float(str(v)) for v in drawn("units")) == pytest.approx(128, abs=32)
     assert units.to_unit(128) == pytest.approx(0.45, abs=0.08)
 
 
 @pytest.mark.parametrize(
-    ("name", "belief", "words"),
+    ("name", "prior", "words"),
     [
         ("rate", "normal(1,1)", "rate is unknown; the space has lr"),
         ("unit", "normal(1,1)", "Did you mean 'units'"),
@@ -138,16 +138,16 @@ def test_a_symmetric_prior_has_its_mean_in_the_middle() -> None:
         ("lr", "normal(1,x)", "normal takes two numbers"),
         ("lr", "normal(1,0)", "the deviation must be above 0"),
         ("lr", "lognormal(-1,1)", "the median and the deviation must be above 0"),
-        ("lr", "normal(50,1)", r"expects next to nothing within Float 1e-05\.\.1\.0"),
+        ("lr", "normal(50,1)", r"has almost no weight within Float 1e-05\.\.1\.0"),
         ("lr", {"a": 1}, "the last one for choices"),
-        ("act", "normal(1,1)", "of choices it must be weights"),
+        ("act", "normal(1,1)", "for choices give weights"),
         ("act", "{relu:3,silu:1}", "has 'silu'; its choices are 'relu', 'tanh', 'gelu'"),
-        ("act", "{relu:-1}", "the weight '-1'; allowed are numbers from 0 on"),
+        ("act", "{relu:-1}", "the weight '-1'; give a number of 0 or more"),
         ("act", "{relu}", "the weight 'relu'"),
         ("act", "{relu:0,tanh:0,gelu:0}", "gives every choice the weight 0"),
         ("epochs", "normal(1,1)", "epochs, which is fixed"),
     ],
 )
-def test_what_makes_no_sense_is_said(name: str, belief: Belief, words: str) -> None:
+def test_an_invalid_prior_is_refused(name: str, prior: PriorSpec, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        believing(SPACE, {name: belief})
+        with_priors(SPACE, {name: prior})

@@ -217,7 +217,7 @@ class SearchSpace:
 
     # --- two spaces ---------------------------------------------------------------------------
 
-    def grown(self, entries: Sequence[Mapping[str, object]]) -> SearchSpace:
+    def extended(self, entries: Sequence[Mapping[str, object]]) -> SearchSpace:
         """This space and, behind it, what these entries of the JSON form declare in addition.
 
         They may depend on parameters that are declared here only; what is declared in both keeps
@@ -230,7 +230,7 @@ class SearchSpace:
         more = (parameter_from_json(entry) for entry in entries)
         return SearchSpace(self.parameters + tuple(p for p in more if identity(p) not in known))
 
-    def beyond(self, other: SearchSpace) -> list[JsonEntry]:
+    def missing_from(self, other: SearchSpace) -> list[JsonEntry]:
         """What is declared here and not in the other space, in the JSON form."""
         known = {identity(parameter) for parameter in other.parameters}
         return [parameter_to_json(p) for p in self.parameters if identity(p) not in known]

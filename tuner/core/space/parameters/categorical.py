@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 
 from ....errors import SpaceError
 from ...trial import ParamValue
-from .checks import plain, position, scalar, settle, truth_in, value_in
+from .checks import plain, position, scalar, set_fields, truth_in, value_in
 from .conditions import Condition
-from .priors import Prior, bent, straightened
+from .priors import Prior, apply_prior, undo_prior
 from .scales import bucket, bucket_centre
 
 
@@ -64,7 +64,7 @@ class ChoiceParameter:
                 f"{self.name}: the default {default!r} is none of the choices {list(values)}; "
                 "choose one of them"
             )
-        settle(self, values=values, ordered=ordered, default=values[found])
+        set_fields(self, values=values, ordered=ordered, default=values[found])
 
     @property
     def bounds(self) -> str:
@@ -77,7 +77,7 @@ class ChoiceParameter:
 
     def from_unit(self, u: float) -> ParamValue:
         """The value at `u` of [0, 1]."""
-        return self.values[bucket(bent(u, self.prior), len(self.values))]
+        return self.values[bucket(apply_prior(u, self.prior), len(self.values))]
 
     def to_unit(self, value: ParamValue) -> float:
         """The middle of this choice's part of [0, 1].
@@ -88,7 +88,7 @@ class ChoiceParameter:
         found = position(value, self.values)
         if found is None:
             raise SpaceError(self.explain(value))
-        return straightened(bucket_centre(found, len(self.values)), self.prior)
+        return undo_prior(bucket_centre(found, len(self.values)), self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """The choice itself, where an int stands for a float."""
@@ -131,7 +131,7 @@ class BooleanParameter:
         default: object = plain(self.default)
         if default not in (True, False):
             raise SpaceError(f"{self.name}: the default is {default!r}; give True or False")
-        settle(self, default=bool(default))
+        set_fields(self, default=bool(default))
 
     @property
     def values(self) -> tuple[bool, bool]:
@@ -149,11 +149,11 @@ class BooleanParameter:
 
     def from_unit(self, u: float) -> bool:
         """False in the lower half of [0, 1], True in the upper one."""
-        return bent(u, self.prior) >= 0.5
+        return apply_prior(u, self.prior) >= 0.5
 
     def to_unit(self, value: ParamValue) -> float:
         """The middle of this value's half of [0, 1]."""
-        return straightened(0.75 if value else 0.25, self.prior)
+        return undo_prior(0.75 if value else 0.25, self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """The value as it is."""
@@ -187,7 +187,7 @@ class FixedParameter:
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        settle(self, value=scalar(self.name, self.value))
+        set_fields(self, value=scalar(self.name, self.value))
 
     @property
     def default(self) -> ParamValue:

@@ -21,7 +21,7 @@ MOST_MULTIPLIED_STEPS = 1_000_000
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def settle(parameter: object, **fields: object) -> None:
+def set_fields(parameter: object, **fields: object) -> None:
     """Set fields of a frozen parameter, in its `__post_init__` only."""
     for name, value in fields.items():
         object.__setattr__(parameter, name, value)

@@ -13,11 +13,11 @@ from .checks import (
     finite_float,
     is_number,
     number_in,
-    settle,
+    set_fields,
     whole_number,
 )
 from .conditions import Condition
-from .priors import Prior, bent, straightened
+from .priors import Prior, apply_prior, undo_prior
 from .scales import (
     LinearSteps,
     Scale,
@@ -76,7 +76,7 @@ class FloatParameter:
             values = LinearSteps(low, high, step)
         elif step is not None:
             values = multiplied_steps(low, high, step, self.scale)
-        settle(self, low=low, high=high, step=step, default=default, values=values)
+        set_fields(self, low=low, high=high, step=step, default=default, values=values)
         check_default(self.name, default, low, high)
 
     @property
@@ -92,7 +92,7 @@ class FloatParameter:
 
     def from_unit(self, u: float) -> float:
         """The value at `u` of [0, 1]."""
-        u = bent(u, self.prior)
+        u = apply_prior(u, self.prior)
         if self.values is not None:
             return self.values[bucket(u, len(self.values))]
         return project(u, self.low, self.high, self.scale)
@@ -102,8 +102,8 @@ class FloatParameter:
         number = finite_float(self.name, "a value", value)
         if self.values is not None:
             centre = bucket_centre(_nearest(self.values, number), len(self.values))
-            return straightened(centre, self.prior)
-        return straightened(invert(number, self.low, self.high, self.scale), self.prior)
+            return undo_prior(centre, self.prior)
+        return undo_prior(invert(number, self.low, self.high, self.scale), self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """A float for an int, the exact step for one that is off by rounding."""
@@ -179,7 +179,7 @@ class IntParameter:
             values = range(low, high + 1, step or 1)
         else:
             values = multiplied_integers(low, high, step, self.scale)
-        settle(self, low=low, high=high, step=step, default=default, values=values)
+        set_fields(self, low=low, high=high, step=step, default=default, values=values)
         check_default(self.name, default, low, high)
 
     @property
@@ -199,7 +199,7 @@ class IntParameter:
 
     def from_unit(self, u: float) -> int:
         """The value at `u` of [0, 1]."""
-        u = bent(u, self.prior)
+        u = apply_prior(u, self.prior)
         if self.step is not None:
             return self.values[bucket(u, len(self.values))]
         value = int(project(u, self.low, self.high + 1, self.scale))
@@ -215,7 +215,7 @@ class IntParameter:
             centre = bucket_centre(_nearest(self.values, number), len(self.values))
         else:
             centre = invert(number + 0.5, self.low, self.high + 1, self.scale)
-        return straightened(centre, self.prior)
+        return undo_prior(centre, self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
         """The value as it is."""

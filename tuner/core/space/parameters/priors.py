@@ -1,4 +1,4 @@
-"""Prior beliefs: where on a parameter's scale good values are expected."""
+"""Priors: where on a parameter's scale the user expects good values."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 EVEN_SHARE = 0.2
-"""How much of a search's volume the prior leaves to the parameter's whole range."""
+"""Part of the unit interval that stays uniform over the whole range.
+
+A wrong prior costs a search at most this factor: 0.2 means five times as many trials.
+"""
 
 _LEAST_MASS = 1e-9
+"""Mass within the bounds below which a prior is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """A bent ruler: moves [0, 1] so that what is evenly drawn falls where the prior expects it.
+    """A piecewise uniform density on [0, 1], mixed with a uniform one (`EVEN_SHARE`).
 
-    The range is divided into cells of equal length; the prior says how likely each is, and within
-    a cell all places are alike. A part of the volume stays spread over the whole range, so that
-    a search goes on there as well, and a wrong prior costs it that factor and no more.
+    The interval is divided into cells of equal length, one for each weight. `quantile` maps uniform
+    draws to the density, `cdf` is its inverse. The uniform part keeps the search going in the whole
+    range.
 
-    >>> ruler = Prior((0.0, 3.0, 1.0))
-    >>> [round(ruler.quantile(ruler.cdf(t)), 9) for t in (0.0, 0.1, 0.5, 1.0)]
+    >>> prior = Prior((0.0, 3.0, 1.0))
+    >>> [round(prior.quantile(prior.cdf(t)), 9) for t in (0.0, 0.1, 0.5, 1.0)]
     [0.0, 0.1, 0.5, 1.0]
-    >>> ruler.quantile(0.5) > 0.5 > ruler.cdf(0.5)
+    >>> prior.quantile(0.5) > 0.5 > prior.cdf(0.5)
     True
 
     Args:
-        weights: How likely each cell is, in any unit; at least one is above 0.
+        weights: The weight of each cell, in any unit; at least one is above 0.
     """
 
     weights: tuple[float, ...]
@@ -42,49 +46,49 @@ class Prior:
         object.__setattr__(self, "_sums", (*sums[:-1], 1.0))
 
     def quantile(self, u: float) -> float:
-        """The place in [0, 1] below which the prior expects the part `u` of all good values."""
+        """Return the point in [0, 1] below which the part `u` of the density lies."""
         u = min(max(u, 0.0), 1.0)
         cell = min(bisect.bisect_right(self._sums, u), len(self.weights)) - 1
         low, high = self._sums[cell], self._sums[cell + 1]
         return (cell + (u - low) / (high - low)) / len(self.weights)
 
-    def cdf(self, place: float) -> float:
-        """The part of all good values that is expected below this place; undoes `quantile`."""
-        scaled = min(max(place, 0.0), 1.0) * len(self.weights)
+    def cdf(self, point: float) -> float:
+        """Return the part of the density below this point; the inverse of `quantile`."""
+        scaled = min(max(point, 0.0), 1.0) * len(self.weights)
         cell = min(math.floor(scaled), len(self.weights) - 1)
         low, high = self._sums[cell], self._sums[cell + 1]
         return low + (scaled - cell) * (high - low)
 
 
-def between(edges: Sequence[float], below: Callable[[float], float]) -> Prior | None:
-    """The prior of cells between these edges, given how much lies below a value.
+def prior_of_cells(edges: Sequence[float], cdf: Callable[[float], float]) -> Prior | None:
+    """Return the prior of the cells between these edges, given a cumulative distribution.
 
     Returns:
-        None if next to nothing lies within.
+        None if almost nothing of the distribution lies within.
     """
-    weights = tuple(abs(below(b) - below(a)) for a, b in itertools.pairwise(edges))
+    weights = tuple(abs(cdf(b) - cdf(a)) for a, b in itertools.pairwise(edges))
     return Prior(weights) if sum(weights) > _LEAST_MASS else None
 
 
-def bent(u: float, prior: Prior | None) -> float:
-    """`Prior.quantile`, where there is a prior."""
+def apply_prior(u: float, prior: Prior | None) -> float:
+    """Return `Prior.quantile`, or `u` itself without a prior."""
     return u if prior is None else prior.quantile(u)
 
 
-def straightened(place: float, prior: Prior | None) -> float:
-    """`Prior.cdf`, where there is a prior."""
-    return place if prior is None else prior.cdf(place)
+def undo_prior(point: float, prior: Prior | None) -> float:
+    """Return `Prior.cdf`, or `point` itself without a prior."""
+    return point if prior is None else prior.cdf(point)
 
 
 def normal(mean: float, deviation: float) -> Callable[[float], float]:
-    """How much of a normal distribution lies below a value."""
+    """Return the cumulative distribution function of a normal distribution."""
     return lambda value: 0.5 * math.erfc((mean - value) / (deviation * math.sqrt(2.0)))
 
 
 def lognormal(median: float, deviation: float) -> Callable[[float], float]:
-    """How much of a log-normal distribution lies below a value.
+    """Return the cumulative distribution function of a log-normal distribution.
 
-    `deviation` is the natural logarithm's: 0.5 means that two thirds lie within a factor of 1.65.
+    `deviation` is that of the natural logarithm: at 0.5, two thirds lie within a factor of 1.65.
     """
     below = normal(math.log(median), deviation)
     return lambda value: below(math.log(value)) if value > 0.0 else 0.0
