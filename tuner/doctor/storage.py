@@ -247,7 +247,7 @@ def _clock(name: str, folder: Path) -> Finding:
 
 
 def clock_finding(name: str, clock: str, skew_seconds: float) -> Finding:
-    """Return the finding about a clock that differs from this machine's by so many seconds."""
+    """Return the finding about a clock that differs from this machine's."""
     if skew_seconds > MOST_SKEW_SECONDS:
         found = f"{clock} differs by {skew_seconds:.3g} s from this machine's"
         return warned(name, found, "times in logs will not match: synchronise the clocks (NTP)")

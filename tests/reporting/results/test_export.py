@@ -201,9 +201,9 @@ def test_any_configuration_survives_both_formats(
     assert {name: row[f"param.{name}"] for name in params} == {
         name: str(value) for name, value in params.items()
     }
-    (told,) = as_json([one], [], [])["trials"]
-    assert told["reason"] == reason
-    assert told["params"] == {
+    (exported,) = as_json([one], [], [])["trials"]
+    assert exported["reason"] == reason
+    assert exported["params"] == {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in params.items()
     }

@@ -56,7 +56,7 @@ def busy_study(params: dict[str, ParamValue]) -> tuple[StudySnapshot, tuple[Tria
 
 
 @pytest.mark.parametrize("width", [60, 100, 160])
-def test_the_display_fits_and_tells_what_matters(width: int) -> None:
+def test_the_display_fits_and_shows_what_matters(width: int) -> None:
     nasty: dict[str, ParamValue] = {
         "learning_rate": 0.00123456,
         "名前" * 20: "[bold red]値[/]\x1b[2J\n" * 5,
@@ -81,7 +81,7 @@ def test_the_display_fits_and_tells_what_matters(width: int) -> None:
         "21s  node01 2 cores",
         "OOM: no room for",
         "pruned",
-        "complete, best",
+        f"{NOTHING}  best",
         "4/16 cores in use",
         "no worker has 4 cores free",
     ):
@@ -106,7 +106,7 @@ def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
         "ended        0      5        0.9000       -  complete",
         "             1      2        0.3000       -  pruned",
         "             2  failed: OOM: no room for a tensor of many bytes of",
-        "             3      4        0.9877       -  complete, best",
+        "             3      4        0.9877       -  best",
         "",
         "workers  2  4/16 cores in use",
     ]
@@ -168,7 +168,9 @@ def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None
     screen.progress.start(
         RunHeader(path, "auto", "val_accuracy (max)", 50, "2 at a time", confirm=3, notes=notes)
     )
-    screen.progress.note("letting go of 2 trials; their checkpoints are kept, Ctrl-C again stops")
+    screen.progress.note(
+        "stopping 2 trials; their checkpoints are kept, Ctrl-C again stops at once"
+    )
     assert [line.rstrip() for line in screen.new_lines() if line.strip()] == [
         "hptune   auto search for val_accuracy (max), 50 trials, then",
         "         the best 3 once more",
@@ -176,8 +178,8 @@ def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None
         "runs     2 at a time",
         "no objective was named: taking val_accuracy (say OBJECTIVE",
         "or --objective)",
-        "letting go of 2 trials; their checkpoints are kept, Ctrl-C",
-        "again stops",
+        "stopping 2 trials; their checkpoints are kept, Ctrl-C again",
+        "stops at once",
     ]
 
 
@@ -204,11 +206,11 @@ def test_notes_and_other_output_stand_above_the_display(
     screen.progress.start(HEADER)
     screen.progress.update(snapshot(runs=(running(0),)), (), 1000.0)
     screen.new_lines()
-    screen.progress.note("letting go: [Ctrl-C] again stops at once")
-    print("a library speaks")  # noqa: T201 - that is the test
+    screen.progress.note("stopping: [Ctrl-C] again stops at once")
+    print("a line of a library")  # noqa: T201 - that is the test
     lines = screen.new_lines()
-    assert lines[0] == "letting go: [Ctrl-C] again stops at once"
-    assert any(line.endswith("a library speaks") for line in lines)
+    assert lines[0] == "stopping: [Ctrl-C] again stops at once"
+    assert any(line.endswith("a line of a library") for line in lines)
     assert lines[-1].startswith("workers")
     screen.progress.stop()
     assert sys.stdout is screen.stream

@@ -130,26 +130,28 @@ def test_a_trial_over_its_memory_is_shown_once_with_what_to_do() -> None:
 
 
 def test_a_trial_that_opens_none_of_its_gpus_is_shown_once_with_what_to_do() -> None:
-    def using(size_bytes: int | None, *, pace: float | None = 1.0, gpus: int = 1) -> Attempt:
+    def using(
+        size_bytes: int | None, *, step_seconds: float | None = 1.0, gpus: int = 1
+    ) -> Attempt:
         usage = Usage(
             peak_memory_bytes=1,
             peak_gpu_memory_bytes=size_bytes,
             cpu_seconds=1.0,
             seconds=1.0,
-            seconds_per_step=pace,
+            seconds_per_step=step_seconds,
         )
         one = attempt(7)
         placement = replace(one.placement, gpus=tuple(map(str, range(gpus))))
         return replace(one, placement=placement, usage=usage)
 
     notifications = Notifications()
-    for other in (using(None), using(9), using(0, pace=None), using(0, gpus=0)):
+    for other in (using(None), using(9), using(0, step_seconds=None), using(0, gpus=0)):
         assert shown(notifications, attempts=(other,), at=0.0) == []
     (line,) = shown(notifications, attempts=(using(0),), at=1.0)
     assert line.startswith("trial 7 holds 1 GPU but uses none. If the model trains on cores")
     assert "--gpus-per-trial 0" in line
     assert shown(notifications, attempts=(using(0),), at=9999.0) == []
-    ended = replace(using(0, pace=None), outcome=Outcome.FINISHED)
+    ended = replace(using(0, step_seconds=None), outcome=Outcome.FINISHED)
     assert shown(Notifications(), attempts=(ended,), at=0.0) == [line]
 
 

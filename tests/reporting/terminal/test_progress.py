@@ -34,7 +34,7 @@ def plain() -> tuple[PlainProgress, io.StringIO]:
     return PlainProgress(stream), stream
 
 
-def test_a_log_tells_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
+def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
     progress, stream = plain()
     zero, one = running(0, placed_at=1000.0), running(1, placed_at=1000.0, step=2, value=0.5)
     done = trial(0, value=0.91234, step=5, params={"lr": 0.001})
@@ -48,7 +48,7 @@ def test_a_log_tells_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
     progress.update(snapshot(done, runs=(one, two)), (done,), 1042.0)
     progress.update(snapshot(done, failed, runs=(two,), stall_reason="no room"), (failed,), 1050.0)
     progress.update(snapshot(done, failed, runs=(two,), stall_reason="no room"), (), 1059.0)
-    progress.note("letting go")
+    progress.note("stopping")
     progress.update(snapshot(done, failed, runs=(two,), stopping="Ctrl-C"), (), 1060.0)
     progress.stop()
 
@@ -62,13 +62,13 @@ def test_a_log_tells_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
         "   42s  trial 0 complete after 42s: val_accuracy 0.9123 at epoch 5; best so far; lr=0.001",
         "   50s  trial 1 failed after 50s: ValueError: bad shape [31m(3, 4)",
         "   50s  no room",
-        "   59s  letting go",
+        "   59s  stopping",
         " 1m00s  Ctrl-C",
         " 1m00s  2/10 trials; 1 failed; best 0.9123 (trial 0); running 2 (3/5)",
     ]
 
 
-def test_the_wait_for_a_process_is_no_time_of_the_trial() -> None:
+def test_the_wait_for_a_process_does_not_count_as_the_trials_time() -> None:
     progress, stream = plain()
     waits = running(0, placed_at=1000.0, waited_seconds=None)
     runs = running(0, placed_at=1000.0, waited_seconds=30.0)
@@ -95,7 +95,7 @@ def test_a_trial_took_as_long_as_all_its_attempts() -> None:
     assert "trial 0 complete after 1h00m" in stream.getvalue()
 
 
-def test_who_waits_for_another_study_is_said_to_wait() -> None:
+def test_a_trial_that_waits_for_another_study_is_shown_as_waiting() -> None:
     progress, stream = plain()
     waits = running(0, waited_seconds=None)
     waits = replace(waits, attempt=replace(waits.attempt, reason="waits for cores"))
@@ -106,7 +106,7 @@ def test_who_waits_for_another_study_is_said_to_wait() -> None:
     assert stream.getvalue().endswith("running 0 (waits), 1 (2/5)\n")
 
 
-def test_the_time_left_is_no_guess_while_the_study_waits_for_workers() -> None:
+def test_the_time_left_is_unknown_while_the_study_waits_for_workers() -> None:
     rate = TrialRate()
     rate.update(snapshot(), (), 0.0)
     ended = tuple(trial(i, value=0.5) for i in range(5))
@@ -117,7 +117,7 @@ def test_the_time_left_is_no_guess_while_the_study_waits_for_workers() -> None:
     assert rate.seconds_left(waiting) is None
 
 
-def test_what_follows_the_trials_is_said_before_the_first() -> None:
+def test_the_header_says_what_follows_the_trials() -> None:
     header = replace(HEADER, confirm=2, repeats=2)
     assert header.lines()[0].endswith("10 trials, then the best 2 twice more")
 
@@ -171,7 +171,7 @@ def test_a_broken_pipe_does_not_stop_the_study(
     done = trial(0, value=0.5)
     progress.start(HEADER)
     progress.update(snapshot(done), (done,), 0.0)
-    progress.note("letting go")
+    progress.note("stopping")
     progress.stop()
     assert stream.getvalue() == ""
 
@@ -189,9 +189,9 @@ def test_quiet_shows_notes_only() -> None:
     done = trial(0, value=0.5)
     progress.start(HEADER)
     progress.update(snapshot(done), (done,), 0.0)
-    progress.note("letting go")
+    progress.note("stopping")
     progress.stop()
-    assert stream.getvalue() == "letting go\n"
+    assert stream.getvalue() == "stopping\n"
 
 
 class Terminal(io.TextIOWrapper):
@@ -227,7 +227,7 @@ def test_rich_is_loaded_for_a_terminal_only() -> None:
     assert shown.stdout == "False\n"
 
 
-def test_epochs_are_told_of_their_total_where_it_is_known() -> None:
+def test_epochs_are_shown_with_their_total_if_it_is_known() -> None:
     assert step_of(running(0), 5) == NOTHING
     assert step_of(running(0, step=3), 5) == "3/5"
     assert step_of(running(0, step=7), 5) == "7"

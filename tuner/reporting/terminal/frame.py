@@ -184,9 +184,9 @@ def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[
             rows.append(((number,), Text(f"failed{after}: {text.failure(trial)}", _BAD)))
             continue
         step = text.NOTHING if trial.step is None else str(trial.step)
-        words = Text().append(trial.state.lower(), _LABEL)
+        is_best = trial.number in best
+        words = Text("best" if is_best else trial.state.lower(), _GOOD if is_best else _LABEL)
         words.append(", infeasible" if trial.violation else "", _WARN)
-        words.append(", best" if trial.number in best else "", _GOOD)
         rows.append(((number, step, text.measured(trial.value), seconds), words))
     return rows
 

@@ -64,7 +64,7 @@ class LiveProgress:
             console=self._console,
             auto_refresh=False,
             vertical_overflow="crop",
-            # What others print goes above the lines that are redrawn, and blocks nobody either.
+            # Output of other code goes above the redrawn lines, and does not block either.
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=sys.stderr.isatty(),
         )
