@@ -1,4 +1,4 @@
-"""Tuner: the Keras-like face of a study, for scripts and notebooks."""
+"""Tuner: a study in Python, for scripts and notebooks; its `fit` is like that of Keras."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ DATA_FILE = "data.joblib"
 class Tuner:
     """Searches the hyperparameters of a model; `fit` takes what Keras's `fit` takes.
 
-    For scripts and notebooks. Every trial trains in a process of its own, so `model_fn` and the
-    data are sent there: the data as arrays, or as a function that makes them.
+    Each trial trains in its own process. `model_fn` is pickled for it; the data are arrays, which
+    all trials on a machine share, or a function that makes them.
 
     >>> def build_model(hp):                                          # doctest: +SKIP
     ...     units = hp.Int("units", 32, 512, sampling="log")
@@ -53,7 +53,7 @@ class Tuner:
     Args:
         model_fn: `build_model(hp)` that returns a compiled Keras model, a `keras_tuner.HyperModel`
             (class or instance), or `objective(hp, trial)` that returns a number or metrics.
-        objective: As below.
+        objective: The metric to optimise, or a list of several; see below.
         directory: Directory of the study; None for `studies/MODEL_FN-N`.
         resume: Continue the study in `directory` if there is one, with the model function as it is
             now. Its search space must be the same. Settings that a resumed study cannot change
@@ -87,7 +87,7 @@ class Tuner:
         if objective is not None:
             settings["objective"] = objective
         self._given = _by_field(settings)
-        with _in_words_of_python():
+        with _messages_for_python():
             self._settings = StudySettings(
                 source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
                 working_directory=str(Path.cwd()),
@@ -112,7 +112,7 @@ class Tuner:
                 called in each trial.
             y: Training targets.
             validation_data: `(x, y)` or `(x, y, sample_weight)`.
-            epochs: Epochs of a trial, at most; None for 10.
+            epochs: Largest number of epochs of a trial; None for that of the settings.
             sample_weight: Weights of the training samples.
             fit_arguments: Further arguments of Keras's `fit`, such as `batch_size`,
                 `class_weight`, `validation_split` or `callbacks`.
@@ -122,38 +122,38 @@ class Tuner:
 
         Raises:
             UsageError: The model function, the data or a setting is wrong.
-            StudyError: The study could not go on; `resume=True` goes on with it.
-            KeyboardInterrupt: It was interrupted; `resume=True` goes on with it.
+            StudyError: The study cannot continue; with `resume=True` it can later.
+            KeyboardInterrupt: The study was interrupted; with `resume=True` it continues.
         """
         progress = make_progress(sys.stderr, quiet=self._quiet)
-        watch = RunDisplay(progress, is_quiet=self._quiet)
+        display = RunDisplay(progress, is_quiet=self._quiet)
         directory = self._directory or StudyDirectory.free(self._name)
         given = self._given if epochs is None else {**self._given, "epochs": epochs}
-        with _in_words_of_python():
+        with _messages_for_python():
             settings = replace(self._settings, **given).found_in(directory.path)
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
         try:
-            # A study that is resumed without data goes on with what it was given before.
+            # A study that is resumed without data uses the code and the data it has stored.
             if not exists or x is not None:
                 if exists:
-                    # Not while a master's trials read them.
+                    # Raises an error if a master runs the study, whose trials read these files.
                     directory.acquire().release()
                 load_data = _load_data(directory, x, y, validation_data, sample_weight)
                 code = replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
                 save(code, directory.path / OBJECTIVE_FILE)
-            with _in_words_of_python():
+            with _messages_for_python():
                 if exists:
                     result = resume(
                         directory,
                         _changes(settings, given),
-                        display=watch,
+                        display=display,
                         tries=settings.start_points,
                         client=self._client,
                     )
                 else:
-                    result = start(settings, directory, display=watch, client=self._client)
+                    result = start(settings, directory, display=display, client=self._client)
         finally:
             if not directory.database.exists():
                 for name in (OBJECTIVE_FILE, DATA_FILE):
@@ -165,7 +165,8 @@ class Tuner:
 
 
 @contextlib.contextmanager
-def _in_words_of_python() -> Iterator[None]:
+def _messages_for_python() -> Iterator[None]:
+    """Name arguments instead of options in messages of usage errors."""
     try:
         yield
     except UsageError as error:
@@ -177,7 +178,7 @@ def _in_words_of_python() -> Iterator[None]:
 def _load_data(
     directory: StudyDirectory, x: Any, y: Any, validation: Any, sample_weight: Any
 ) -> Callable[[], Any] | None:
-    """What the trials' processes get their data from; arrays are written beside the study."""
+    """Return what gives the trials their data; arrays are written into the study's directory."""
     directory.path.mkdir(parents=True, exist_ok=True)
     if x is None or (callable(x) and y is None):
         load: Callable[[], Any] | None = x
@@ -211,7 +212,7 @@ def _user_code(model_fn: Any) -> UserCode:
 
 _SETTINGS = {each.argument: each for each in SETTINGS}
 _OTHER_TUNERS = {"study": "directory", "max_trials": "trials", "metric": "objective"}
-"""Names that other tuners give to our arguments."""
+"""Names of our arguments in other tuners."""
 
 
 def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
