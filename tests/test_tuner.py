@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import InProcess
 from real_runs import Hptune, states, trials, wait_for
 
 from tuner import Tuner, UsageError
@@ -43,7 +44,7 @@ def test_an_objective_is_tuned_from_a_script_that_has_no_guard(hptune: Hptune) -
     assert value == min(trial["value"] for trial in trials(hptune.study()))
 
 
-def test_the_table_of_trials_is_the_one_that_is_exported(hptune: Hptune) -> None:
+def test_the_table_of_trials_is_the_one_that_is_exported(hptune: Hptune, cli: InProcess) -> None:
     ended = hptune.script(
         PLAIN
         + """
@@ -55,7 +56,7 @@ def test_the_table_of_trials_is_the_one_that_is_exported(hptune: Hptune) -> None
     ).wait()
     assert ended.code == 0, ended.err
     columns, seconds, causes = json.loads(ended.out)
-    heading, *exported = csv.reader(hptune("export", "study", "--format", "csv").out.splitlines())
+    heading, *exported = csv.reader(cli("export", "study", "--format", "csv").out.splitlines())
     assert columns == heading
     assert {"param.x", "peak_memory_bytes", "core_hours", "node"} < set(columns)
     assert [float(row[heading.index("seconds")]) for row in exported] == seconds

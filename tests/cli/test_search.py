@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 
 import pytest
+from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
 
 MODEL = """\
@@ -34,7 +35,9 @@ def tried(hptune: Hptune, study: str = "") -> list[tuple[object, ...]]:
     return [tuple(trial["params"][name] for name in "abc") for trial in trials(where)]
 
 
-def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune) -> None:
+def test_the_grid_says_how_many_and_continues_without_repeating_one(
+    hptune: Hptune, cli: InProcess
+) -> None:
     model = hptune.file("model.py", MODEL)
     started = hptune.start("run", model, "--search", "grid", "--study", hptune.study())
     wait_for(
@@ -49,7 +52,7 @@ def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune
     assert ended.code == 130
     assert "the grid has 12 configurations" in ended.err
     assert len(tried(hptune)) < 12
-    plain = json.loads(hptune("status", hptune.study(), "--json").out)
+    plain = json.loads(cli("status", hptune.study(), "--json").out)
     assert plain["master"] is None
 
     ended = hptune("resume", hptune.study())
@@ -75,11 +78,13 @@ def test_the_grid_says_how_many_and_goes_on_without_repeating_one(hptune: Hptune
     ended = hptune("export", hptune.study(), "--format", "json", "-o", output)
     assert (ended.code, ended.out) == (0, "")
     assert len(json.loads(output.read_text())["trials"]) == 12
-    ended = hptune("export", hptune.study(), "-o", hptune.directory / "no" / "such" / "place.csv")
+    ended = cli("export", hptune.study(), "-o", hptune.directory / "no" / "such" / "place.csv")
     assert (ended.code, "cannot be written" in ended.err) == (2, True)
 
 
-def test_auto_says_what_it_picks_and_a_resumed_study_stays_with_it(hptune: Hptune) -> None:
+def test_auto_says_what_it_picks_and_a_resumed_study_stays_with_it(
+    hptune: Hptune, cli: InProcess
+) -> None:
     model = hptune.file("model.py", MODEL)
     ended = hptune("run", model, *LIGHT, "--trials", "11", "--study", "few")
     assert ended.code == 0, ended.err
@@ -90,7 +95,7 @@ def test_auto_says_what_it_picks_and_a_resumed_study_stays_with_it(hptune: Hptun
     assert "12 trials cover all 12 configurations" not in ended.err
     ended = hptune("resume", "few", "--trials", "12")
     assert f"{picked} search" in ended.err
-    assert json.loads(hptune("status", "few", "--json").out)["search"] == picked
+    assert json.loads(cli("status", "few", "--json").out)["search"] == picked
 
     ended = hptune("run", model, *LIGHT, "--trials", "12", "--study", "all")
     assert "--search auto takes grid: 12 trials cover all 12 configurations" in ended.err
@@ -199,17 +204,19 @@ def test_start_points_come_first_then_the_defaults_also_after_a_stop(hptune: Hpt
     assert len(set(tried(hptune))) == 5
 
 
-def test_whoever_has_an_idea_adds_it_to_a_study_that_goes_on(hptune: Hptune) -> None:
+def test_a_start_point_can_be_added_to_a_study_that_is_resumed(
+    hptune: Hptune, reading_cli: InProcess
+) -> None:
     model = hptune.file("model.py", MODEL)
     search = ("--search", "tpe", "--seed", 1, "--try", "a=1,b=x,c=true")
     ended = hptune("run", model, *LIGHT, *search, "--trials", 3, "--study", hptune.study())
     assert ended.code == 0, ended.err
     idea = ("--try", "a=3,b=y,c=true")
 
-    ended = hptune("resume", hptune.study(), *idea)
+    ended = reading_cli("resume", hptune.study(), *idea)
     assert ended.code == 2
     assert "has 3 trials of 3, and 1 more is to be tried; give --trials 4 or more" in ended.err
-    ended = hptune("resume", hptune.study(), "--trials", 9, "--try", "a=7")
+    ended = reading_cli("resume", hptune.study(), "--trials", 9, "--try", "a=7")
     assert ended.code == 2
     assert "start point 1 (a=7): a is 7" in ended.err
 
@@ -220,7 +227,7 @@ def test_whoever_has_an_idea_adds_it_to_a_study_that_goes_on(hptune: Hptune) -> 
     assert [trial["origin"] for trial in found].count("start point (added)") == 1
     assert found[3]["origin"] == "start point (added)"
     assert len(found) == len(set(tried(hptune))) == 6
-    ended = hptune("replay", hptune.study())
+    ended = reading_cli("replay", hptune.study())
     assert (ended.code, ended.out.strip()) == (0, "5 suggestions, all the same")
 
     ended = hptune("resume", hptune.study(), *idea)
@@ -229,7 +236,9 @@ def test_whoever_has_an_idea_adds_it_to_a_study_that_goes_on(hptune: Hptune) -> 
     assert len(trials(hptune.study())) == 6
 
 
-def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune) -> None:
+def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(
+    hptune: Hptune, reading_cli: InProcess
+) -> None:
     model = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)")
     tpe = ("--search", "tpe", "--seed", 1)
     assert (
@@ -259,7 +268,7 @@ def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(hptune: Hptune)
     assert found[2]["origin"] in ("tpe", "tpe (start)")
 
     hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('z', 0.0, 1.0)")
-    ended = hptune(
+    ended = reading_cli(
         "run", model, *LIGHT, "--warm-start", hptune.study(), "--study", hptune.study("b")
     )
     assert ended.code == 2

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
 
 from tuner import Study
@@ -49,7 +50,7 @@ def weights(path: Path) -> str:
     return (path / "checkpoint" / "weights.txt").read_text()
 
 
-def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune) -> None:
+def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", TWO)
     goals = ("--objective", "quality:max", "--objective", "params")
     ended = hptune("run", model, *LIGHT, *goals, "--trials", "16")
@@ -61,17 +62,17 @@ def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune) -> None:
     shelves = {int(p.name): p for p in (hptune.study() / "best").iterdir() if p.name.isdecimal()}
     assert set(shelves) == expected
     assert all(weights(path) == str(number) for number, path in shelves.items())
-    data = json.loads(hptune("best", "study", "--json").out)
+    data = json.loads(cli("best", "study", "--json").out)
     assert {each["trial"] for each in data["front"]} == expected
     assert data["best"] == {k: v for k, v in data["front"][0].items() if k != "model"}
     assert weights(hptune.study() / "best") == str(data["best"]["trial"])
     assert [each["metric"] for each in data["objectives"]] == ["quality", "params"]
 
-    shown = hptune("best", "study").out
+    shown = cli("best", "study").out
     assert f"{len(expected)} best trials of 16/16 trials, by quality, params" in shown
     assert all(f"best/{number}/checkpoint" in shown for number in expected)
-    assert "on the Pareto front" in hptune("status", "study").out
-    table = list(csv.DictReader(io.StringIO(hptune("export", "study").out)))
+    assert "on the Pareto front" in cli("status", "study").out
+    table = list(csv.DictReader(io.StringIO(cli("export", "study").out)))
     assert {int(row["number"]) for row in table if row["front"] == "True"} == expected
     study = Study(hptune.study())
     assert {trial.number for trial in study.best_trials} == expected
@@ -80,7 +81,7 @@ def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune) -> None:
     )
 
 
-def test_a_constraint_is_kept_to_and_shown(hptune: Hptune) -> None:
+def test_a_constraint_is_kept_to_and_shown(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", "CONSTRAINTS = ['params < 400']\n" + TWO)
     ended = hptune("run", model, *LIGHT, "--objective", "quality:max", "--trials", "12")
     assert ended.code == 0, ended.err
@@ -88,29 +89,29 @@ def test_a_constraint_is_kept_to_and_shown(hptune: Hptune) -> None:
     feasible = [m["quality"] for m in found if m["params"] < 400]
     assert 0 < len(feasible) < 12
     assert max(feasible) < max(m["quality"] for m in found), "the constraint must matter"
-    data = json.loads(hptune("best", "study", "--json").out)
+    data = json.loads(cli("best", "study", "--json").out)
     assert data["best"]["value"] == max(feasible)
     assert data["constraints"] == ["params < 400"]
     broken = 12 - len(feasible)
-    assert f"{broken} trials broke a constraint" in hptune("status", "study").out
+    assert f"{broken} trials broke a constraint" in cli("status", "study").out
     assert ended.err.count("infeasible: params is") == broken
-    table = list(csv.DictReader(io.StringIO(hptune("export", "study").out)))
+    table = list(csv.DictReader(io.StringIO(cli("export", "study").out)))
     assert sum(float(row["violation"]) > 0 for row in table) == broken
 
 
 def test_where_nothing_keeps_the_constraint_the_nearest_is_shown_as_what_it_is(
-    hptune: Hptune,
+    hptune: Hptune, cli: InProcess
 ) -> None:
     model = hptune.file("model.py", TWO)
     goals = ("--objective", "quality:max", "--constraint", "params<-1000")
     ended = hptune("run", model, *LIGHT, *goals, "--trials", "5")
     assert ended.code == 0, ended.err
     least = min(json.loads(trial["metrics"])["params"] for trial in trials(hptune.study()))
-    for shown in (ended.out, hptune("best", "study").out, hptune("status", "study").out):
+    for shown in (ended.out, cli("best", "study").out, cli("status", "study").out):
         assert f"infeasible: params is {least:.6g}, allowed is < -1000" in shown
 
 
-def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune) -> None:
+def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", NOISY)
     run = hptune.start("run", model, *LIGHT, "--trials", "8", "--confirm", "2", "--workers", "1")
 
@@ -139,15 +140,15 @@ def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune) -> N
         assert len({trial["value"], *values}) == 3, "other seeds"
         means[trial["number"]] = sum(values) / 2  # what it was chosen by is no part of it
     winner = max(means, key=lambda number: means[number])
-    data = json.loads(hptune("best", "study", "--json").out)
+    data = json.loads(cli("best", "study", "--json").out)
     assert data["best"]["confirmed"]["trial"] == winner
     assert abs(data["best"]["confirmed"]["means"][0] - means[winner]) < 1e-12
     assert weights(hptune.study() / "best") == str(data["best"]["trial"])
-    assert "±" in hptune("best", "study").out
+    assert "±" in cli("best", "study").out
     assert [p.parent.name for p in (hptune.study() / "trials").glob("*/checkpoint")] in (
         [],
         [str(data["best"]["trial"])],
     )
-    refused = hptune("resume", "study", "--trials", "9", "--confirm-repeats", "5")
+    refused = cli("resume", "study", "--trials", "9", "--confirm-repeats", "5")
     assert refused.code == 2
     assert "--confirm-repeats 2" in refused.err
