@@ -28,7 +28,7 @@ PLAIN = """
 """
 
 
-def test_an_objective_is_tuned_from_a_script_that_has_no_guard(hptune: Hptune) -> None:
+def test_an_objective_is_tuned_from_a_script_without_a_main_guard(hptune: Hptune) -> None:
     ended = hptune.script(
         PLAIN
         + """
@@ -63,7 +63,7 @@ def test_the_table_of_trials_is_the_one_that_is_exported(hptune: Hptune, cli: In
     assert causes == ["returned"] * 3
 
 
-def test_a_study_goes_on_where_it_was_moved_to(hptune: Hptune) -> None:
+def test_a_study_that_was_moved_can_be_resumed(hptune: Hptune) -> None:
     first = hptune.script(
         PLAIN + '\n    Tuner(objective, trials=2, directory="study").fit()\n'
     ).wait()
@@ -75,7 +75,7 @@ def test_a_study_goes_on_where_it_was_moved_to(hptune: Hptune) -> None:
     assert states(hptune.study("elsewhere")) == {"COMPLETE": 4}
 
 
-def test_resume_is_asked_for(hptune: Hptune) -> None:
+def test_a_study_is_resumed_only_on_request(hptune: Hptune) -> None:
     script = (
         PLAIN
         + """
@@ -93,7 +93,7 @@ def test_resume_is_asked_for(hptune: Hptune) -> None:
     assert states(hptune.study()) == {"COMPLETE": 3}
 
 
-def test_a_resumed_study_goes_on_with_the_function_as_it_is_now(hptune: Hptune) -> None:
+def test_a_resumed_study_uses_the_function_of_its_last_fit_with_data(hptune: Hptune) -> None:
     script = """
         import sys
         from tuner import Tuner
@@ -111,11 +111,11 @@ def test_a_resumed_study_goes_on_with_the_function_as_it_is_now(hptune: Hptune) 
 
     run(0, 1, "[1]")
     run(10, 2, "[1]")
-    run(20, 3, "")  # without data, it goes on with what it was given before
+    run(20, 3, "")  # without data, it uses the stored code and data
     assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 10]
 
 
-def test_start_points_that_came_later_are_tried_next_and_once(hptune: Hptune) -> None:
+def test_later_start_points_are_tried_next_and_once(hptune: Hptune) -> None:
     script = (
         PLAIN
         + """
@@ -144,7 +144,7 @@ def test_an_unknown_metric_leaves_nothing(hptune: Hptune) -> None:
     assert not hptune.study().exists()
 
 
-def test_ctrl_c_lets_go_and_resume_goes_on(hptune: Hptune) -> None:
+def test_ctrl_c_stops_the_study_and_resume_continues(hptune: Hptune) -> None:
     script = """
         import time
         from tuner import Tuner
@@ -220,7 +220,7 @@ def test_help_shows_all_settings_and_their_defaults() -> None:
     assert parameters["stop_at"].default == "batch"
 
 
-def test_a_keras_model_and_its_data_travel_from_a_script(hptune: Hptune) -> None:
+def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune) -> None:
     ended = hptune.script(
         """
         import json
@@ -250,7 +250,7 @@ def test_a_keras_model_and_its_data_travel_from_a_script(hptune: Hptune) -> None
     assert found == ["COMPLETE"] * 3
 
 
-def test_the_workers_of_a_client_and_a_joblib_backend_carry_trials(hptune: Hptune) -> None:
+def test_trials_run_on_the_workers_of_a_client_and_a_joblib_backend(hptune: Hptune) -> None:
     ended = hptune.script(
         PLAIN
         + """

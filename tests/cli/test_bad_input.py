@@ -1,4 +1,4 @@
-"""Bad input, each with one clear message and exit code 2, and nothing left behind."""
+"""Wrong input: one clear message, exit code 2, and no files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def objective(hp, trial):
     return hp.Float("x", 0, 1)
 """
 
-# Where the Dask cluster does not matter, the joblib executor starts only once all is well.
+# The joblib executor starts workers only after all checks: quicker, if Dask does not matter.
 LIGHT = ("--executor", "joblib", "--trials", "3")
 
 
@@ -114,7 +114,7 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
         (["--prior", "x~normal(9,1)"], ["almost no weight within", "0.0..1.0"]),
     ],
 )
-def test_the_request_and_the_file(
+def test_the_request_for_a_file(
     reading_cli: InProcess, arguments: list[str], words: list[str]
 ) -> None:
     reading_cli.file("good.py", GOOD)
@@ -142,7 +142,7 @@ def test_the_file(reading_cli: InProcess, text: str, words: list[str]) -> None:
 
 
 def test_the_users_own_error(hptune: Hptune) -> None:
-    """Their traceback, trimmed to their file, then one message; with Dask workers about."""
+    """Their traceback, trimmed to their file, then one message; also with Dask workers."""
     model = hptune.file("model.py", "import json\njson.loads('{')")
     ended = hptune("run", model, "--study", hptune.study())
     refused(ended, hptune.directory, "line 2", "json.loads('{')", f"Error: {model} cannot be used")
@@ -168,7 +168,7 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
     refused(hptune(*command[:-1], *constraint), hptune.directory, "'params'", "reports: auc, loss")
 
 
-def test_where_all_trials_failed_more_are_needed_to_go_on(hptune: Hptune) -> None:
+def test_if_all_trials_failed_the_message_asks_for_more(hptune: Hptune) -> None:
     text = "def objective(hp, trial):\n    raise ValueError(hp.Float('x', 0, 1))\n"
     model = hptune.file("model.py", text)
     ended = hptune("run", model, *LIGHT, "--objective", "loss:min", "--study", hptune.study())
@@ -266,7 +266,7 @@ def test_a_study_whose_trials_ended_by_other_rules_is_not_continued(
 
 
 def test_a_hyperparameter_that_the_probe_did_not_reach_is_kept(hptune: Hptune) -> None:
-    """The file fails for a while before it has declared all."""
+    """The file fails once before it has declared all."""
     model = hptune.file(
         "model.py",
         """
@@ -322,7 +322,7 @@ def test_a_file_that_starts_threads_is_imported_by_each_trial(hptune: Hptune) ->
 
 
 def test_a_framework_that_runs_at_import(hptune: Hptune) -> None:
-    """Its threads do not survive a fork either, but it is what many a notebook does."""
+    """Its threads do not survive a fork either, but notebooks do this."""
     model = hptune.file(
         "model.py",
         """
@@ -361,7 +361,7 @@ def test_a_path_with_spaces_and_quotes(hptune: Hptune) -> None:
 
 
 def test_a_long_temporary_path(hptune: Hptune) -> None:
-    """A socket's path may have 108 bytes only."""
+    """The path of a socket is limited to 108 bytes."""
     model = hptune.file("model.py", GOOD)
     deep = hptune.directory / ("d" * 100)
     deep.mkdir()

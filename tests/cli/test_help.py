@@ -11,7 +11,7 @@ from tuner.cli import main
 
 
 @pytest.mark.parametrize("command", ["run", "resume"])
-def test_options_stand_in_sections_and_none_is_lost(command: str) -> None:
+def test_each_option_is_in_one_section(command: str) -> None:
     shown = CliRunner().invoke(main, [command, "--help"]).output
     options = main.commands[command].params
     visible = [each for each in options if not getattr(each, "hidden", True)]
@@ -22,7 +22,7 @@ def test_options_stand_in_sections_and_none_is_lost(command: str) -> None:
     assert set(re.findall(r"--[a-z-]+", others)) <= {"--study", "--quiet", "--help", "--model-file"}
 
 
-def test_the_exit_codes_are_told() -> None:
+def test_help_lists_exit_codes_and_commands() -> None:
     shown = CliRunner().invoke(main, ["--help"]).output
     assert "130  interrupted" in shown
     assert shown.index("  run ") < shown.index("  resume ") < shown.index("  doctor ")

@@ -1,4 +1,4 @@
-"""What the searches promise on the command line, and what can be read of a study."""
+"""Searches on the command line, and what can be read of a study."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_grid_of_continuous_parameters(hptune: Hptune) -> None:
     assert points == set(itertools.product([0.0, 0.5, 1.0], [1e-4, 1e-3, 1e-2]))
 
 
-def test_a_master_that_died_before_it_noted_the_grown_space_loses_nothing(hptune: Hptune) -> None:
+def test_a_master_that_died_before_it_stored_the_grown_space_loses_nothing(hptune: Hptune) -> None:
     model = hptune.file(
         "late.py",
         """
@@ -161,7 +161,7 @@ def test_a_master_that_died_before_it_noted_the_grown_space_loses_nothing(hptune
     assert [trial["params"]["y"] > 0.0 for trial in trials(hptune.study())[2:]] == [True, True]
 
 
-def test_tpe_goes_on_from_what_it_knows_in_a_grown_space(hptune: Hptune) -> None:
+def test_tpe_uses_its_results_in_a_grown_space(hptune: Hptune) -> None:
     model = hptune.file(
         "late.py",
         """
@@ -275,7 +275,7 @@ def test_a_study_learns_from_an_earlier_one_and_needs_it_no_more(
     assert "no hyperparameter in common with this study: there are n, x in it and z" in ended.err
 
 
-def test_several_objectives_learn_from_what_measured_them_all(hptune: Hptune) -> None:
+def test_several_objectives_learn_from_trials_that_measured_them_all(hptune: Hptune) -> None:
     body = "def objective(hp, trial):\n    x = hp.Float('x', 0.0, 1.0)\n    return "
     model = hptune.file("model.py", body + "{'loss': x, 'size': 1 - x}")
     tpe = ("--search", "tpe", "--seed", 1)

@@ -81,7 +81,7 @@ def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune, cli: InProce
     )
 
 
-def test_a_constraint_is_kept_to_and_shown(hptune: Hptune, cli: InProcess) -> None:
+def test_a_constraint_is_met_and_shown(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", "CONSTRAINTS = ['params < 400']\n" + TWO)
     ended = hptune("run", model, *LIGHT, "--objective", "quality:max", "--trials", "12")
     assert ended.code == 0, ended.err
@@ -99,7 +99,7 @@ def test_a_constraint_is_kept_to_and_shown(hptune: Hptune, cli: InProcess) -> No
     assert sum(float(row["violation"]) > 0 for row in table) == broken
 
 
-def test_where_nothing_keeps_the_constraint_the_nearest_is_shown_as_what_it_is(
+def test_if_no_trial_meets_the_constraint_the_nearest_is_shown_as_infeasible(
     hptune: Hptune, cli: InProcess
 ) -> None:
     model = hptune.file("model.py", TWO)

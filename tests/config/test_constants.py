@@ -1,4 +1,4 @@
-"""What follows from the constants of a model file, and from what the user says beside them."""
+"""Constants of a model file, and settings that override them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tuner.core.trial import Direction, Goal
 from tuner.errors import UsageError
 
 
-def settings(tmp_path: Path, **said: Any) -> StudySettings:
+def settings(tmp_path: Path, **given: Any) -> StudySettings:
     path = tmp_path / "model.py"
     path.touch()
-    return StudySettings(source=check_path(path), working_directory=str(tmp_path), **said)
+    return StudySettings(source=check_path(path), working_directory=str(tmp_path), **given)
 
 
 def found_with(**constants: object) -> Found:
@@ -36,7 +36,7 @@ def found_with(**constants: object) -> Found:
         ({"DIRECTION": "max"}, "val_loss", Direction.MAX),
     ],
 )
-def test_the_files_direction_is_of_its_own_objective(
+def test_direction_in_the_file_belongs_to_the_objective_in_the_file(
     constants: dict[str, object], asked: str, direction: Direction
 ) -> None:
     goals, _ = resolve_goals(found_with(**constants), [asked])
@@ -60,7 +60,7 @@ def test_the_files_direction_is_of_its_own_objective(
         ({"DIRECTION": "max"}, ["loss", "gloss"], "name the objective gloss:max or gloss:min"),
     ],
 )
-def test_where_a_name_tells_no_direction_the_ways_to_say_it_are_told(
+def test_an_unknown_direction_is_refused_with_the_ways_to_give_it(
     constants: dict[str, object], asked: list[str], way: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -81,15 +81,15 @@ def test_where_a_name_tells_no_direction_the_ways_to_say_it_are_told(
         ({"RESOURCES": {"cpus": 9}}, "asks for 9 cores, but this machine has 2"),
     ],
 )
-def test_constants_that_make_no_sense(
+def test_wrong_constants_are_refused(
     tmp_path: Path, constants: dict[str, object], words: str
 ) -> None:
-    said, found = settings(tmp_path), found_with(**constants)
+    given, found = settings(tmp_path), found_with(**constants)
 
     def resolve() -> None:
         resolve_goals(found)
-        resolve_epochs(said, found)
-        resolve_layout(said, found.constants, Capacity((0, 1)))
+        resolve_epochs(given, found)
+        resolve_layout(given, found.constants, Capacity((0, 1)))
 
     with pytest.raises(UsageError) as caught:
         resolve()
@@ -98,20 +98,20 @@ def test_constants_that_make_no_sense(
 
 def test_a_budget_of_gpus_is_refused_where_no_trial_holds_one(tmp_path: Path) -> None:
     here, there = Capacity((0, 1)), Capacity((0, 1), gpus=("0",))
-    said = settings(tmp_path, budget="2gpu-h")
+    given = settings(tmp_path, budget="2gpu-h")
     for constants, machine in (({}, here), ({"RESOURCES": {"gpus": 0}}, there)):
         with pytest.raises(UsageError, match="would never be spent"):
-            resolve_layout(said, constants, machine)
-    assert resolve_layout(said, {}, there).resources.gpus is None
-    assert resolve_layout(said, {}, here, is_certain=False).resources.gpus is None
+            resolve_layout(given, constants, machine)
+    assert resolve_layout(given, {}, there).resources.gpus is None
+    assert resolve_layout(given, {}, here, is_certain=False).resources.gpus is None
 
 
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     found = found_with(OBJECTIVE="loss", EPOCHS=3, RESOURCES={"cpus": 1})
-    said = settings(
+    given = settings(
         tmp_path, objectives=("quality",), direction=Direction.MAX, epochs=7, cpus_per_trial=2
     )
-    goals, _ = resolve_goals(found, said.objectives, direction=said.direction)
+    goals, _ = resolve_goals(found, given.objectives, direction=given.direction)
     assert goals == Goals((Goal("quality", Direction.MAX),))
-    assert resolve_epochs(said, found) == 7
-    assert resolve_layout(said, found.constants, Capacity((0, 1))).resources.cpus == 2
+    assert resolve_epochs(given, found) == 7
+    assert resolve_layout(given, found.constants, Capacity((0, 1))).resources.cpus == 2

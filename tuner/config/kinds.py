@@ -163,7 +163,7 @@ def choice(*words: str, make: Callable[[str], Any] = str) -> Kind:
 
 def text(
     metavar: str,
-    allowed: str = "texts",
+    allowed: str,
     *,
     check: Callable[[str], object] | None = None,
     is_path: bool = False,

@@ -73,7 +73,7 @@ def read_constraint(text: str) -> Constraint:
     )
 
 
-def check(
+def check_objectives(
     objectives: Sequence[str], constraints: Sequence[str], direction: Direction | None
 ) -> None:
     """Check objectives, constraints and direction, without knowing the model.
@@ -124,7 +124,7 @@ def resolve_goals(
     of_the_file = not objectives or _is_of_the_file(objectives, constants)
     if direction is None and of_the_file:
         direction = _read_direction(constants.get("DIRECTION"))
-    check(named, conditions, direction)
+    check_objectives(named, conditions, direction)
     notes: list[str] = []
     if not named:
         chosen = [_default_goal(found, direction, notes)]

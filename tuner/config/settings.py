@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..samplers.registry import AUTO, SEARCH_WORDS
 from . import kinds
 from .model_file import ObjectiveSource, SourceKind
-from .objectives import check
+from .objectives import check_objectives
 from .table import Section, rows, setting
 
 DEFAULT_TRIALS = 50
@@ -85,14 +85,14 @@ class StudySettings:
     )
 
     search: str = setting(
-        kinds.text("NAME"),
+        kinds.text("NAME", "the search methods, which `hptune run --help` lists"),
         Section.SEARCH,
         f"Search method: {', '.join(SEARCH_WORDS)}.",
         default=AUTO,
         resumable=False,
     )
     surrogate: str | None = setting(
-        kinds.text("MODEL"),
+        kinds.text("MODEL", "gp, forest, extra-trees and gbrt"),
         Section.SEARCH,
         "With --search skopt: its model, one of gp, forest, extra-trees and gbrt.",
         default=None,
@@ -168,7 +168,10 @@ class StudySettings:
     )
     budget: str = setting(
         kinds.text(
-            "HOURS", "hours such as 100gpu-h or 40core-h", check=read_budget, may_be_none=True
+            "HOURS",
+            "hours such as 100gpu-h or 40core-h, and none",
+            check=read_budget,
+            may_be_none=True,
         ),
         Section.AMOUNT,
         "GPU hours or core hours that all trials together may use, such as 100gpu-h or 40core-h; "
@@ -187,7 +190,7 @@ class StudySettings:
     )
 
     pruner: str | None = setting(
-        kinds.text("NAME"),
+        kinds.text("NAME", "none, asha, hyperband and median"),
         Section.PRUNING,
         "Method that stops poor trials early: asha, hyperband, median or none.",
         default=None,
@@ -267,7 +270,7 @@ class StudySettings:
     connect: str = setting(
         kinds.text(
             "ADDRESS",
-            "an address such as tcp://node1:8786, and the path of a scheduler file",
+            "an address such as tcp://node1:8786, the path of a scheduler file, and none",
             check=_check_address,
             is_path=True,
             may_be_none=True,
@@ -279,7 +282,7 @@ class StudySettings:
         default_text="none",
     )
     slurm: str = setting(
-        kinds.text("SLURM_TOML", "paths", is_path=True, may_be_none=True),
+        kinds.text("SLURM_TOML", "paths of a slurm.toml, and none", is_path=True, may_be_none=True),
         Section.PLACE,
         "Run the workers in Slurm jobs as this file describes them (see `hptune slurm init`), or "
         "none.",
@@ -378,7 +381,7 @@ class StudySettings:
         for each in SETTINGS:
             # The dataclass is frozen; what was given as text is replaced by its value once.
             object.__setattr__(self, each.name, each.read(getattr(self, each.name)))
-        check(self.objectives, self.constraints, self.direction)
+        check_objectives(self.objectives, self.constraints, self.direction)
         if self.confirm_repeats is not None and not self.confirm:
             raise UsageError(
                 f"--confirm-repeats is {self.confirm_repeats}, but --confirm is not given; say "
