@@ -1,6 +1,6 @@
-"""Reads a slurm.toml: the kinds of jobs to submit, and all that is particular to a site.
+"""The slurm.toml: the kinds of jobs to submit, and what is specific to a site.
 
-The keys stand at the top for all kinds of jobs, or in a `[[shape]]` for one kind::
+Keys at the top apply to all kinds of jobs, those in a `[[shape]]` to one kind::
 
     account = "project"
     walltime = "04:00:00"
@@ -17,7 +17,7 @@ The keys stand at the top for all kinds of jobs, or in a `[[shape]]` for one kin
     [master]
     partition = "cpu"
 
-`[master]` is the job of a study's master itself (`--detach`).
+`[master]` describes the job of a study's master (`--detach`).
 """
 
 from __future__ import annotations
@@ -39,34 +39,33 @@ class Shape:
     """One kind of job.
 
     Attributes:
-        name: What it is called; part of its jobs' names.
+        name: Its name; part of its jobs' names.
         partition: The partition to submit to.
-        walltime: Slurm's words for how long a job may run, such as `04:00:00` or `1-12:00:00`.
+        walltime: How long a job may run, in Slurm's form, such as `04:00:00` or `1-12:00:00`.
         account: The account to charge; None for the user's default one.
         qos: The quality of service; None for the default one.
-        nodes: How many nodes a job has, each with a worker; these join together.
+        nodes: How many nodes a job has, each with a worker; these start together.
         trials_per_job: How many trials a job holds at once on each of its nodes; None for as many
             as fit on one.
-        cpus: Cores of a job, on each of its nodes, like what follows; None for what its trials
-            need.
-        gpus: GPUs of a job; None for what its trials need.
-        gpu_type: Which GPUs, by Slurm's name for them; None for any.
-        memory: Memory of a job in bytes; None for what its trials need or, where nobody says what
-            that is, the node's memory in proportion; 0 asks for nothing and leaves it to Slurm.
-        exclusive: Whether to ask for the node alone.
+        cpus: Cores of a job on each of its nodes; None for what its trials need.
+        gpus: GPUs of a job on each of its nodes; None for what its trials need.
+        gpu_type: Slurm's name for the type of GPUs; None for any.
+        memory: Memory of a job on each of its nodes, in bytes; None for what its trials need or,
+            if that is unknown, for a proportional part of the node's; 0 leaves it to Slurm.
+        exclusive: Whether to ask for whole nodes.
         max_jobs: How many jobs of this kind there may be at once; None for any number.
         directives: Further lines for `#SBATCH`.
-        modules: Loaded by `module load` before anything else.
+        modules: Environment modules to load before anything else.
         environment: Variables to export.
         prologue: Lines of shell that run before the worker.
         python: The Python of the jobs; None for the one that submits them.
-        launcher: Put before Python, such as `apptainer exec --nv image.sif`.
+        launcher: The command that runs Python, such as `apptainer exec --nv image.sif`.
         container: An Apptainer image: short for that launcher (with `--nv` if there are GPUs) and
-            the image's own `python3`.
+            the image's `python3`.
         interface: The network interface of workers and scheduler, such as `ib0`.
         scratch: A directory on the node's own disk for Dask's files.
         log_directory: Where the jobs' output goes; None for the study's directory.
-        notice_seconds: How long before its end a job tells its worker to leave.
+        notice_seconds: How long before its end Slurm tells a job's worker to leave.
         grace_seconds: How long a job waits for a master that is gone before it ends too.
     """
 
@@ -98,23 +97,23 @@ class Shape:
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """The nodes that its directives exclude, as they are written there."""
+        """The nodes that its directives exclude, in Slurm's form."""
         words = (each.removeprefix("--exclude=") for each in self.directives)
         return tuple(new for new, old in zip(words, self.directives, strict=True) if new != old)
 
     @property
     def walltime_seconds(self) -> int:
-        """The walltime as a number."""
+        """The walltime in seconds."""
         return duration_seconds(self.walltime)
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmConfig:
-    """What a slurm.toml says.
+    """Contents of a slurm.toml.
 
     Attributes:
-        shapes: At least one kind of job, each with a name of its own.
-        master: What is said of the master's own job: fields of `Shape`.
+        shapes: At least one kind of job, each with its own name.
+        master: The fields of `Shape` that are given for the master's job.
     """
 
     shapes: tuple[Shape, ...]
@@ -126,7 +125,7 @@ class SlurmConfig:
         return next((shape.interface for shape in self.shapes if shape.interface), None)
 
     def prefix(self, shape: Shape) -> str:
-        """What a message about a shape begins with, where there are several: "shape big: "."""
+        """Return the prefix of messages on one of several shapes, such as "shape big: "."""
         return f"shape {shape.name}: " if len(self.shapes) > 1 else ""
 
 
@@ -139,7 +138,7 @@ def read_config(path: Path) -> SlurmConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise ConfigError(
             f"{path} cannot be read: {reason}. `hptune slurm init` writes a slurm.toml"
         ) from error
@@ -150,7 +149,7 @@ def read_config(path: Path) -> SlurmConfig:
 
 
 def parse_config(text: str) -> SlurmConfig:
-    r"""Understand the text of a slurm.toml.
+    r"""Parse the text of a slurm.toml.
 
     >>> parse_config('partition = "gpu"\nwalltime = "04:00:00"').shapes[0].walltime_seconds
     14400
@@ -159,7 +158,7 @@ def parse_config(text: str) -> SlurmConfig:
         ConfigError: Something in it is unknown, missing or of the wrong kind.
     """
     try:
-        # Without the last line's end, tomllib names no line for what is wrong in it.
+        # If the last line has no end, tomllib names no line for an error in it.
         return _config(tomllib.loads(f"{text}\n"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_no_toml(text, str(error))) from error
@@ -168,7 +167,7 @@ def parse_config(text: str) -> SlurmConfig:
 
 
 class _WrongKeyError(ConfigError):
-    """What is said of one key is wrong."""
+    """The value of one key is wrong."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -188,13 +187,13 @@ def _config(plain: dict[str, Any]) -> SlurmConfig:
     master = _master(plain.pop("master", {}), plain)
     entries = plain.pop("shape", [{}])
     if isinstance(entries, dict):
-        raise ConfigError("[shape] stands in single brackets; begin each shape with [[shape]]")
+        raise ConfigError("[shape] is in single brackets; begin each shape with [[shape]]")
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise ConfigError("`shape` holds something else than tables; begin each with [[shape]]")
+        raise ConfigError("`shape` holds something other than tables; begin each with [[shape]]")
     if not entries:
         raise ConfigError("`shape` is empty; leave it out, or give at least one [[shape]]")
     if "name" in plain and len(entries) > 1:
-        raise ConfigError("`name` stands at the top; give each [[shape]] a name of its own")
+        raise ConfigError("`name` is given at the top; give each [[shape]] its own name")
     shapes = tuple(
         _shape({**plain, **entry}, i if len(entries) > 1 else None)
         for i, entry in enumerate(entries, start=1)
@@ -202,20 +201,20 @@ def _config(plain: dict[str, Any]) -> SlurmConfig:
     names = [shape.name for shape in shapes]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"two shapes are called {name!r}; each needs a name of its own")
+            raise ConfigError(f"two shapes are called {name!r}; each needs its own name")
     return SlurmConfig(shapes, master)
 
 
 def _no_toml(text: str, why: str) -> str:
-    """What is wrong, with the line that it is wrong in."""
+    """Return the error message, with the line of the error."""
     found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", why)
     if found is None:
         return f"this is no TOML ({why})"
     number = int(found[2])
     what = f"line {number}, `{text.splitlines()[number - 1].strip()}`,"
     if found[1] == "Cannot overwrite a value":
-        return f"{what} says again what is said above; leave one of the two out"
-    return f'{what} is no TOML ({found[1].lower()}); texts stand in quotes, as in partition = "gpu"'
+        return f"{what} repeats a key given above; leave one of them out"
+    return f'{what} is no TOML ({found[1].lower()}); write texts in quotes, as in partition = "gpu"'
 
 
 _KEYS = tuple(each.name for each in fields(Shape))
@@ -226,12 +225,12 @@ _MASTER_KEYS = (
 )  # fmt: skip
 
 _SHARED_KEYS = ("account", "modules", "environment", "prologue")
-"""What stands at the top and holds for the master as well: the rest is said of other nodes."""
+"""The keys at the top that apply to the master as well; the others concern its workers' nodes."""
 
 
 def _master(said: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(said, dict):
-        raise ConfigError("`master` is no single table; begin it with [master]")
+        raise ConfigError("`master` is not a single table; begin it with [master]")
     _check_keys(said, _MASTER_KEYS, "[master]: ")
     plain = {key: top[key] for key in _SHARED_KEYS if key in top} | said
     return _values(plain)
@@ -255,19 +254,19 @@ def _check_keys(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "
             meant = f" (did you mean {near[0]!r}?)" if near else ""
             raise _WrongKeyError(
                 key,
-                f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}; what else "
-                "sbatch takes goes into directives",
+                f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}; other "
+                "options of sbatch go into directives",
             )
 
 
 def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
-    """One kind of job, as it is written; its number among several."""
+    """Return one kind of job; `number` is its position among several."""
     _check_keys(plain, _KEYS)
     default_name = "workers" if number is None else f"shape{number}"
     for key, example in (("partition", "gpu"), ("walltime", "04:00:00")):
         if key not in plain:
             where = "" if number is None else f"shape {plain.get('name', number)}: "
-            raise ConfigError(f'{where}{key!r} is missing; say it, as in {key} = "{example}"')
+            raise ConfigError(f'{where}{key!r} is missing; add it, as in {key} = "{example}"')
     values = _values(plain)
     name = values.setdefault("name", default_name)
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
@@ -275,18 +274,18 @@ def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
     shape = Shape(**values)
     if shape.container and (shape.launcher or shape.python):
         raise ConfigError(
-            "`container` stands beside `launcher` or `python`, which it is short for; for another "
-            'Python in an image say launcher = "apptainer exec …" and python'
+            "`container` is given with `launcher` or `python`, which it is short for; for another "
+            'Python in an image use launcher = "apptainer exec …" and python'
         )
     check_notice(shape)
     return shape
 
 
 def check_notice(shape: Shape) -> None:
-    """See that a job hears of its end while it runs.
+    """Check that a job is told of its end while it runs.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: The notice is not shorter than the walltime.
     """
     duration = shape.walltime_seconds
     if shape.notice_seconds >= duration:

@@ -1,4 +1,4 @@
-"""The job of a study's master itself: small, and the same one for as long as the study lasts."""
+"""The job of a study's master: small, and requeued for as long as the study lasts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from .values import clock
 
 _DEFAULT_MEMORY_BYTES = 4 * 10**9
 _LONGEST_SECONDS = 7 * 86400
-"""Where a partition has no limit. When the time is over the job begins again anyway."""
+"""The walltime in a partition without limit; Slurm then requeues the job."""
 
 _PATIENCE_SECONDS = 10.0
-"""How long one command may take when there is little time; then it is given again."""
+"""How long one command may take before the job's end; then it is tried again."""
 
 _PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterOrder:
-    """What is to be run as a job.
+    """The job of a master, to be submitted.
 
     Attributes:
         config: The slurm.toml.
-        study: What the study's jobs are called by.
-        directory: Where script and output go; the master's node must see it.
-        lines: What it runs, as shell lines; `python` begins those that its Python runs.
+        study: The prefix of the names of the study's jobs.
+        directory: Holds the script and the output; the master's node must see it.
+        lines: The shell lines that it runs; those that its Python runs begin with `python`.
     """
 
     config: SlurmConfig
@@ -46,25 +46,25 @@ class MasterOrder:
 
     @property
     def script_file(self) -> Path:
-        """What was submitted last; it is there if anything ever was."""
+        """The script that was submitted last; it exists if one ever was."""
         return self.directory / "master.sbatch"
 
     @property
     def log_file(self) -> Path:
-        """What the master writes."""
+        """The file that the master writes."""
         return self.directory / "master.log"
 
 
 def master_name(study: str) -> str:
-    """What a study's master is called; it does not begin like its workers."""
+    """Return the name of a master's job, which lacks the prefix of the workers' names."""
     return f"{study}.master"
 
 
 def master_shape(config: SlurmConfig, partitions: Sequence[Partition]) -> Shape:
-    """What the master's job asks for: what slurm.toml says, else little, for as long as it may.
+    """Return what the master's job asks for: by slurm.toml, else little, for as long as possible.
 
     Raises:
-        ConfigError: There is no such partition, or the job would be over before it hears of it.
+        ConfigError: There is no such partition, or the notice is longer than the walltime.
     """
     said = dict(config.master)
     known = {each.name: each for each in partitions}
@@ -90,14 +90,14 @@ def submit_master(order: MasterOrder) -> Job:
     """Submit the job; returns it when Slurm has accepted it.
 
     Raises:
-        ConfigError: It is asked for what there is not, or there is such a job already.
-        SubmissionError: Slurm refuses it, in its own words.
+        ConfigError: The partition does not exist, or the study has a master's job already.
+        SubmissionError: Slurm refuses it; the message has Slurm's words.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
     slurm = Slurm()
     shape = master_shape(order.config, slurm.partitions())
     if there := find_master(order.study):
-        raise ConfigError(f"the study's master is there already: Slurm job {there.id}")
+        raise ConfigError(f"the study has a master already: Slurm job {there.id}")
     name = master_name(order.study)
     script = master_script(shape, order.lines, job_name=name, log=order.log_file)
     slurm.check(script)
@@ -108,7 +108,7 @@ def submit_master(order: MasterOrder) -> Job:
 
 
 def find_master(study: str) -> Job | None:
-    """The job of a study's master, while it waits or runs.
+    """Return the job of a study's master while it waits or runs, else None.
 
     Raises:
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
@@ -133,7 +133,7 @@ def cancel_study(study: str) -> int:
 
 
 class RequeueOutcome(enum.Enum):
-    """What becomes of the job that we run in, after a signal has come."""
+    """What Slurm does with this process's job after a signal."""
 
     REQUEUED = enum.auto()
     ENDS = enum.auto()
@@ -141,20 +141,20 @@ class RequeueOutcome(enum.Enum):
 
 
 def notice_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
-    """How long before its walltime the master's job is told of it; None if we run in none."""
+    """Return how long before its end the master's job is signalled; None if there is no job."""
     said = environment.get(MASTER_NOTICE)
     return None if said is None else float(said)
 
 
 class RequeueInquiry:
-    """Asks Slurm, in a thread of its own, what becomes of the job that we run in.
+    """Finds out from Slurm, in a thread, whether this process's job is requeued.
 
-    To be made when a signal came. Slurm signals a job that is requeued, that was cancelled, or
-    whose time is over; if none of this is so, its end is only near, and it is requeued now.
+    Created when a signal has come. Slurm signals a job that is requeued or cancelled, or whose
+    time is nearly over. In the last case the job still runs, and is requeued now.
 
     Args:
-        seconds: How long to ask again and again, where Slurm is silent.
-        environment: The job's.
+        seconds: How long to try again while Slurm does not answer.
+        environment: The job's environment.
     """
 
     def __init__(self, seconds: float, environment: Mapping[str, str] = os.environ) -> None:
@@ -163,16 +163,16 @@ class RequeueInquiry:
         self._end = time.monotonic() + seconds
         self._answer: RequeueOutcome | None = None
         self._refusal = ""
-        threading.Thread(target=self._ask, name="fate of the job", daemon=True).start()
+        threading.Thread(target=self._ask, name="requeue-inquiry", daemon=True).start()
 
     @property
     def answer(self) -> RequeueOutcome | None:
-        """What Slurm said; UNKNOWN if it said nothing in time; None as yet."""
+        """Slurm's answer; UNKNOWN if there was none in time; None until then."""
         return self._answer
 
     @property
     def refusal(self) -> str:
-        """Why the job ends that could have begun again, in Slurm's words; empty otherwise."""
+        """Why Slurm refused to requeue the job, in its words; empty if it did not."""
         return self._refusal if self._answer is RequeueOutcome.ENDS else ""
 
     def _ask(self) -> None:
@@ -192,7 +192,7 @@ class RequeueInquiry:
             try:
                 slurm.requeue(self._job, timeout_seconds=timeout_seconds)
             except SubmissionError as error:
-                # It may be on its way out since we looked: the next look tells.
+                # The job may have begun to end since the last query: the next one tells.
                 was_refused, self._refusal = bool(self._refusal), str(error)
                 return RequeueOutcome.ENDS if was_refused else None
             return RequeueOutcome.REQUEUED

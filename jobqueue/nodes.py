@@ -1,4 +1,4 @@
-"""What a cluster has: the text of `sinfo` in, partitions and their nodes out."""
+"""Partitions and their nodes, from the output of `sinfo`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .errors import ConfigError
 from .values import duration_seconds
 
 SINFO_FORMAT = "%P|%a|%l|%c|%m|%G|%D|%t"
-"""Partition, up or down, time limit; of equal nodes: cores, MB, GRES, how many, state."""
+"""Partition, up or down, time limit; of equal nodes: cores, MB, GRES, count, state."""
 
 _UNUSABLE = ("down", "drain", "drng", "fail", "boot", "maint", "unk", "inval", "pow_dn")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """What one node has.
+    """Resources of one node.
 
     Attributes:
         cpus: Cores, as Slurm counts them.
-        memory_bytes: Memory that Slurm hands out.
-        gpus: How many GPUs of each type; the type is empty where Slurm knows none.
+        memory_bytes: Memory that Slurm allocates.
+        gpus: How many GPUs of each type; the type is empty if Slurm knows none.
     """
 
     cpus: int
@@ -29,18 +29,18 @@ class NodeShape:
     gpus: tuple[tuple[str, int], ...] = ()
 
     def gpu_count(self, gpu_type: str | None = None) -> int:
-        """How many GPUs there are of a type, or in all."""
+        """Return the number of GPUs of a type, or of all types."""
         return sum(count for name, count in self.gpus if gpu_type in (None, name))
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition.
+    """A partition of the cluster.
 
     Attributes:
-        name: What it is called.
-        is_default: Whether Slurm takes it where none is said.
-        is_up: Whether jobs start in it.
+        name: Its name.
+        is_default: Whether Slurm uses it for jobs that name none.
+        is_up: Whether jobs can start in it.
         limit_seconds: The longest walltime; None for no limit.
         nodes: The kinds of nodes, and how many of each can take jobs.
     """
@@ -52,12 +52,12 @@ class Partition:
     nodes: tuple[tuple[NodeShape, int], ...]
 
     def gpu_types(self) -> tuple[str, ...]:
-        """The types of GPUs that it has, sorted."""
+        """Return its types of GPUs, sorted."""
         return tuple(sorted({name for shape, _ in self.nodes for name, _ in shape.gpus}))
 
 
 def parse_sinfo(text: str) -> tuple[Partition, ...]:
-    """Understand what `sinfo --noheader --exact -o SINFO_FORMAT` prints.
+    """Parse the output of `sinfo --noheader --exact -o SINFO_FORMAT`.
 
     >>> parse_sinfo("gpu*|up|1-00:00:00|8|64000|gpu:a100:2|3|idle")[0].limit_seconds
     86400
@@ -81,7 +81,7 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
 
 
 def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
-    """The GPUs among a node's generic resources, as (type, count).
+    """Return the GPUs among a node's generic resources, as (type, count).
 
     >>> parse_gpus("gpu:a100:4(S:0-1),gpu:2,mps:200,nvme:1")
     (('a100', 4), ('', 2))
@@ -96,7 +96,7 @@ def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
 
 
 def node_names(text: str) -> tuple[str, ...]:
-    """The nodes that Slurm means by its short form.
+    """Return the nodes that Slurm's short form denotes.
 
     >>> node_names("gpu[1-2,07-09],login")
     ('gpu1', 'gpu2', 'gpu07', 'gpu08', 'gpu09', 'login')

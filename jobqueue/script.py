@@ -1,4 +1,4 @@
-"""The job script, which dask-jobqueue writes from what a shape and a worker say."""
+"""The job script, which dask-jobqueue renders from a shape and a worker."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from .sizing import MEBIBYTE, WorkerShape
 _PREFIX = "slurm-"
 _OWN_PREFIX = "HPTUNE_"
 WORKER_NAME = f"{_PREFIX}${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
-"""The worker's name in Dask has the job's id as squeue shows it, also after a requeue.
+"""The worker's name in Dask, with the job's id as squeue shows it, also after a requeue.
 
 (The id alone would not do: Dask reads 1_0 as the number 10.)
 """
 
 GANG_WORKER_NAME = f"{WORKER_NAME}.${{SLURM_PROCID}}"
-"""The same of the workers of one job of several nodes; srun numbers them."""
+"""The same for the workers of one job of several nodes, which srun numbers."""
 
 ENDS_AT = "HPTUNE_WORKER_ENDS_AT"
-"""The variable that tells a worker when its job must end, in seconds since the epoch."""
+"""Environment variable with the end of a worker's job, in seconds since the epoch."""
 
 MASTER_NOTICE = "HPTUNE_MASTER_NOTICE"
-"""The variable that tells a master that it is a job, and how long before its end it hears of it."""
+"""Environment variable of a master that is a job: the seconds between its notice and end."""
 
 GANG = "HPTUNE_WORKER_GANG"
-"""The variable that tells a worker with which others it was granted: all that have the same."""
+"""Environment variable with the gang of a worker: workers of one job have the same value."""
 
 WHOLE_NODE = ("--overlap", "--mem=0", "--cpu-bind=none")
-"""Options of an srun whose tasks have all that the job has on their nodes.
+"""Options of an srun whose tasks use all that the job has on their nodes.
 
-Another step may have it too: ours, or an salloc's shell.
+Other steps may use it too, such as another worker or the shell of salloc.
 """
 
 ON_ALL_NODES = (
     *WHOLE_NODE,
-    # Workers that go, or a node that fails, are no reason to end the others.
+    # The other tasks continue when one ends, or when a node fails.
     "--no-kill",
     "--kill-on-bad-exit=0",
     "--wait=0",
     "--label",
 )
-"""Options of an srun whose tasks have the whole job, and outlive each other."""
+"""Options of an srun whose tasks use the whole job, and do not end together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCommand:
-    """What a job runs: `python -m MODULE ADDRESS --name … --nthreads … --memory-limit … ARGUMENTS`.
+    """Command of a job: `python -m MODULE ADDRESS --name … --nthreads … ARGUMENTS`.
 
     Attributes:
-        address: Of the Dask scheduler, or what else the module takes in its place.
-        module: The Python module, which may be followed by a subcommand.
+        address: The address of the Dask scheduler, or what the module takes instead of it.
+        module: The Python module, perhaps with a subcommand.
         arguments: Further arguments.
     """
 
@@ -67,7 +67,7 @@ class WorkerCommand:
 
 
 def job_of(worker_name: object) -> str | None:
-    """The id of the job whose worker has this name in Dask; None if it is no job's.
+    """Return the id of the job whose worker has this name in Dask; None if it is no job's.
 
     >>> job_of("slurm-12_0"), job_of("slurm-12_0.3"), job_of(3)
     ('12_0', '12_0', None)
@@ -79,16 +79,16 @@ def job_of(worker_name: object) -> str | None:
 def job_script(
     shape: Shape, worker: WorkerShape, command: WorkerCommand, *, job_name: str, logs: Path
 ) -> str:
-    """The whole text of the script for one kind of job.
+    """Return the whole text of the script for one kind of job.
 
-    It is an array of one job, so that `sbatch --array=0-9` submits ten of them. Python takes the
-    shell's place (`exec`), so that the worker hears Slurm's signals. Where a job has several nodes,
-    srun does, which runs the rest of the script on each of them.
+    It is an array of one job, so that `sbatch --array=0-9` submits ten of them. Python replaces
+    the shell (`exec`), so that the worker receives Slurm's signals. In a job of several nodes,
+    srun replaces the shell, and runs the rest of the script on each node.
 
     Args:
-        shape: What is particular to this kind of job.
+        shape: The kind of job.
         worker: What the job asks for.
-        command: What it runs.
+        command: The command that it runs.
         job_name: The name of all such jobs.
         logs: Where their output goes, unless the shape says otherwise.
     """
@@ -139,7 +139,7 @@ def _rendered(
 
 
 def _on_all_nodes(script: str, nodes: int) -> str:
-    """The same script, but with all that the shape's author says run on each node."""
+    """Return the script with all commands of the shape run on each node."""
     lines = script.splitlines()
     start = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     ours = [line for line in lines[start:] if line.startswith(f"export {_OWN_PREFIX}")]
@@ -150,39 +150,39 @@ def _on_all_nodes(script: str, nodes: int) -> str:
 
 
 def _job_class() -> Any:
-    """dask-jobqueue's description of a Slurm job; loads Dask, so not at the top."""
+    """Return dask-jobqueue's class for a Slurm job; imported here because it loads Dask."""
     before = signal.getsignal(signal.SIGINT)
     from dask_jobqueue.slurm import SLURMJob
 
-    # Its import has Ctrl-C end the process at once, with nothing cleaned up and exit status 0.
+    # The import installs a handler on which Ctrl-C ends the process with exit status 0.
     if signal.getsignal(signal.SIGINT) is not before:
         signal.signal(signal.SIGINT, before)
     return SLURMJob
 
 
 def with_command(script: str, shape: Shape, worker: WorkerShape, command: str) -> str:
-    """The script of the same job, but with other work for its Python.
+    """Return the script of the same job with another command for its Python.
 
     Args:
-        script: What `job_script` made of this shape and worker.
-        shape: What is particular to this kind of job.
+        script: The script that `job_script` returned for this shape and worker.
+        shape: The kind of job.
         worker: What the job asks for.
-        command: What follows `python` there, as the shell takes it.
+        command: The arguments of `python`, as shell text.
     """
     before = script.rpartition("\nexec ")[0]
     return f"{before}\nexec {_python(shape, worker)} {command}\n"
 
 
 def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Path) -> str:
-    """The script of one job that may run again and again: Slurm can requeue it.
+    """Return the script of one job that Slurm can requeue any number of times.
 
-    It hears of its end by SIGUSR1, since SIGTERM means that somebody else ends it.
+    SIGUSR1 announces the end of its time, because SIGTERM means that somebody cancels it.
 
     Args:
         shape: What the job asks for.
-        lines: What it runs, as shell lines; `python` begins those that the shape's Python runs.
+        lines: The shell lines that it runs; those that the shape's Python runs begin with `python`.
         job_name: Its name.
-        log: Where all of its runs write.
+        log: The file that all of its runs write.
     """
     worker = WorkerShape(shape.cpus or 1, 0, shape.memory or 0, 0)
     directives = [
@@ -214,15 +214,15 @@ def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Pat
 
 
 def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
-    # The worker is the batch script itself, or on each node a task.
-    whom = "B:" if shape.nodes == 1 else ""
+    # Signals go to the batch script, which is the worker, or to the tasks of all nodes.
+    recipient = "B:" if shape.nodes == 1 else ""
     lines = [
         f"--nodes={shape.nodes}",
         "--array=0",
         f"--output={_file_name(logs, '%x-%A_%a.log')}",
-        # A requeued job goes on in the same file.
+        # A requeued job appends to the same file.
         "--open-mode=append",
-        f"--signal={whom}TERM@{shape.notice_seconds}",
+        f"--signal={recipient}TERM@{shape.notice_seconds}",
     ]
     if shape.nodes > 1:
         # A node that fails does not end the others.
@@ -238,10 +238,10 @@ def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
 
 
 def _file_name(path: Path, pattern: str = "") -> str:
-    """A path in a directive, and a name in it that Slurm fills in.
+    """Return a path in a directive, with a file name that Slurm fills in.
 
-    sbatch knows quotes and backslashes there as a shell does (but `#` begins a comment even
-    between quotes where it is old), and takes what begins with a `%` for its own.
+    sbatch treats quotes and backslashes there as a shell does (but in old releases `#` begins a
+    comment even between quotes), and replaces what begins with a `%`.
     """
     whole = "/".join(filter(None, (str(path).replace("%", "%%"), pattern)))
     plain = re.fullmatch(r"[^\s\"'#\\]*", whole)
@@ -253,14 +253,14 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     lines += [f"export {name}={shlex.quote(value)}" for name, value in shape.environment]
     lines += shape.prologue
     if not worker.gpus:
-        # Where Slurm confines nobody, a job without GPUs would see those of its neighbours.
+        # Without device cgroups, a job without GPUs would see those of other jobs.
         lines.append("export CUDA_VISIBLE_DEVICES=")
     return lines
 
 
 def _worker_variables(shape: Shape) -> list[str]:
-    """What a worker is to know of its job."""
-    # Slurm tells the end of the job itself from release 23.02 on.
+    """Return the lines that export what a worker needs to know of its job."""
+    # From release 23.02 on, Slurm sets the end of the job itself.
     ask = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
     lines = [f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({ask})}}"]
     if shape.nodes > 1:

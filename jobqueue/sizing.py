@@ -1,4 +1,4 @@
-"""Pure: what a node has and what a trial needs -> what a worker gets."""
+"""The size of a worker, from what a node has and what a trial needs; pure functions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MEBIBYTE = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one trial holds while it runs.
+    """Resources that one trial holds.
 
     Attributes:
         cpus: Cores.
-        gpus: GPUs: a whole number, or a share below 1 of one GPU; None for one where there are any.
-        memory_bytes: Memory; 0 where nobody said.
+        gpus: GPUs: a whole number, or a share below 1 of one GPU; None for one if there are any.
+        memory_bytes: Memory; 0 if unknown.
     """
 
     cpus: int = 1
@@ -35,12 +35,12 @@ class Need:
             raise ValueError(f"{self}: GPUs are shared below 1, and whole above")
 
     def gpus_where(self, there: int) -> float:
-        """How many GPUs a trial holds where there are so many."""
+        """Return how many GPUs a trial holds on a node with this many."""
         return min(1, there) if self.gpus is None else self.gpus
 
 
 def trials_per_gpu(share: float) -> int:
-    """How many trials share a GPU of which each holds a share below 1.
+    """Return how many trials share a GPU of which each holds a share below 1.
 
     >>> trials_per_gpu(0.1), trials_per_gpu(0.3)
     (10, 3)
@@ -49,7 +49,7 @@ def trials_per_gpu(share: float) -> int:
 
 
 def gpus_of(trials: int, each: float) -> int:
-    """How many GPUs so many trials hold; no trial's share spans two of them."""
+    """Return how many GPUs these trials hold; no trial's share spans two of them."""
     if 0 < each < 1:
         return math.ceil(trials / trials_per_gpu(each))
     return int(each) * trials
@@ -57,12 +57,12 @@ def gpus_of(trials: int, each: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WorkerShape:
-    """What one worker asks Slurm for: a job, or one node of a job of several.
+    """What one worker asks Slurm for; it has a job, or one node of a job of several.
 
     Attributes:
         cpus: Cores.
         gpus: GPUs.
-        memory_bytes: Memory; 0 to ask for nothing and take what Slurm gives.
+        memory_bytes: Memory; 0 to leave it to Slurm.
         trials: How many trials it holds at once.
     """
 
@@ -73,7 +73,7 @@ class WorkerShape:
 
 
 def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) -> int:
-    """How many such trials a node holds at once.
+    """Return how many such trials a node holds at once.
 
     >>> how_many_fit(NodeShape(8, 64 * 2**30, (("a100", 2),)), Need(cpus=3, gpus=1))
     2
@@ -91,10 +91,10 @@ def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) ->
 
 
 def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
-    """The worker for a node: as many trials as fit, or as the shape says.
+    """Return the worker for a node: for as many trials as fit, or as the shape says.
 
-    It asks for what its trials hold and no more; a node's further cores are left to others. Memory
-    that nobody named is the node's in proportion to the cores or GPUs, whichever is more.
+    The worker asks for no more than its trials hold. If nobody specified memory, it asks for a
+    part of the node's, in proportion to its cores or its GPUs, whichever is more.
 
     Raises:
         ConfigError: No trial fits, or the shape asks for more than the node has.
@@ -135,15 +135,14 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
 
 
 def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> WorkerShape:
-    """The worker for a shape: sized for the nodes in its partition that hold most trials.
+    """Return the worker for a shape, sized for the nodes of its partition that hold most trials.
 
-    Where a partition has several kinds of nodes, the kind with the most places in all is taken
-    (of those with enough nodes for a job);
-    one that is wanted for itself is chosen by `gpu_type`, or by a constraint in `directives` and
-    `cpus`, `gpus` and `memory`.
+    If a partition has several kinds of nodes, the kind that holds most trials in all is chosen, of
+    those with enough nodes for a job. A shape can choose another kind by `gpu_type`, or by a
+    constraint in `directives` with `cpus`, `gpus` and `memory`.
 
     Raises:
-        ConfigError: There is no such partition, it is too short of time, or no trial fits.
+        ConfigError: There is no such partition, its time limit is too short, or no trial fits.
     """
     names = shape.partition.split(",")
     known = {partition.name: partition for partition in partitions}

@@ -1,4 +1,4 @@
-"""Writes a first slurm.toml from what Slurm says there is."""
+"""The text of a first slurm.toml, from the partitions that Slurm has."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from .nodes import NodeShape, Partition
 from .values import clock
 
 _HEAD = """\
-# Which Slurm jobs hptune submits. What stands here above the first [[shape]] holds for all of them.
+# The Slurm jobs that hptune submits. Keys above the first [[shape]] apply to all of them.
 
-walltime = "{walltime}"  # how long a job may run; trials go on in another job
+walltime = "{walltime}"  # how long a job may run; trials then continue in another job
 {account}
 
-# What else may be said, here or in a shape (all of it in the guide):
-# trials_per_job = 1                         # slices instead of as many trials as fit on a node
+# Further keys, here or in a shape (the guide describes all of them):
+# trials_per_job = 1                         # instead of as many trials as fit on a node
 # max_jobs = 4
-# nodes = 2                                  # of one job: its workers come and go together
+# nodes = 2                                  # of one job; its workers start and end together
 # qos = "normal"
 # gpu_type = "a100"
 # memory = "64GB"                            # of a job; 0 leaves it to Slurm
@@ -30,27 +30,28 @@ walltime = "{walltime}"  # how long a job may run; trials go on in another job
 # interface = "ib0"                          # the network between the nodes and this machine
 # scratch = "/tmp"
 # log_directory = "/path/to/logs"
-# notice_seconds = 120                       # before its end a job tells its trials to leave
-# grace_seconds = 600                        # so long a job waits for a master that is gone
+# notice_seconds = 120                       # how long before its end a job stops its trials
+# grace_seconds = 600                        # how long a job waits for a master that is gone
 #
-# The job of the master itself, for `hptune run … --detach`; all of it is optional:
+# The job of the master, for `hptune run … --detach`; all keys are optional:
 # [master]
-# partition = "cpu"                          # else Slurm's default one
-# walltime = "1-00:00:00"                    # else as long as it allows; the next job goes on
-# memory = "4GB"                             # the data of load_data must fit in
+# partition = "cpu"                          # default: Slurm's default partition
+# walltime = "1-00:00:00"                    # default: the longest; the job is then requeued
+# memory = "4GB"                             # the data of load_data must fit in it
 """
 
 _LONGEST_SECONDS = 4 * 3600
+"""The walltime in the template at most: short jobs start sooner."""
 
 
 def template_text(partitions: Sequence[Partition], *, account: str | None = None) -> str:
-    """The text of a slurm.toml with all partitions; those beside the first choice as comments.
+    """Return the text of a slurm.toml with all partitions, all but one of them as comments.
 
-    The first choice is one with GPUs if there are any, Slurm's default one among equals.
+    The chosen partition is one with GPUs if there are any, Slurm's default one among equals.
 
     Args:
-        partitions: What there is.
-        account: The user's account, where Slurm knows one.
+        partitions: The partitions of the cluster.
+        account: The user's account; None if unknown.
     """
     usable = [each for each in partitions if each.is_up and any(count for _, count in each.nodes)]
     chosen = min(usable or partitions, key=lambda each: (not each.gpu_types(), not each.is_default))
@@ -62,7 +63,7 @@ def template_text(partitions: Sequence[Partition], *, account: str | None = None
 
 
 def describe_node(node: NodeShape) -> str:
-    """A node in words.
+    """Return a node's resources, for the user.
 
     >>> describe_node(NodeShape(64, 512 * 2**30, (("a100", 4),)))
     '64 cores, 550 GB, 4 GPUs (a100)'
@@ -83,8 +84,8 @@ def _shape(partition: Partition, *, is_chosen: bool) -> str:
     lines = [f"# {partition.name}: {', '.join(facts)}"]
     lines += [f"#   {count} x {describe_node(node)}" for node, count in partition.nodes]
     if is_chosen and partition.gpu_types():
-        lines.append("#   A trial gets one GPU; where the model trains on cores, say")
-        lines.append("#   `hptune run … --gpus-per-trial 0`, and none is asked for.")
+        lines.append("#   A trial gets one GPU. If the model trains on cores, use")
+        lines.append("#   `hptune run … --gpus-per-trial 0`; then no GPU is requested.")
     lines += [f"{mark}[[shape]]", f'{mark}name = "{partition.name}"']
     lines += [f'{mark}partition = "{partition.name}"']
     if not is_chosen and limit is not None and limit < _LONGEST_SECONDS:

@@ -1,4 +1,4 @@
-"""The values in a slurm.toml: each key's is read and checked."""
+"""The values in a slurm.toml: reads and checks the value of each key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _table(key: str, value: object) -> tuple[tuple[str, str], ...]:
         raise ConfigError(f'{key} is {value!r}; allowed is a table, as in {{ NAME = "value" }}')
     for name, text in value.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ConfigError(f"{key} has {name!r}, which is no name of a variable")
+            raise ConfigError(f"{key} has {name!r}, which is not the name of a variable")
         if not isinstance(text, str | int | float) or isinstance(text, bool):
             raise ConfigError(f"{key}.{name} is {text!r}; allowed are texts and numbers")
     return tuple((name, str(text)) for name, text in value.items())
@@ -56,7 +56,7 @@ def _yes_or_no(key: str, value: object) -> bool:
 
 def _walltime(key: str, value: object) -> str:
     if not isinstance(value, str):
-        why = ", a bare number, which says neither hours nor days" if type(value) is int else ""
+        why = ", a bare number without a unit" if type(value) is int else ""
         raise ConfigError(
             f"{key} is {value}{why}; allowed are "
             'Slurm\'s forms, in quotes: "04:00:00" (four hours), "4-00:00:00" (four days)'
@@ -81,7 +81,7 @@ def _size(key: str, value: object) -> int:
 
 
 READERS: Mapping[str, Any] = {
-    # Each takes a key and its value, and returns what is meant, or raises a ConfigError.
+    # Each takes a key and its value, and returns the parsed value or raises a ConfigError.
     **dict.fromkeys(
         ("name", "partition", "account", "qos", "gpu_type", "python", "launcher", "container",
          "interface", "scratch", "log_directory"),
@@ -99,13 +99,13 @@ READERS: Mapping[str, Any] = {
 
 
 def duration_seconds(text: str) -> int:
-    """Slurm's forms of a length of time: minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
+    """Parse Slurm's forms of a duration: minutes, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
 
     >>> [duration_seconds(each) for each in ("30", "04:00:00", "1-12", "2-00:30")]
     [1800, 14400, 129600, 174600]
 
     Raises:
-        ConfigError: It is none of these, or no time at all.
+        ConfigError: It is none of these, or 0.
     """
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
@@ -128,7 +128,7 @@ def duration_seconds(text: str) -> int:
 
 
 def clock(seconds: int) -> str:
-    """A length of time as Slurm takes it.
+    """Return a duration in Slurm's form.
 
     >>> clock(4 * 3600), clock(36 * 3600)
     ('04:00:00', '1-12:00:00')

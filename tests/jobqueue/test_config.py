@@ -69,7 +69,7 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + "gpus = true", "gpus is True"),
         (THREE_LINES + 'modules = "cuda"', "allowed is a list of texts"),
         (THREE_LINES + 'environment = ["A=1"]', "allowed is a table"),
-        (THREE_LINES + 'environment = { "a b" = "1" }', "no name of a variable"),
+        (THREE_LINES + 'environment = { "a b" = "1" }', "not the name of a variable"),
         (THREE_LINES + 'exclusive = "yes"', "allowed are true and false"),
         (THREE_LINES + 'container = "a.sif"\npython = "python3"', "which it is short for"),
         (THREE_LINES + 'name = "a b"', "name is 'a b'"),
@@ -79,12 +79,12 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + '[[shape]]\nname="a"\n[[shape]]\nname="a"', "two shapes are called 'a'"),
         (THREE_LINES + "[shape]\nname = 'a'", "single brackets; begin each shape with [[shape]]"),
         (THREE_LINES + "[[shapes]]\nname = 'a'", "did you mean 'shape'?"),
-        (THREE_LINES + "[[master]]\ncpus = 1", "`master` is no single table; begin it with"),
+        (THREE_LINES + "[[master]]\ncpus = 1", "`master` is not a single table; begin it with"),
         (THREE_LINES + "[[shape]]\nname = 'a'\nshape = 3", "unknown key 'shape'; allowed are"),
-        (THREE_LINES + 'constraint = "a100"', "what else sbatch takes goes into directives"),
+        (THREE_LINES + 'constraint = "a100"', "other options of sbatch go into directives"),
         ('walltime = "1:0:0"\n[[shape]]\npartition = "a"\n[[shape]]\nname = "b"',
-         "shape b: 'partition' is missing; say it, as in partition = \"gpu\""),
-        (THREE_LINES + 'account = "me"', 'line 4, `account = "me"`, says again what is said above'),
+         "shape b: 'partition' is missing; add it, as in partition = \"gpu\""),
+        (THREE_LINES + 'account = "me"', 'line 4, `account = "me"`, repeats a key given above'),
         (THREE_LINES + 'gpus = "2"', "allowed are whole numbers from 0 on, without quotes"),
         (THREE_LINES + "memory = 64", "memory is 64; allowed are sizes with their units"),
         (THREE_LINES + "memory = false", "memory is False; allowed are sizes with their units"),
@@ -117,7 +117,7 @@ def test_the_file_is_named_in_every_complaint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"slurm\.toml cannot be read: No such file"):
         read_config(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="no text in UTF-8"):
+    with pytest.raises(ConfigError, match="not text in UTF-8"):
         read_config(path)
     path.write_text('walltime = "1"')
     with pytest.raises(ConfigError, match=r"slurm\.toml: 'partition' is missing"):

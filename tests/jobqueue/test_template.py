@@ -24,7 +24,7 @@ def test_it_asks_for_a_partition_with_gpus_and_shows_the_others() -> None:
     assert shape.walltime_seconds == 7200
     assert choose_worker(partitions, shape, Need(gpus=1)).trials == 4
     assert "# gpu: at most 02:00:00\n#   3 x 64 cores, 537 GB, 4 GPUs (a100)\n#   A trial" in text
-    assert "`hptune run … --gpus-per-trial 0`, and none is asked for.\n[[shape]]\n" in text
+    assert "`hptune run … --gpus-per-trial 0`; then no GPU is requested.\n[[shape]]\n" in text
     assert "# main: no time limit, Slurm's default\n" in text
     assert "# closed: at most 1-00:00:00, down now" in text
 

@@ -84,7 +84,7 @@ def test_a_master_that_waits_can_be_looked_at_and_stopped(
     assert hptune(*RUN, "--trials", 2, "--detach").code == 0
     (master,) = set(named(slurm, master=True)) - {occupying}
     again = hptune(*RUN, "--trials", 2, "--detach")
-    assert (again.code, f"is there already: Slurm job {master}" in again.err) == (2, True)
+    assert (again.code, f"has a master already: Slurm job {master}" in again.err) == (2, True)
     assert f"The master is Slurm job {master} (pending" in hptune("status", "study").out
     plain = json.loads(hptune("status", "study", "--json").out)
     assert plain["study"] == str(hptune.study())

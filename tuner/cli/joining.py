@@ -89,7 +89,7 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
             port=port,
             scheduler_file=scheduler_file,
             opened=opened,
-            say=None if quiet else say,
+            notify=None if quiet else say,
         )
 
 

@@ -1,4 +1,4 @@
-"""A meeting point: a Dask scheduler that workers and studies find each other at."""
+"""A Dask scheduler that workers and studies connect to (`hptune scheduler`)."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from distributed import Scheduler, SchedulerPlugin
 from ..errors import StudyError
 
 _STUDY = "hptune-"
-"""How the names of studies' clients begin."""
+"""Prefix of the names of studies' clients."""
 
 
-class _Doorkeeper(SchedulerPlugin):
-    """Says who comes and goes.
+class _ConnectionLog(SchedulerPlugin):
+    """Reports workers and studies that connect and disconnect.
 
     Args:
-        say: Is told, in lines.
+        notify: Takes a line for the user.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
         self._studies: set[str] = set()
         self._workers: dict[str, str] = {}
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """A worker joined; called by Dask."""
+        """Report a worker that joined; called by Dask."""
         state = scheduler.workers[worker]
         self._workers[worker] = f"{worker}, {_count(state.nthreads, 'core')}"
-        self._tell(f"a worker joined ({self._workers[worker]})")
+        self._report(f"a worker joined ({self._workers[worker]})")
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
-        """A worker is gone; called by Dask."""
+        """Report a worker that left; called by Dask."""
         del scheduler
-        self._tell(f"a worker is gone ({self._workers.pop(worker, worker)})")
+        self._report(f"a worker is gone ({self._workers.pop(worker, worker)})")
 
     def add_client(self, scheduler: Scheduler, client: str) -> None:
-        """Somebody connected; called by Dask."""
+        """Report a study that connected; called by Dask."""
         del scheduler
         if _STUDY in client:
             self._studies.add(client)
-            self._tell("a study came")
+            self._report("a study connected")
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Somebody left; called by Dask."""
+        """Report a study that disconnected; called by Dask."""
         del scheduler
         if client in self._studies:
             self._studies.discard(client)
-            self._tell("a study left")
+            self._report("a study disconnected")
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         workers, studies = _count(len(self._workers), "worker"), len(self._studies)
-        self._say(f"{what}; now {workers}, {studies} {'study' if studies == 1 else 'studies'}")
+        self._notify(f"{what}; now {workers}, {studies} {'study' if studies == 1 else 'studies'}")
 
 
 def _count(number: int, noun: str) -> str:
@@ -70,22 +70,22 @@ def serve(
     port: int,
     scheduler_file: Path | None,
     opened: Callable[[str, str], None],
-    say: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> None:
-    """Keep a scheduler until SIGINT or SIGTERM; a second one ends it at once.
+    """Run a scheduler until SIGINT or SIGTERM; a second signal ends the process at once.
 
     Args:
         host: The interface to listen on, as an address or a name.
         port: The port; 0 for any.
-        scheduler_file: Where to write the address for those who share the file system.
-        opened: Is told the scheduler's address, and its dashboard's.
-        say: Is told who comes and goes, in lines; None for nobody.
+        scheduler_file: Where to write the address for machines that share the file system.
+        opened: Called with the addresses of the scheduler and of its dashboard.
+        notify: Takes lines on connections for the user; None for no such lines.
 
     Raises:
-        StudyError: It cannot listen there.
+        StudyError: It cannot listen on that interface and port.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
-    asyncio.run(_serve(host, port, scheduler_file, opened, say))
+    asyncio.run(_serve(host, port, scheduler_file, opened, notify))
 
 
 async def _serve(
@@ -93,7 +93,7 @@ async def _serve(
     port: int,
     scheduler_file: Path | None,
     opened: Callable[[str, str], None],
-    say: Callable[[str], None] | None,
+    notify: Callable[[str], None] | None,
 ) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ async def _serve(
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, end)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Dask's, on a dashboard that it cannot have
+        warnings.simplefilter("ignore")  # Dask warns if its dashboard cannot listen
         try:
             scheduler = await Scheduler(
                 host=host,
@@ -123,8 +123,8 @@ async def _serve(
         dashboard = scheduler.services.get("dashboard")
         link = "" if dashboard is None else f"http://{host}:{dashboard.port}/status"
         opened(scheduler.address, link)
-        if say is not None:
-            scheduler.add_plugin(_Doorkeeper(say), name="hptune-doorkeeper")
+        if notify is not None:
+            scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")
         closed = asyncio.ensure_future(scheduler.finished())
         asked = asyncio.ensure_future(over.wait())
         await asyncio.wait({closed, asked}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Where attempts run: Dask workers, joblib workers, or a simulation of either.
+"""Executors run attempts: on Dask workers, on joblib workers, or in a simulation.
 
 An executor starts and stops attempts and delivers their events. It decides nothing.
 

@@ -1,4 +1,4 @@
-"""The contract of an executor, and what all of them share."""
+"""The contract of an executor, and the event queue that real executors share."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..worker.orders import AttemptOrder
 
 
 class Executor(abc.ABC):
-    """Carries attempts to workers and tells what becomes of them.
+    """Runs attempts on workers, and delivers their events.
 
     The study's loop is the only caller, from one thread; `wake` alone may be called from a signal
-    handler or another thread. What happens comes out of `events`, in order, stamped with the
-    executor's clock:
+    handler or another thread. `events` returns what happened, in order, stamped with the executor's
+    clock:
 
     - `WorkerJoined` before any attempt is placed on a worker, `WorkerLeft` when it is gone. A
-      worker that left and comes back has another name. Having no worker is a state, never an
-      error. A worker that is about to go may say so by `WorkerLeaving`; `WorkerRefused` tells of
-      one that cannot be used.
+      worker that left and returns has another name. Having no worker is a state, never an error.
+      `WorkerLeaving` announces that a worker will go; `WorkerRefused` reports one that cannot be
+      used.
     - for each `start`, at most one `AttemptWaits`, then at most one `AttemptStarted`, then any
       number of `Reported`, then exactly one `AttemptEnded`, unless its worker left before.
 
@@ -35,20 +35,20 @@ class Executor(abc.ABC):
         start(b on w2)    events() -> [AttemptStarted(b), Reported(a, step=1)]
         stop(a)           events() -> [AttemptEnded(a, STOPPED)]
                           events() -> [WorkerLeft("w2")]       # b ended with it
-        stop(b)           events() -> []                       # over already: no matter
+        stop(b)           events() -> []                       # over already: ignored
     """
 
     @abc.abstractmethod
     def open(self) -> None:
-        """Begin to look for workers. Called once, before everything else.
+        """Begin to look for workers. Called once, before all other methods.
 
         Raises:
-            StudyError: No worker can ever come, as when the cluster cannot be started.
+            StudyError: No worker can ever join, such as when the cluster cannot be started.
         """
 
     @abc.abstractmethod
     def start(self, order: AttemptOrder) -> None:
-        """Start an attempt on the worker that its placement names. Does not wait for it."""
+        """Start an attempt on the worker that its placement names, without waiting for it."""
 
     @abc.abstractmethod
     def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
@@ -59,10 +59,10 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def events(self, timeout_seconds: float) -> list[Event]:
-        """What happened since the last call; waits up to the time-out if nothing did.
+        """Return what happened since the last call; waits up to the time-out if nothing did.
 
         Raises:
-            StudyError: The means of execution broke, and no worker can come any more.
+            StudyError: The executor failed, and no worker can join any more.
         """
 
     @abc.abstractmethod
@@ -76,20 +76,19 @@ class Executor(abc.ABC):
         No process, port or temporary file is left. Attempts that still run are killed.
         """
 
-    def drain(self, worker: str, reason: str) -> None:  # noqa: B027 - most let no worker go
-        """Have a worker take no more attempts: `WorkerLeaving` comes of it. May be repeated.
+    def drain(self, worker: str, reason: str) -> None:  # noqa: B027 - few need it
+        """Have a worker take no more attempts, and report `WorkerLeaving`. May be repeated.
 
-        What runs there goes on to its end. Nothing happens where nobody but the executor itself
-        lets workers go.
+        Its attempts run to their end. Executors that own their workers ignore the call.
 
         Args:
             worker: Its name.
-            reason: What the user is told when it has left.
+            reason: The reason, for the user when it has left.
         """
 
     @property
     def workers(self) -> Mapping[str, str]:
-        """The workers that ask to be let in, and why each was refused; empty for those let in."""
+        """The workers that asked to join, and why each was refused; empty for those that joined."""
         return {}
 
     @property
@@ -99,7 +98,7 @@ class Executor(abc.ABC):
 
 
 class EventQueue:
-    """Events from many threads, stamped on arrival, for one reader."""
+    """Queue of events from many threads, stamped on arrival, for one reader."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -111,7 +110,7 @@ class EventQueue:
         self._queue.put(replace(event, at=self._clock.now()))
 
     def fail(self, error: Exception) -> None:
-        """Let the reader raise this, after what came before."""
+        """Have the reader raise this error, after all earlier events."""
         self._queue.put(error)
 
     def wake(self) -> None:
@@ -119,7 +118,7 @@ class EventQueue:
         self._queue.put(None)
 
     def get(self, timeout_seconds: float) -> list[Event]:
-        """All events there are; waits for the first one up to the time-out."""
+        """Return all events in the queue; waits for the first one up to the time-out."""
         events: list[Event] = []
         deadline = time.monotonic() + timeout_seconds
         while self._failure is None:

@@ -1,4 +1,4 @@
-"""Attempts on Dask workers: a cluster on this machine, or whatever a client is connected to."""
+"""Attempts on Dask workers: those of a cluster on this machine, or of a connected client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from ..worker.orders import AttemptOrder, StopOrder
 from .base import EventQueue, Executor
 from .local_cluster import interrupts_held_back, silence, start_cluster
 
-_WORKERS_COME_AND_GO = "all"
+_SCHEDULER_TOPIC = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
 
 _CONNECT_SECONDS = 10.0
@@ -51,7 +51,7 @@ _ANNOUNCE_SECONDS = 15.0
 """Time for a new Dask worker's plugin to announce itself; after that, the worker is asked."""
 
 _STEP_SECONDS = 30.0
-"""So long the study waits for what all workers must answer; one may hang."""
+"""How long a call to all workers may take; one of them may hang."""
 
 _TRIES = 5
 
@@ -59,20 +59,20 @@ log = logging.getLogger(__name__)
 
 
 def connect(address: str, *, name: str) -> Client:
-    """A client of the Dask scheduler at an address; whoever asks for it closes it.
+    """Return a client of the Dask scheduler at an address; the caller closes it.
 
     Args:
         address: Such as `tcp://node1:8786`.
         name: What the scheduler is to call the client.
 
     Raises:
-        StudyError: There is no scheduler, or one that this machine does not understand.
+        StudyError: There is no scheduler, or one of another version.
     """
     silence()
     if why := refusal(address, timeout_seconds=_CONNECT_SECONDS):
         raise _nobody(address, why)
     with warnings.catch_warnings():
-        # Its own words on versions; ours follow.
+        # Dask's warnings on versions; they are checked below.
         warnings.simplefilter("ignore")
         try:
             client = Client(address, name=name, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -100,7 +100,7 @@ def connect(address: str, *, name: str) -> Client:
 def _nobody(address: str, why: str) -> StudyError:
     return StudyError(
         f"no Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
-        "says its address; between machines, a firewall may be in the way."
+        "prints its address; a firewall between the machines may be the cause."
     )
 
 
@@ -108,20 +108,21 @@ class DaskExecutor(Executor):
     """Runs attempts on Dask workers.
 
     Each attempt is one Dask task on the worker that the engine chose, so Dask sees the worker as
-    busy and its dashboard shows the trials. What happens comes back as events on a topic of the
-    study's own; a worker's death is Dask's own event. Nothing waits in Dask's queue: only what
-    fits free places is submitted.
+    busy and its dashboard shows the trials. Events come back on the study's own topic; Dask itself
+    reports the death of a worker. Nothing waits in Dask's queue: only attempts that fit into free
+    places are submitted.
 
     Args:
         name: The study's name on the workers.
         source: The user's code.
         clock: Stamps the events.
-        cores: The core ids of each worker of a cluster on this machine, which is started on
-            `open` and ended on `close`. Ignored with a client.
-        gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. The same.
-        client: A client whose workers are used instead; it is left as it was found.
-        workers_end: Whether the client's workers are let go before `close`: then nothing is taken
-            back from them, and nobody waits for those that have gone in the meantime.
+        cores: The core ids of each worker of a cluster on this machine, which `open` starts and
+            `close` stops. Ignored with a client.
+        gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. Ignored with a
+            client.
+        client: A client whose workers are used instead; it stays open.
+        workers_end: Whether the client's workers have stopped before `close`: then the plugin is
+            not removed from them.
         warm_address: A warm parent on this machine, for the workers that we start ourselves.
         access: What workers of a client must see of the study; None where they surely do.
     """
@@ -152,15 +153,15 @@ class DaskExecutor(Executor):
         self._workers: set[str] = set()
         self._refused: dict[str, str] = {}
         self._drained: set[str] = set()
-        # Of whom something may still be heard.
+        # Late messages of these workers are ignored.
         self._gone: set[str] = set()
         self._connection: Any = None
-        # What the first worker trains with; all others must have the same.
+        # The framework versions of the first worker; all others must have the same.
         self._frameworks: Mapping[str, str] | None = None
         self._lock = threading.Lock()
         self._opened = False
         shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
-        # Workers of others may run elsewhere, or as somebody else.
+        # Workers of others may run on other machines, or as another user.
         warm = warm_address if self._is_ours else None
         self._plugin = StudyPlugin(
             name=name, source=source, warm_address=warm, cores=shares, access=access
@@ -175,10 +176,9 @@ class DaskExecutor(Executor):
             self._opened = True
             self._connection = self._client.scheduler_comm
             self._client.subscribe_topic(self._name, self._on_plugin_event)
-            self._client.subscribe_topic(_WORKERS_COME_AND_GO, self._on_scheduler_event)
+            self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
             self._install_plugin()
-            # The subscription travels on another way than the plug-in, so the announcements of
-            # the workers that are here already may have come before it.
+            # Announcements of present workers may have come before the subscription was active.
             for worker in self._client.nthreads():
                 self._client.loop.add_callback(self._ask_who, worker)
 
@@ -188,17 +188,17 @@ class DaskExecutor(Executor):
                 _limited(lambda: self._client.register_plugin(self._plugin, name=self._name))
                 return
             except TimeoutError:
-                log.warning("Not every Dask worker answers; the study goes on with those that do.")
+                log.warning("Not every Dask worker answers; the study uses those that do.")
                 return
             except OSError as error:
-                # A worker died while it was told; the others may not have heard of it.
+                # A worker died during the call, so others may lack the plugin.
                 if not left:
                     raise StudyError(
-                        f"the Dask workers cannot be told of the study: {error}"
+                        f"the study cannot be registered with the Dask workers: {error}"
                     ) from error
-            except Exception as error:  # whatever a worker of somebody else's says
-                # Each is asked who it is: this one is refused, and who was left out is told.
-                log.warning("A Dask worker cannot be told of the study: %r", error)
+            except Exception as error:  # whatever a worker may raise
+                # Each worker is asked later: this one is refused, the others get the plugin.
+                log.warning("The study cannot be registered with a Dask worker: %r", error)
                 return
 
     def start(self, order: AttemptOrder) -> None:
@@ -229,7 +229,7 @@ class DaskExecutor(Executor):
         self._call(worker, stop_attempt, self._name, StopOrder(attempt, halt))
 
     def drain(self, worker: str, reason: str) -> None:
-        """Tell the study that the worker takes no more; the worker itself need not know."""
+        """Report that the worker takes no more attempts; the worker itself need not know."""
         with self._lock:
             if worker not in self._workers or worker in self._drained:
                 return
@@ -237,14 +237,14 @@ class DaskExecutor(Executor):
         self._queue.put(WorkerLeaving(0.0, worker, reason))
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """What happened since the last call."""
-        # Even if it is connecting again, or has done so: what was told meanwhile is lost.
+        """Return what happened since the last call."""
+        # Also if it has reconnected: events in the meantime are lost.
         is_same = self._client.scheduler_comm is self._connection
         if self._client.status != "running" or not is_same:
             study = "DIR" if self._access is None else shlex.quote(self._access.directory)
             raise StudyError(
                 "the connection to the Dask scheduler is lost. What the trials reported is "
-                "stored; see that a scheduler runs, then go on with "
+                "stored; make sure that a scheduler runs, then continue with "
                 f"`hptune resume {study}` (and `--connect`, if it has another address now)."
             )
         events = self._queue.get(timeout_seconds)
@@ -252,7 +252,7 @@ class DaskExecutor(Executor):
             if isinstance(event, AttemptEnded):
                 self._futures.pop(event.attempt, None)
             elif isinstance(event, WorkerLeft):
-                # Dask would keep their tasks for a worker that comes back to the same address.
+                # Dask would keep their tasks for a worker that returns to the same address.
                 for attempt, (worker, _) in list(self._futures.items()):
                     if worker == event.worker:
                         del self._futures[attempt]
@@ -263,7 +263,7 @@ class DaskExecutor(Executor):
         self._queue.wake()
 
     def close(self) -> None:
-        """Remove the plugins and, if it is ours, end the cluster."""
+        """Remove the plugins and, if it was started here, stop the cluster."""
         if not self._opened:
             return
         self._opened = False
@@ -275,14 +275,13 @@ class DaskExecutor(Executor):
             steps.append(lambda: client.unregister_worker_plugin(self._name))
         steps += [
             lambda: client.unsubscribe_topic(self._name),
-            lambda: client.unsubscribe_topic(_WORKERS_COME_AND_GO),
+            lambda: client.unsubscribe_topic(_SCHEDULER_TOPIC),
             lambda: client.cancel(futures, force=True),
         ]
         if self._is_ours:
             steps += [client.close, lambda: cluster.close(timeout=20)]
         for step in steps:
-            # A scheduler that is gone refuses some of it, and a plugin may have gone by itself:
-            # no reason to leave the rest.
+            # A step may fail if the scheduler or a plugin is gone; the others are still taken.
             with contextlib.suppress(Exception):
                 _limited(step)
 
@@ -353,7 +352,7 @@ class DaskExecutor(Executor):
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
 
     async def _ask_who(self, worker: str) -> None:
-        """Ask a worker that has announced nothing, again and again; it may have left, too."""
+        """Ask a worker that has not announced itself, again and again until it does or leaves."""
         with self._lock:
             is_known = self._is_known(worker)
         if is_known or not self._opened:
@@ -372,7 +371,7 @@ class DaskExecutor(Executor):
             self._on_announced(Announcement(WorkerRefused(0.0, worker, worker, reason)))
 
     def _call(self, worker: str, function: Callable[..., Any], *arguments: object) -> None:
-        """Have a worker call a function. Not waited for: one that hangs must not hold us up."""
+        """Have a worker call a function, without waiting for it: the worker may hang."""
 
         async def send() -> None:
             with contextlib.suppress(OSError, TimeoutError):
@@ -381,17 +380,17 @@ class DaskExecutor(Executor):
         self._client.loop.add_callback(send)
 
     def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:
-        """The task itself failed, so no plugin will tell of the attempt's end."""
+        """Report the end of an attempt whose task failed, so that no plugin reports it."""
         if future.status == "error":
             reason = f"the worker could not run it: {future.exception()!r}"
             self._queue.put(AttemptEnded(0.0, attempt, Ending(Cause.WORKER_LOST, reason=reason)))
 
 
 def _limited(step: Callable[[], object]) -> None:
-    """Take a step that waits for workers, but not for ever.
+    """Call a function that waits for workers, for a limited time.
 
     Raises:
-        TimeoutError: It is not done yet; it goes on by itself.
+        TimeoutError: It has not returned yet; it continues in its thread.
     """
     done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -399,7 +398,7 @@ def _limited(step: Callable[[], object]) -> None:
         try:
             step()
             done.set_result(None)
-        except BaseException as error:  # told to the one who waits
+        except BaseException as error:  # raised in the waiting thread
             done.set_exception(error)
 
     threading.Thread(target=work, name="hptune-step", daemon=True).start()

@@ -1,8 +1,8 @@
-"""Attempts on the workers of a joblib backend: loky, or whatever the user has configured.
+"""Attempts on the workers of a joblib backend: loky, or the one that the user configured.
 
-joblib carries no trials: it carries *seats*, one long call each, which connect back to the master
-and run attempts until the study is over. So every backend will do (its only task is to run a
-function somewhere), places come and go with it, and nothing depends on how a backend schedules.
+joblib does not run trials itself. It runs *workers*, one long call each, which connect back to the
+master and run attempts until the study ends. So any backend works, as it only has to run a function
+somewhere, and nothing depends on how a backend schedules.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 
 
 def _start_tracker() -> None:
-    """Start loky's helper such that it outlives its terminal, as it does Ctrl-C.
+    """Start loky's resource tracker so that it survives the hang-up of the terminal.
 
-    It keeps the list of what is to be cleaned up in the end. If it goes with the terminal, loky
-    starts another one, which knows of nothing and complains of each entry.
+    The tracker lists what must be cleaned up in the end. If it ended with the terminal, loky would
+    start another one, which does not know the entries and complains about each.
     """
     from joblib.externals.loky.backend import resource_tracker
 
@@ -66,8 +66,8 @@ class JoblibExecutor(Executor):
     Args:
         source: The user's code.
         clock: Stamps the events.
-        cores: The core ids of each seat.
-        warm_address: A warm parent on this machine.
+        cores: The core ids of each worker.
+        warm_address: The address of the fork server on this machine.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class JoblibExecutor(Executor):
         warm_address: str | None = None,
     ) -> None:
         self._queue = EventQueue(clock)
-        # joblib keeps the user's choice by thread, and the seats are called from another one.
+        # joblib keeps the user's choice by thread, and another thread starts the workers.
         self._backend = get_active_backend()[0]
         self._backend_name = type(self._backend).__name__
         if self._backend_name == "SequentialBackend":
             self._backend, self._backend_name = "loky", "LokyBackend"
         self._cores = cores
-        self._seat = {"source": source, "warm_address": warm_address}
+        self._worker_arguments = {"source": source, "warm_address": warm_address}
         self._key = secrets.token_bytes(32)
         self._listener: Listener | None = None
         self._connections: dict[str, Connection[Any, Any]] = {}
@@ -96,13 +96,13 @@ class JoblibExecutor(Executor):
         self._restarts = 0
 
     def open(self) -> None:
-        """Listen for seats, and let joblib carry them."""
+        """Listen for workers, and have joblib start them."""
         if self._backend_name == "LokyBackend":
             _start_tracker()
-        # The secret is asked for in each connection's own thread: a stranger who connects and
-        # says nothing keeps nobody waiting.
+        # Each connection is authenticated in its own thread, so that a stranger who connects and
+        # sends nothing delays no worker.
         self._listener = Listener((self._host(), 0))
-        for work in (self._accept, self._carry_seats):
+        for work in (self._accept, self._run_workers):
             thread = threading.Thread(target=work, name=f"hptune{work.__name__}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -113,7 +113,7 @@ class JoblibExecutor(Executor):
         return outward() or socket.gethostbyname(socket.gethostname())
 
     def start(self, order: AttemptOrder) -> None:
-        """Send the order to the seat of its placement."""
+        """Send the order to the worker of its placement."""
         with self._lock:
             connection = self._connections.get(order.placement.worker)
             self._attempts[order.attempt] = order.placement.worker
@@ -122,7 +122,7 @@ class JoblibExecutor(Executor):
                 connection.send(order)
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
-        """Send the order to stop to the attempt's seat."""
+        """Send the order to stop to the attempt's worker."""
         with self._lock:
             connection = self._connections.get(self._attempts.get(attempt, ""))
         if connection is not None:
@@ -130,7 +130,7 @@ class JoblibExecutor(Executor):
                 connection.send(StopOrder(attempt, halt))
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """What happened since the last call."""
+        """Return what happened since the last call."""
         events = self._queue.get(timeout_seconds)
         with self._lock:
             for event in events:
@@ -143,21 +143,21 @@ class JoblibExecutor(Executor):
         self._queue.wake()
 
     def close(self) -> None:
-        """Let every seat go and wait until joblib has its workers back."""
+        """Stop all workers, and wait until joblib's calls have returned."""
         if self._listener is None or self._closing.is_set():
             return
         with self._lock:
             self._closing.set()
             for connection in self._connections.values():
-                _let_go(connection)
-        accepting, carrying = self._threads
-        # A blocked accept does not notice that its socket is closed: knock.
+                _stop(connection)
+        accepting, running = self._threads
+        # A blocked accept does not notice that its socket is closed; a connection ends it.
         with contextlib.suppress(OSError):
             socket.create_connection(self._listener.address, timeout=1).close()
         accepting.join(timeout=30)
-        # Seats that have not been let in yet are turned away, and end.
+        # Workers that have not connected yet are refused, and end.
         self._listener.close()
-        carrying.join(timeout=30)
+        running.join(timeout=30)
         if self._backend_name == "LokyBackend":
             from joblib.externals.loky import get_reusable_executor
 
@@ -170,32 +170,32 @@ class JoblibExecutor(Executor):
 
     # --- threads ----------------------------------------------------------------------------
 
-    def _carry_seats(self) -> None:
-        """Keep the seats filled: a backend that loses one of its workers drops them all."""
+    def _run_workers(self) -> None:
+        """Keep the workers running: a backend that loses one of them drops all."""
         if self._listener is None:
             return
         call = joblib.delayed(serve)
         while not self._closing.is_set():
-            seats = [
+            workers = [
                 call(
                     self._listener.address,
                     self._key,
                     cpus=cpus,
                     place=(i, len(self._cores)),
-                    **self._seat,
+                    **self._worker_arguments,
                 )
                 for i, cpus in enumerate(self._cores)
             ]
             try:
-                with joblib.parallel_config(self._backend, n_jobs=len(seats)):
-                    joblib.Parallel(batch_size=1, pre_dispatch="all")(seats)
+                with joblib.parallel_config(self._backend, n_jobs=len(workers)):
+                    joblib.Parallel(batch_size=1, pre_dispatch="all")(workers)
             except Exception as error:  # whatever a backend raises
                 if self._closing.is_set():
                     return
-                # Seats that outlived the others end; a full set takes their places.
+                # Workers that survived end as well; then all are started again.
                 with self._lock:
                     for connection in self._connections.values():
-                        _let_go(connection)
+                        _stop(connection)
                 log.warning("The joblib backend dropped its workers: %r", error)
                 self._restarts += 1
                 if self._restarts > _MAX_RESTARTS:
@@ -213,7 +213,7 @@ class JoblibExecutor(Executor):
         while not self._closing.is_set():
             try:
                 connection: Connection[Any, Any] = self._listener.accept()
-            except Exception:  # noqa: S112 - a stranger's knock is no reason to stop listening
+            except Exception:  # noqa: S112 - a stranger's connection must not stop the listener
                 continue
             threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
 
@@ -229,7 +229,7 @@ class JoblibExecutor(Executor):
                     with self._lock:
                         self._connections[name] = connection
                         if self._closing.is_set():
-                            _let_go(connection)
+                            _stop(connection)
                     self._restarts = 0
                 self._queue.put(event)
         except (EOFError, OSError, AuthenticationError):
@@ -242,6 +242,6 @@ class JoblibExecutor(Executor):
             connection.close()
 
 
-def _let_go(connection: Connection[Any, Any]) -> None:
+def _stop(connection: Connection[Any, Any]) -> None:
     with contextlib.suppress(OSError):
         connection.send(None)

@@ -1,4 +1,4 @@
-"""A Dask cluster on this machine, whose workers heed the master and nobody's signals."""
+"""A Dask cluster on this machine, whose workers obey the master and ignore signals."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from distributed import LocalCluster, Nanny, Status, Worker, WorkerPlugin
 from ..errors import StudyError
 
 _STAY_SECONDS = 120.0
-"""A worker that was told to end by a signal waits so long for its master, which lets go first."""
+"""How long a worker that received SIGTERM waits for its master, which stops the trials first."""
 
 
 def start_cluster(cores: Sequence[tuple[int, ...]], gpus: Sequence[str]) -> LocalCluster:
-    """Start a cluster of one worker for each of these; whoever asks for it closes it.
+    """Start a cluster with one worker for each tuple of cores; the caller closes it.
 
     Args:
         cores: The ids of each worker's cores.
-        gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them.
+        gpus: The GPUs that the workers share out, as CUDA_VISIBLE_DEVICES names them.
 
     Raises:
         StudyError: It cannot be started.
     """
     silence()
-    # Nobody looks at these histories, and each worker's would grow by megabytes in an hour.
-    without = {
+    # These unused histories would grow by megabytes an hour in each worker.
+    settings = {
         "distributed.worker.profile.enabled": False,
         "distributed.admin.system-monitor.log-length": 600,
     }
     try:
-        with dask.config.set(without):
+        with dask.config.set(settings):
             return LocalCluster(
                 n_workers=len(cores),
                 threads_per_worker=len(cores[0]),
@@ -47,11 +47,11 @@ def start_cluster(cores: Sequence[tuple[int, ...]], gpus: Sequence[str]) -> Loca
                 worker_class=_Nanny,
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
-                # Trials are processes of their own, which Dask's limit does not see.
+                # Trials are separate processes, which Dask's limit does not measure.
                 memory_limit=0,
                 silence_logs=logging.ERROR,
-                plugins=(_Stays(),),
-                # Studies beside this one may have others.
+                plugins=(_IgnoresSigterm(),),
+                # Other studies on this machine may use other GPUs.
                 env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {},
             )
     except (OSError, RuntimeError, TimeoutError) as error:
@@ -59,17 +59,17 @@ def start_cluster(cores: Sequence[tuple[int, ...]], gpus: Sequence[str]) -> Loca
 
 
 def silence() -> None:
-    """Dask logs every worker and scheduler that goes as an error; we tell of ours."""
+    """Silence Dask, which logs every lost worker as an error; the study reports its own."""
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 class _Nanny(Nanny):
-    """Starts (and restarts) a worker without running the user's script in it.
+    """Nanny that starts (and restarts) a worker without running the user's script in it.
 
-    Python's way of starting a process imports the script that is running. A worker needs nothing
-    of it, and would pay for its imports, a framework perhaps, in time and memory; and a script
-    without `if __name__ == "__main__":` would start the whole study again.
+    A process that Python spawns imports the script that is running. A worker does not need the
+    script, and its imports, perhaps a framework, would cost time and memory. A script without
+    `if __name__ == "__main__":` would start the whole study again.
     """
 
     _script: ClassVar[dict[str, Any]] = {}
@@ -90,16 +90,16 @@ class _Nanny(Nanny):
                 main.update({k: v for k, v in _Nanny._script.items() if v or k == "__spec__"})
 
 
-class _Stays(WorkerPlugin):
-    """SIGTERM to all of a command's processes, as `timeout` sends it, is the master's business.
+class _IgnoresSigterm(WorkerPlugin):
+    """Plugin with which a worker ignores SIGTERM, which `timeout` sends to all processes.
 
-    It tells the trials to write checkpoints, and only then its workers to leave.
+    The master handles it: it tells the trials to write checkpoints, and then its workers to leave.
     """
 
-    name = "hptune-stays"
+    name = "hptune-ignores-sigterm"
 
     def setup(self, worker: Worker) -> None:
-        """Leave only if nobody has said so for long after the signal."""
+        """Leave only if the master has not stopped the worker long after the signal."""
         del worker
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(
@@ -109,19 +109,19 @@ class _Stays(WorkerPlugin):
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """A cluster that is half started cannot be closed, so Ctrl-C waits until it has started.
+    """Delay Ctrl-C until a cluster has started, because a half-started one cannot be closed.
 
-    Threads and processes inherit the mask, now and when a worker is started again: Ctrl-C in
-    their terminal, or its end, is the master's business alone.
+    Threads and processes inherit the mask, also when a worker is restarted: only the master
+    handles Ctrl-C in their terminal and its hang-up.
     """
-    came: list[int] = []
+    received: list[int] = []
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        # Python's own helper cares for the other two by itself.
+        # The resource tracker ignores the other two signals by itself.
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for each in (signal.SIGINT, signal.SIGTERM):
-            before[each] = signal.signal(each, lambda number, _: came.append(number))
-    # Starting that helper lifts the mask, so it must be there before.
+            before[each] = signal.signal(each, lambda number, _: received.append(number))
+    # Starting the resource tracker lifts the mask, so it must run before.
     resource_tracker.ensure_running()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
@@ -130,5 +130,5 @@ def interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])
+    if received:
+        signal.raise_signal(received[0])

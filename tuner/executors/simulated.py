@@ -1,7 +1,7 @@
-"""Attempts that nobody runs: learning curves played on a virtual clock, by the thousand a second.
+"""Simulated attempts: learning curves on a virtual clock, thousands of attempts a second.
 
-Everything about a simulated cluster is settled by its arguments and its seed, so what happened
-once happens again: a week on a thousand workers that come and die is a unit test of seconds.
+The arguments and the seed determine all that happens on a simulated cluster, so a run can be
+repeated exactly: a week on a thousand workers that join and die is a unit test of seconds.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from ..worker.orders import AttemptOrder
 from .base import Executor
 
 Curve = Sequence[Mapping[str, float]]
-"""What an attempt reports after each of its epochs; the last entry is its result."""
+"""The metrics that an attempt reports after each epoch; the last entry is its result."""
 
 
 class VirtualClock:
-    """A clock that stands still unless it is moved.
+    """A clock that moves only when it is told to.
 
     Args:
-        now: What it shows at first, in seconds since the epoch.
+        now: Its first time, in seconds since the epoch.
     """
 
     def __init__(self, now: float = 1_000_000_000.0) -> None:
         self._now = now
 
     def now(self) -> float:
-        """The present virtual time in seconds since the epoch."""
+        """Return the present virtual time in seconds since the epoch."""
         return self._now
 
     def advance_to(self, at: float) -> None:
-        """Move on to this time; a time that has passed changes nothing."""
+        """Move to this time; a time that has passed is ignored."""
         self._now = max(self._now, at)
 
 
@@ -60,11 +60,11 @@ class SimulatedWorker:
         cores: How many cores it has.
         gpus: How many GPUs it has.
         memory_bytes: Its host memory; 0 if that is not counted.
-        gpu_memory_bytes: That of each of its GPUs; 0 if nobody knows.
-        joins_seconds: When it joins, in seconds from the opening on.
+        gpu_memory_bytes: That of each of its GPUs; 0 if unknown.
+        joins_seconds: When it joins, in seconds after `open`.
         leaves_seconds: When it is lost, likewise; None for never.
-        walltime_seconds: How long it may stay, which it says when it joins; it is lost then. None
-            for ever.
+        walltime_seconds: How long it may stay, which it announces when it joins; None for no
+            limit.
     """
 
     name: str
@@ -110,13 +110,13 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What goes wrong by chance, drawn from the simulation's seed.
+    """Random faults, drawn from the simulation's seed.
 
     Attributes:
         killed_attempts: The share of attempts whose process is killed, in any of their epochs.
         stragglers: The share of attempts that are slowed down.
         straggler_slowdown: By what factor.
-        worker_life_seconds: How long a worker lives on average; None for ever.
+        worker_life_seconds: How long a worker lives on average; None for no limit.
         replaced_after_seconds: When a worker that was lost is replaced by another of its kind;
             None for never.
     """
@@ -133,7 +133,7 @@ class SimulatedEnd(Exception):
 
     Args:
         ending: How it ends.
-        reported: What it reports before, epoch by epoch.
+        reported: Its reports before that, epoch by epoch.
     """
 
     def __init__(self, ending: Ending, reported: Curve = ()) -> None:
@@ -168,25 +168,25 @@ _Happening = tuple[float, int, Callable[[Any], None], Any]
 
 
 class SimulatedExecutor(Executor):
-    """Plays attempts on simulated workers.
+    """Runs attempts on simulated workers.
 
-    `events` moves the virtual clock to the next thing that happens, but never further than its
-    time-out. An attempt reports after each epoch, and keeps a checkpoint of it: the trial's next
-    attempt goes on from there. What a worker runs is lost with it.
+    `events` moves the virtual clock to the next happening, but never further than its time-out.
+    An attempt reports after each epoch and keeps a checkpoint of it, from which the trial's next
+    attempt resumes. The attempts of a lost worker are lost with it.
 
     Args:
         curve: An attempt's learning curve from its configuration and its training seed. It may
             raise: `SimulatedEnd`, or any other exception as a real objective might.
         seconds_per_epoch: How long an epoch of this configuration takes on this worker.
-        workers: The workers that come of their own accord.
-        faults: What goes wrong.
-        seed: For everything that happens by chance.
+        workers: The workers that join by themselves.
+        faults: The random faults.
+        seed: Determines all that is random.
         startup_seconds: How long an attempt's process takes to start.
-        stop_seconds: How long an order to stop takes; None for until the end of the epoch.
-        needs: What an attempt of a configuration uses, which is then measured; None for a core
-            each, unmeasured.
-        batch_seconds: What happens within this time of one another is told together, as to a
-            master that is busy meanwhile.
+        stop_seconds: How long an order to stop takes; None to stop at the end of the epoch.
+        needs: The resources that an attempt of a configuration uses, which are measured; None for
+            one core each, unmeasured.
+        batch_seconds: Events within this time of one another are returned together, as to a busy
+            master.
     """
 
     def __init__(
@@ -217,16 +217,16 @@ class SimulatedExecutor(Executor):
         self._happenings: list[_Happening] = []
         self._order = itertools.count()
         self._pids = itertools.count(1)
-        self._told: list[Event] = []
+        self._events: list[Event] = []
         self._awake = False
 
     def open(self) -> None:
-        """Let the workers come, each at its time."""
+        """Schedule the workers, each at its time."""
         for worker in self._coming:
             self._after(worker.joins_seconds, self._join, (worker, 1))
 
     def start(self, order: AttemptOrder) -> None:
-        """Start to play an attempt; nothing happens if its worker has left meanwhile."""
+        """Start an attempt; ignored if its worker has left."""
         place = self._places.get(order.placement.worker)
         if place is None:
             return
@@ -264,7 +264,7 @@ class SimulatedExecutor(Executor):
                 self._after(self._stop_seconds, self._obey, run)
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """What happens next, if it does within the time-out; the clock moves there."""
+        """Return what happens next within the time-out; the clock moves there."""
         deadline = self.clock.now() + timeout_seconds
         while not self._awake and self._happenings and self._happenings[0][0] <= deadline:
             until = self._happenings[0][0] + self._batch_seconds
@@ -272,9 +272,9 @@ class SimulatedExecutor(Executor):
                 at, _, happen, subject = heapq.heappop(self._happenings)
                 self.clock.advance_to(at)
                 happen(subject)
-            if self._told:
-                told, self._told = self._told, []
-                return told
+            if self._events:
+                events, self._events = self._events, []
+                return events
         if not self._awake:
             self.clock.advance_to(deadline)
         self._awake = False
@@ -285,11 +285,11 @@ class SimulatedExecutor(Executor):
         self._awake = True
 
     def deliver(self, after_seconds: float, event: Event) -> None:
-        """Tell an event of somebody else's when so much virtual time has passed."""
-        self._after(after_seconds, self._tell, event)
+        """Return another component's event from `events` after this much virtual time."""
+        self._after(after_seconds, self._deliver, event)
 
     def lose_worker(self, name: str) -> None:
-        """Let a worker be lost now, with what it runs."""
+        """Lose a worker now, with its attempts."""
         self._after(0.0, self._leave, name)
 
     def close(self) -> None:
@@ -303,8 +303,8 @@ class SimulatedExecutor(Executor):
         """There is none."""
         return ""
 
-    def _tell(self, event: Event) -> None:
-        self._told.append(event)
+    def _deliver(self, event: Event) -> None:
+        self._events.append(event)
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class SimulatedExecutor(Executor):
         heapq.heappush(self._happenings, (at, next(self._order), happen, subject))
 
     def _luck(self, *of: object) -> random.Random:
-        return random.Random(repr((self._seed, *of)))  # noqa: S311 - no secret hangs on it
+        return random.Random(repr((self._seed, *of)))  # noqa: S311 - not for security
 
     def _join(self, coming: tuple[SimulatedWorker, int]) -> None:
         worker, generation = coming
@@ -321,7 +321,7 @@ class SimulatedExecutor(Executor):
         self._places[name] = _Place(worker, generation, set())
         now, walltime = self.clock.now(), worker.walltime_seconds
         ends_at = None if walltime is None else now + walltime
-        self._told.append(WorkerJoined(now, name, f"node-{name}", worker.capacity, ends_at))
+        self._events.append(WorkerJoined(now, name, f"node-{name}", worker.capacity, ends_at))
         if walltime is not None:
             self._after(walltime, self._leave, name)
         if worker.leaves_seconds is not None:
@@ -336,7 +336,7 @@ class SimulatedExecutor(Executor):
             return
         for attempt in place.runs:
             del self._runs[attempt]
-        self._told.append(WorkerLeft(self.clock.now(), name, f"the worker {name} is gone"))
+        self._events.append(WorkerLeft(self.clock.now(), name, f"the worker {name} is gone"))
         if self._faults.replaced_after_seconds is not None:
             again = (replace(place.worker, leaves_seconds=None), place.generation + 1)
             self._after(self._faults.replaced_after_seconds, self._join, again)
@@ -345,7 +345,7 @@ class SimulatedExecutor(Executor):
         if not self._is_running(run):
             return
         order = run.order
-        self._told.append(AttemptStarted(self.clock.now(), order.attempt, next(self._pids)))
+        self._events.append(AttemptStarted(self.clock.now(), order.attempt, next(self._pids)))
         try:
             run.curve = self._curve(order.params, order.seed)[: order.brief.epochs]
         except SimulatedEnd as end:
@@ -360,23 +360,23 @@ class SimulatedExecutor(Executor):
         if self._is_running(run):
             self._go_on(run)
 
-    def _beside(self, worker: str) -> list[_Run]:
+    def _running_on(self, worker: str) -> list[_Run]:
         return [self._runs[name] for name in sorted(self._places[worker].runs)]
 
     def _kill_for_memory(self, worker: str) -> None:
         has = self._places[worker].worker.memory_bytes
-        runs = {run: run.needs.memory_bytes for run in self._beside(worker) if run.needs}
+        runs = {run: run.needs.memory_bytes for run in self._running_on(worker) if run.needs}
         while has and sum(runs.values()) > has:
             largest = max(runs, key=runs.__getitem__)
             del runs[largest]
             self._end(largest, Ending(Cause.OUT_OF_MEMORY, reason="out of memory (simulated)"))
 
     def _slowdown(self, placement: Placement) -> float:
-        beside = [run for run in self._beside(placement.worker) if run.needs]
+        neighbours = [run for run in self._running_on(placement.worker) if run.needs]
         cores = self._places[placement.worker].worker.cores
-        slowdown = max(1.0, sum(run.needs.busy for run in beside if run.needs) / cores)
+        slowdown = max(1.0, sum(run.needs.busy for run in neighbours if run.needs) / cores)
         for gpu in placement.gpus:
-            on_it = [run for run in beside if gpu in run.order.placement.gpus]
+            on_it = [run for run in neighbours if gpu in run.order.placement.gpus]
             slowdown = max(slowdown, sum(run.needs.gpu_busy for run in on_it if run.needs))
         return slowdown
 
@@ -402,7 +402,7 @@ class SimulatedExecutor(Executor):
             return
         metrics = run.curve[run.step - 1]
         attempt = run.order.attempt
-        self._told.append(Reported(self.clock.now(), attempt, Report(run.step, metrics)))
+        self._events.append(Reported(self.clock.now(), attempt, Report(run.step, metrics)))
         since = run.step - (run.order.resume_from or 0)
         if since == 1:
             run.first_epoch_at = self.clock.now()
@@ -440,14 +440,14 @@ class SimulatedExecutor(Executor):
             seconds=now - run.placed_at,
             seconds_per_step=(now - run.first_epoch_at) / steps if steps > 0 else None,
         )
-        self._told.append(Measured(now, run.order.attempt, usage))
+        self._events.append(Measured(now, run.order.attempt, usage))
 
     def _end(self, run: _Run, ending: Ending) -> None:
         attempt = run.order.attempt
         self._measure(run)
         del self._runs[attempt]
         self._places[run.order.placement.worker].runs.discard(attempt)
-        self._told.append(AttemptEnded(self.clock.now(), attempt, ending))
+        self._events.append(AttemptEnded(self.clock.now(), attempt, ending))
 
     def _is_running(self, run: _Run) -> bool:
         return self._runs.get(run.order.attempt) is run
