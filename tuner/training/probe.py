@@ -1,7 +1,7 @@
-"""Find the search space of the user's code, by building once with all conditions opened.
+"""The probe: finds the search space of the user's code by calling it with chosen values.
 
-Runs in a child process: it calls the user's code. What it finds is sent on at once, so that a
-crash or a long training does not hide the hyperparameters that were declared before it.
+It runs in a child process. Every finding is sent at once: a crash or a long training then does not
+hide the hyperparameters that were declared before it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from typing import Any
 
 from ..config.model_file import Found, UserCode
 from ..core.goals import MEASURED
-from ..core.space.parameters import BooleanParameter, ChoiceParameter, IntParameter
+from ..core.space.parameters import BooleanParameter, ChoiceParameter, Condition, IntParameter
 from ..errors import ModelFileError, SpaceError
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
 from .keras.objective import fit_arguments, has_own_fit, load_data, own_fit
 
-MAX_BUILDS = 60
+MAX_CALLS = 60
+"""Calls of the user's code for further branches; one build takes some 0.1 seconds."""
 MAX_SECONDS = 30.0
+"""Time for these calls in all; the user waits for them."""
 QUICK_SECONDS = 0.5
+"""Duration up to which an objective that never used its trial is called again."""
 _ACCURACY = ("accuracy", "acc")
 
 
-class _Enough(BaseException):
-    """The user's code has come to its training; all is declared that will be."""
+class _TrainingBegins(BaseException):
+    """Leaves the user's code where it begins to train: all declarations come before."""
 
 
 class _ProbeTrial:
-    """Stands in for the trial: the first report means that the training has begun."""
+    """A trial for the probe; its first use means that the objective begins to train."""
 
     number = 0
     seed = 0
@@ -43,52 +46,52 @@ class _ProbeTrial:
         self.params = params
 
     def report(self, _step: int, **_metrics: Any) -> None:
-        raise _Enough
+        raise _TrainingBegins
 
     def should_stop(self) -> bool:
-        raise _Enough
+        raise _TrainingBegins
 
     @property
     def checkpoint_dir(self) -> Path:
-        raise _Enough
+        raise _TrainingBegins
 
 
 class _Findings:
-    """What is known so far, told whenever it changes."""
+    """The findings so far, sent after every change."""
 
-    def __init__(self, found: Found, tell: Callable[[Found], None]) -> None:
+    def __init__(self, found: Found, send: Callable[[Found], None]) -> None:
         self._found = found
-        self._tell = tell
+        self._send = send
 
     def add(self, **changes: Any) -> None:
         self._found = replace(self._found, **changes)
-        self._tell(self._found)
+        self._send(self._found)
 
     def warn(self, warning: str) -> None:
         self.add(warnings=(*self._found.warnings, warning))
 
 
-def find_space(code: UserCode, nothing: Found, *, tell: Callable[[Found], None]) -> None:
-    """Run the user's code until all its hyperparameters are known.
+def find_space(code: UserCode, initial: Found, *, send: Callable[[Found], None]) -> None:
+    """Call the user's code until all its hyperparameters are known.
 
     Args:
         code: The user's entry points.
-        nothing: What is known before.
-        tell: Called with what is known, whenever it has grown.
+        initial: The findings before the first call.
+        send: Called with all findings after each new one.
 
     Raises:
-        BaseException: What the user's code raises with the default values.
+        BaseException: The user's code raised it with the default values.
     """
-    findings = _Findings(nothing, tell)
+    findings = _Findings(initial, send)
     hp = make_hyperparameters()
     hp.on_declaration = lambda: findings.add(space=tuple(hp.get_config()["space"]))
     if code.objective is None:
-        _find_keras_space(code, hp, findings)
+        _probe_model(code, hp, findings)
     else:
-        _call_objective(code.objective, hp, findings)
+        _probe_objective(code.objective, hp, findings)
 
 
-def _call_objective(
+def _probe_objective(
     objective: Callable[[Any, Any], Any], hp: HyperParameters, findings: _Findings
 ) -> None:
     findings.add(may_train=True)
@@ -99,55 +102,57 @@ def _call_objective(
     began = time.monotonic()
     try:
         result = call()
-    except _Enough:
+    except _TrainingBegins:
         is_quick = True
     except SpaceError:
         raise
     except (Exception, SystemExit):
-        # A trial may fail, with its reason; but a file that fails before it has declared
-        # anything is wrong.
+        # A configuration may fail, and its trial reports that. A file that fails before its first
+        # declaration is wrong.
         if not hp.space:
             raise
         return
     else:
         read_result(result, "value")
         is_quick = time.monotonic() - began < QUICK_SECONDS
-    # One that never asks its trial for anything has trained, and is not called for each branch.
-    findings.add(is_complete=is_quick and _open_corners(call, hp))
+    # A slow objective that never used its trial has trained: it is not called for each branch.
+    findings.add(is_complete=is_quick and _call_branches(call, hp))
 
 
-def _find_keras_space(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
+def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
     model = code.hypermodel.build(hp)
     owns_fit = code.fit is not None or has_own_fit(code.hypermodel)
     _check_model(model, owns_fit=owns_fit)
     data = load_data(code, hp)
-    arguments = {} if code.fit is not None else fit_arguments(data)[1]  # says what is wrong
+    arguments = {} if code.fit is not None else fit_arguments(data)[1]  # or its error
     given = {**arguments, **code.fit_arguments}
     validates = bool(given.get("validation_data") is not None or given.get("validation_split"))
-    # A fit of the user's own may take its validation data from anywhere.
+    # The user's own fit may take validation data from anywhere.
     names, prefix = _metric_names_of(model), "val_" if validates or owns_fit else ""
-    findings.add(metric=prefix + _chosen(names), metrics=_reported(model, names, prefix))
-    finished = _open_corners(lambda: code.hypermodel.build(hp), hp, findings.warn)
+    findings.add(
+        metric=prefix + _default_metric(names), metrics=_reported_metrics(model, names, prefix)
+    )
+    is_complete = _call_branches(lambda: code.hypermodel.build(hp), hp, findings.warn)
     if owns_fit:
-        # Last, since it may train if it calls neither `model.fit` nor a callback.
+        # Last, because a fit that calls neither `model.fit` nor a callback trains.
         findings.add(may_train=True)
         hp.values = _defaults(hp)
         _probe_fit(code, hp, model, data)
-    findings.add(is_complete=finished)
+    findings.add(is_complete=is_complete)
 
 
-def _open_corners(
+def _call_branches(
     call: Callable[[], Any], hp: HyperParameters, warn: Callable[[str], None] = lambda _: None
 ) -> bool:
-    """Call with the values of each corner; False if there was no time for all of them."""
+    """Call with the values for each branch; return False if there was no time for all."""
     began = time.monotonic()
-    for count, values in enumerate(_corners(hp)):
-        if count >= MAX_BUILDS or time.monotonic() - began > MAX_SECONDS:
+    for count, values in enumerate(_branches(hp)):
+        if count >= MAX_CALLS or time.monotonic() - began > MAX_SECONDS:
             return False
         hp.values = dict(values)
         try:
             call()
-        except _Enough:
+        except _TrainingBegins:
             pass
         except SpaceError:
             raise
@@ -162,7 +167,7 @@ def _check_model(model: Any, *, owns_fit: bool) -> None:
     if model is None:
         raise ModelFileError(f"build_model(hp) returned None; {wanted}")
     if owns_fit:
-        return  # which may train whatever it likes
+        return  # a fit of the user's own trains any object
     if not callable(getattr(model, "fit", None)):
         raise ModelFileError(f"build_model(hp) returned {model!r}; {wanted}")
     if not getattr(model, "compiled", True):
@@ -172,23 +177,23 @@ def _check_model(model: Any, *, owns_fit: bool) -> None:
         )
 
 
-def _corners(hp: HyperParameters) -> Iterator[dict[str, Any]]:
-    """Values that lead into each branch of the user's code, one build at a time.
+def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
+    """Yield values that lead into the branches of the user's code, for one call each.
 
-    First every conditional scope (`hp` notes, as it is built, which were active). Then the
-    branches that are written without scopes: `for i in range(hp.Int("layers", 1, 5))` by one build
-    with all integers at their upper bounds, `if hp.Boolean("deep")` by the other truth value,
-    `if hp.Choice("head", ["flat", "pool"])` by each of the words. What hides deeper still joins
-    the space when a trial comes upon it.
+    First the conditional scopes that no call has entered with its conditions true. Then branches
+    without a scope: `for i in range(hp.Int("layers", 1, 5))` by one call with all integers at
+    their upper bounds, `if hp.Boolean("deep")` by the opposite of the default in the same call,
+    `if hp.Choice("head", ["flat", "pool"])` by one call for each word. Hyperparameters in other
+    branches join the space when a trial declares them.
     """
-    tried: list[Any] = []
+    tried: list[list[Condition]] = []
     while True:
         known = [*hp.active_scopes, *tried]
-        closed = next((scope for scope in hp.inactive_scopes if scope not in known), None)
-        if closed is None:
+        scope = next((scope for scope in hp.inactive_scopes if scope not in known), None)
+        if scope is None:
             break
-        tried.append(closed)
-        yield {**_defaults(hp), **{each.name: each.values[0] for each in closed}}
+        tried.append(scope)
+        yield {**_defaults(hp), **{each.name: each.values[0] for each in scope}}
     largest = {p.name: p.high for p in hp.space if isinstance(p, IntParameter)}
     flipped = {p.name: not p.default for p in hp.space if isinstance(p, BooleanParameter)}
     if largest or flipped:
@@ -205,19 +210,19 @@ def _defaults(hp: HyperParameters) -> dict[str, Any]:
 
 
 def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> None:
-    """Call the user's fit up to the moment when it would train."""
+    """Call the user's fit until it begins to train."""
     import keras
 
     def no_training(*_arguments: Any, **_keywords: Any) -> None:
-        raise _Enough
+        raise _TrainingBegins
 
     class NoTraining(keras.callbacks.Callback):
-        """For training loops of the user's own, which call the callbacks by themselves."""
+        """Ends a training loop of the user's own at its first call of a callback."""
 
         on_train_begin = on_epoch_begin = on_epoch_end = no_training
         on_train_batch_begin = on_train_batch_end = no_training
 
-    with contextlib.suppress(_Enough):
+    with contextlib.suppress(_TrainingBegins):
         model.fit = no_training
         if code.fit is not None:
             code.fit(hp, model, data, [NoTraining()], 1)
@@ -232,23 +237,23 @@ def _metric_names_of(model: Any) -> list[str]:
     return [*_metric_names(config.get("metrics")), *_metric_names(config.get("weighted_metrics"))]
 
 
-def _chosen(names: Sequence[str]) -> str:
-    """What the training can be judged by, by the name that Keras reports it under."""
+def _default_metric(names: Sequence[str]) -> str:
+    """Return the metric to optimise if the user names none, without the prefix `val_`."""
     accuracies = (name for name in names if name.lower() in _ACCURACY)
     others = (name for name in names if name.lower().endswith("_accuracy"))
     return next(itertools.chain(accuracies, others), "loss")
 
 
-def _reported(model: Any, names: Sequence[str], prefix: str) -> tuple[str, ...]:
-    """All that a training reports by itself; nothing where the names cannot be foretold."""
+def _reported_metrics(model: Any, names: Sequence[str], prefix: str) -> tuple[str, ...]:
+    """Return the metrics that a training reports; empty if their names cannot be predicted."""
     if len(getattr(model, "output_names", None) or ()) > 1:
-        return ()  # then losses and metrics are named after the outputs
+        return ()  # Keras names losses and metrics after the outputs
     trained = ("loss", *names)
     return tuple(dict.fromkeys([*trained, *(prefix + name for name in trained), *MEASURED]))
 
 
 def _metric_names(config: Any) -> list[str]:
-    """The names that a model of one output reports its compiled metrics under."""
+    """Return the names under which a model of one output reports its compiled metrics."""
     if isinstance(config, str):
         return [config]
     if isinstance(config, Mapping):
@@ -257,5 +262,5 @@ def _metric_names(config: Any) -> list[str]:
         return [name] if isinstance(name, str) else []
     if not isinstance(config, list | tuple):
         return []
-    # Metrics in a list of lists belong to outputs, whose names come before theirs.
+    # A list within the list belongs to one of several outputs; Keras puts its name first.
     return [name for each in config if not isinstance(each, list) for name in _metric_names(each)]

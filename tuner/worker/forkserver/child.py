@@ -282,9 +282,9 @@ def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
         code = cached(
             load(order.source), order.directory, order.source, limit_bytes=order.cache_bytes
         )
-        nothing = Found(code.objective is None, space=(), constants=_plain_constants(code))
+        initial = Found(code.objective is None, space=(), constants=_plain_constants(code))
         # Sent at once: the code may crash, or train for hours, after its declarations.
-        find_space(code, nothing, tell=channel.send)
+        find_space(code, initial, send=channel.send)
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
         channel.send(NotFound(_one_line(error), user_traceback(error)))
