@@ -1,6 +1,6 @@
-"""What people see of a study, while it runs (`terminal`) and afterwards (`results`).
+"""Output for people, while a study runs (`terminal`) and afterwards (`results`).
 
-Offers: `text`: how values, times and sizes are written everywhere.
+Offers: `text`: values, times and sizes as text.
 
 May import: `core`.
 """

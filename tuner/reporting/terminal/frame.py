@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from ...core.snapshot import RunningAttempt, StudySnapshot
+from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
 from .. import text
 from .progress import LABEL_CELLS, EndedTrial, TrialRate, is_waiting, latest_value, step_of
@@ -150,26 +150,20 @@ def _running_table(
 ) -> list[_Row]:
     running = sorted(snapshot.running, key=lambda run: run.trial.number)
     shown = running if len(running) <= most else running[: most - 1]
-    rows: list[_Row] = [(_running_cells(run, snapshot, rate, epochs), _place(run)) for run in shown]
+    rows: list[_Row] = []
+    for run in shown:
+        cells = (
+            str(run.trial.number),
+            step_of(run, epochs),
+            text.measured(latest_value(run, snapshot.goal)),
+            text.duration(rate.seconds_run(run.trial.number)),
+        )
+        place = Text(text.where(run.attempt.node, run.attempt.placement), _LABEL)
+        place.append(f"  {text.clean(run.attempt.reason)}" if is_waiting(run) else "", _WARN)
+        rows.append((cells, place))
     if len(shown) < len(running):
         rows.append(((), Text(f"… {len(running) - len(shown)} more", _LABEL)))
     return rows
-
-
-def _running_cells(
-    run: RunningAttempt, snapshot: StudySnapshot, rate: TrialRate, epochs: int | None
-) -> tuple[str, ...]:
-    return (
-        str(run.trial.number),
-        step_of(run, epochs),
-        text.measured(latest_value(run, snapshot.goal)),
-        text.duration(rate.seconds_run(run.trial.number)),
-    )
-
-
-def _place(run: RunningAttempt) -> Text:
-    place = Text().append(text.where(run.attempt.node, run.attempt.placement), _LABEL)
-    return place.append(f"  {text.clean(run.attempt.reason)}" if is_waiting(run) else "", _WARN)
 
 
 def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[_Row]:
