@@ -79,6 +79,17 @@ def as_number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and type(value) is not bool else None
 
 
+def traits(params: Params) -> set[str]:
+    """Return the names of numeric hyperparameters, and the values of the others.
+
+    >>> sorted(traits({"units": 64, "kind": "lstm"}))
+    ["kind='lstm'", 'units']
+    """
+    return {
+        f"{name}={value!r}" if as_number(value) is None else name for name, value in params.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A positive quantity, predicted from the hyperparameters.
@@ -91,7 +102,7 @@ class Estimate:
         median: The median of the values seen.
         largest: The largest of the values seen.
         terms: The features that matter, the most telling one first.
-        seen: The hyperparameters seen; for those that are not numeric, the values seen.
+        seen: The traits (see `traits`) of the trials seen.
         outliers: The predicted logarithm and the value of each trial that exceeded its bound.
     """
 
@@ -100,7 +111,7 @@ class Estimate:
     median: float
     largest: float
     terms: tuple[Term, ...] = ()
-    seen: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
+    seen: tuple[str, ...] = ()
     outliers: tuple[tuple[float, float], ...] = ()
 
     def logarithm(self, params: Params) -> float:
@@ -119,7 +130,7 @@ class Estimate:
             *(value for logarithm, value in self.outliers if abs(logarithm - predicted) < _ALIKE),
             0.0,
         )
-        return max(bound, self.largest) if self._is_unseen(params) else bound
+        return bound if traits(params).issubset(self.seen) else max(bound, self.largest)
 
     @property
     def usual_upper(self) -> float:
@@ -133,13 +144,6 @@ class Estimate:
 
     def _limited(self, logarithm: float) -> float:
         return math.exp(min(logarithm, math.log(_MAX_BEYOND * self.largest)))
-
-    def _is_unseen(self, params: Params) -> bool:
-        """Return whether a hyperparameter, or the value of one that is not numeric, is new."""
-        return any(
-            name not in self.seen or (as_number(value) is None and value not in self.seen[name])
-            for name, value in params.items()
-        )
 
 
 @dataclass(frozen=True, slots=True)

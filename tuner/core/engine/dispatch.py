@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from ..budget import resized
 from ..messages import Command, DecidePacking, Measured, Start, WorkerJoined
-from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..packing_plan import PackingPlan
 from ..resources import Amount, Resources
@@ -47,7 +46,6 @@ class Dispatch:
         self.spending = BudgetCheck(self._pace)
         self._packing = Packing()
         self._unshared = 0
-        self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState()
         self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._sorted_by: Hashable = None
@@ -61,7 +59,6 @@ class Dispatch:
         search_trials = config.trials if config.learns else None
         self._packing.open(config.resources, config.measured, search_trials=search_trials)
         self._unshared = 0
-        self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState(
             kept_back=KEPT_BACK if Amount.MEMORY in config.measured else 0.0,
             spread=config.measured,
@@ -91,7 +88,6 @@ class Dispatch:
     def worker_left(self, worker: str) -> None:
         """A worker is gone, with all that ran there."""
         self._count_unshared(worker, -1)
-        self._occupancy.remove(worker)
         self.places.remove(worker)
 
     def measured(self, event: Measured) -> None:
@@ -102,9 +98,14 @@ class Dispatch:
         if not self._course.config.measured:
             return
         placement = run.attempt.placement
-        intervals = self._occupancy.update(placement.worker, event.at)
-        has_reported = run.latest is not None
-        self._packing.measured(name, usage, intervals, has_reported=has_reported)
+        self._packing.measured(
+            name,
+            usage,
+            trials_per_device=lambda device: self.places.trials_per_device(
+                placement.worker, device
+            ),
+            has_reported=run.latest is not None,
+        )
         self._resize([name], event.at)
         if self._packing.is_memory_known and event.free_share is not None:
             self.places.tell_free(placement.worker, event.free_share)
@@ -123,12 +124,10 @@ class Dispatch:
             self._share_gpus()
             self._resize(list(self._records.running), at)
 
-    def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
+    def ended(self, name: AttemptId, cause: Cause) -> None:
         """An attempt is over, by what happened; what it held is free."""
         self.spending.hours.ended(name)
         placement = self._records.running[name].attempt.placement
-        if placement.worker in self.places:
-            self._occupancy.update(placement.worker, at)
         self.places.give_back(placement)
         self._packing.ended(
             name,
@@ -136,9 +135,6 @@ class Dispatch:
             out_of=_RAN_OUT_OF.get(cause),
             is_well=cause is Cause.RETURNED,
         )
-
-    def _trials_per_device(self, worker: str, device: Amount) -> float:
-        return self.places.crowd(worker, device, self._records.count_on(worker))
 
     def _resize(self, names: Iterable[AttemptId], at: float) -> None:
         """Correct what running attempts hold by the books, by what is known of them now."""
@@ -183,7 +179,6 @@ class Dispatch:
             if found is None:
                 break
             number, placement = found
-            self._occupancy.update(placement.worker, at)
             node, why = self.places.node(placement.worker), self.packing
             start = self._course.start(number, placement, node=node, at=at, why=why)
             self._watch(start)

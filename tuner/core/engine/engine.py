@@ -221,7 +221,7 @@ class Engine:
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
-        self._dispatch.ended(name, ending.cause, at=at)
+        self._dispatch.ended(name, ending.cause)
         commands, finish = self._course.end(at, name, ending)
         return commands if finish is None else [*commands, *self._let_go(finish)]
 

@@ -164,10 +164,6 @@ class TrialRecords:
         """The attempts that hold a placement."""
         return self._running
 
-    def count_on(self, worker: str) -> int:
-        """How many attempts run on a worker."""
-        return len(self._running_on.get(worker, ()))
-
     def running_on(self, worker: str) -> list[AttemptId]:
         """The attempts that run on a worker."""
         return list(self._running_on.get(worker, ()))

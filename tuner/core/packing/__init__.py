@@ -2,7 +2,7 @@
 
 Decided from what finished and running trials were measured to use.
 
-Offers: `packing.Packing`, `occupancy.Occupancy`.
+Offers: `packing.Packing`, `decision.decide`.
 
 May import: `core`, `core.scheduling`.
 """

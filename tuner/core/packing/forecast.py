@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..packing_plan import Estimate, Term, TermKind, as_number
+from ..packing_plan import Estimate, Term, TermKind, as_number, traits
 from ..trial import Params
 
 _MIN_OBSERVATIONS = 5
@@ -57,11 +57,12 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
     count = len(points)
     configurations = [params for params, _ in points]
     values = [max(_SMALLEST, value) for _, value in points]
+    seen = tuple(sorted(set[str]().union(*map(traits, configurations))))
     median, largest = statistics.median(values), max(values)
     if count < _MIN_OBSERVATIONS:
         above_all = largest * (1.0 + 2.0 / count)
         margin = math.log(above_all / median)
-        return Estimate(math.log(median), margin, median, largest, seen=_seen(configurations))
+        return Estimate(math.log(median), margin, median, largest, seen=seen)
     logarithms: _Array = np.log(np.array(values))
     terms = _terms(configurations)
     columns: _Array = np.array(
@@ -89,7 +90,7 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
             replace(terms[i], weight=float(weight))
             for i, weight in zip(taken, weights[1:], strict=True)
         ),
-        _seen(configurations),
+        seen,
     )
     outliers = tuple(
         (estimate.logarithm(params), value)
@@ -141,22 +142,6 @@ def _terms(configurations: Sequence[Params]) -> list[Term]:
         if len(values) < len(configurations):
             found.append(Term(name, TermKind.PRESENCE))
     return found
-
-
-def _seen(
-    configurations: Sequence[Params],
-) -> dict[str, tuple[bool | int | float | str | None, ...]]:
-    names = dict.fromkeys(name for params in configurations for name in params)
-    return {
-        name: tuple(
-            dict.fromkeys(
-                params[name]
-                for params in configurations
-                if name in params and as_number(params[name]) is None
-            )
-        )
-        for name in names
-    }
 
 
 def _student(freedom: int) -> float:

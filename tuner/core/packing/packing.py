@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..packing_plan import (
@@ -22,7 +22,6 @@ from ..packing_plan import (
 )
 from ..resources import Amount, Resources
 from ..trial import AttemptId, Params, Usage
-from .occupancy import Interval
 
 ONE_IN = 10
 """A search that learns runs at most one in this many of its trials at once by sharing devices.
@@ -77,15 +76,25 @@ def rounded_up(size: float) -> int:
 
 @dataclass(slots=True)
 class _Watched:
-    """A running attempt: its first and latest usage, and how occupied its device was then."""
+    """A running attempt.
+
+    Attributes:
+        params: Its hyperparameters.
+        device: The kind of device that counts: GPUS if it holds one, else CPUS.
+        most: The number of trials that could share its device when it was placed.
+        first: Its usage at its first report; None before.
+        latest: Its latest usage; None before the first measurement.
+        device_seconds: Its part of its device's time since `first`, or since its start, if trials
+            share the device evenly.
+        has_trained: Whether it was observed to train for a while.
+    """
 
     params: Params
     device: Amount
     most: int
     first: Usage | None = None
     latest: Usage | None = None
-    first_interval: Interval | None = None
-    latest_interval: Interval | None = None
+    device_seconds: float = 0.0
     has_trained: bool = False
 
 
@@ -282,8 +291,8 @@ class Packing:
         self,
         name: AttemptId,
         usage: Usage,
-        intervals: Mapping[Amount, Interval],
         *,
+        trials_per_device: Callable[[Amount], float],
         has_reported: bool,
     ) -> None:
         """Observe what a running attempt has used.
@@ -291,24 +300,24 @@ class Packing:
         Args:
             name: The attempt.
             usage: What it has used.
-            intervals: How occupied the cores and the GPUs of its worker are.
+            trials_per_device: Returns how many trials share a core, or a GPU, of its worker now.
             has_reported: Whether it has reported a step. One that has not counts once it has ended
                 well: an attempt that fails at once says nothing about others.
         """
         watched = self._watched.get(name)
         if watched is None or not self._measured:
             return
-        watched.latest, watched.latest_interval = usage, intervals[watched.device]
-        if not has_reported:
-            return
-        if watched.first is None:
-            watched.first, watched.first_interval = usage, watched.latest_interval
+        passed = usage.seconds - (0.0 if watched.latest is None else watched.latest.seconds)
+        watched.device_seconds += max(0.0, passed) / trials_per_device(watched.device)
+        watched.latest = usage
+        if has_reported and watched.first is None:
+            watched.first, watched.device_seconds = usage, 0.0
             self._observe(name, watched, usage)
-            return
-        since = usage.since(watched.first)
-        # Its start says little about the rest, and a moment says nothing.
-        is_long = since.seconds >= min(_MOMENT_SECONDS, 0.25 * watched.first.seconds)
-        self._observe(name, watched, usage, trained=since if is_long else None)
+        elif has_reported and watched.first is not None:
+            since = usage.since(watched.first)
+            # Its start says little about the rest, and a moment says nothing.
+            is_long = since.seconds >= min(_MOMENT_SECONDS, 0.25 * watched.first.seconds)
+            self._observe(name, watched, usage, trained=since if is_long else None)
 
     def ended(
         self, name: AttemptId, *, granted_bytes: int, out_of: Amount | None, is_well: bool
@@ -359,12 +368,10 @@ class Packing:
     ) -> None:
         before = self._observations.pop(name.trial, None)
         training = None if before is None else before.training
-        interval = watched.latest_interval
-        if trained is not None and trained.seconds > 0.0 and interval is not None:
-            since = watched.first_interval or interval
-            seconds_per_step = trained.seconds_per_step
-            co_located = interval.co_located_since(since)
-            training = Training(watched.device, co_located, trained.busy, seconds_per_step)
+        if trained is not None and trained.seconds > 0.0:
+            # The harmonic mean, as steps take longer in proportion.
+            co_located = trained.seconds / (watched.device_seconds or trained.seconds)
+            training = Training(watched.device, co_located, trained.busy, trained.seconds_per_step)
             if not watched.has_trained:
                 watched.has_trained = True
                 if watched.most == self.most[watched.device]:
@@ -390,15 +397,10 @@ def _upper(memory: Estimate, params: Params | None) -> float:
 
 
 def _are_alike(one: Observation, other: Observation) -> bool:
-    return _amounts(one).keys() == _amounts(other).keys() and all(
-        math.isclose(amount, _amounts(other)[name], rel_tol=_ALIKE)
-        for name, amount in _amounts(one).items()
+    return (one.training is None) == (other.training is None) and all(
+        math.isclose(*amounts, rel_tol=_ALIKE)
+        for amounts in (
+            (one.memory_bytes, other.memory_bytes),
+            (one.gpu_memory_bytes, other.gpu_memory_bytes),
+        )
     )
-
-
-def _amounts(of: Observation) -> Mapping[str, float]:
-    amounts = {"memory": float(of.memory_bytes), "gpu": float(of.gpu_memory_bytes)}
-    if of.training is not None:
-        amounts[of.training.device] = of.training.busy
-        amounts["pace"] = of.training.seconds_per_step or 0.0
-    return amounts

@@ -261,11 +261,11 @@ class ClusterState:
         for record in self._workers.values():
             record.most_on_a_gpu = most
 
-    def crowd(self, worker: str, device: Amount, attempts: int) -> float:
-        """How many attempts there are to a core, or to a GPU, of a worker that carries so many."""
-        capacity = self._workers[worker].capacity
-        devices = capacity.gpus if device is Amount.GPUS else capacity.cpus
-        return max(1.0, attempts / (len(devices) or 1))
+    def trials_per_device(self, worker: str, device: Amount) -> float:
+        """Return the number of attempts per core, or per GPU, of a worker; at least 1."""
+        record = self._workers[worker]
+        devices = record.gpus if device is Amount.GPUS else record.cpus
+        return max(1.0, record.attempts / (len(devices) or 1))
 
     def _count_held(self, placement: Placement, sign: int) -> None:
         self.cpus_held += sign * len(placement.cpus) * placement.cpu_share
