@@ -149,9 +149,9 @@ def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
 @pytest.mark.parametrize(
     ("instant", "how"),
     [
-        ("warm_server", "Ctrl-C"),
+        ("forkserver.server", "Ctrl-C"),
         ("spawn_main", "SIGTERM"),
-        pytest.param("warm_server", "SIGTERM", marks=pytest.mark.slow),
+        pytest.param("forkserver.server", "SIGTERM", marks=pytest.mark.slow),
         pytest.param("spawn_main", "Ctrl-C", marks=pytest.mark.slow),
     ],
 )
@@ -226,7 +226,9 @@ def test_killed_again_and_again(hptune: Hptune) -> None:
     study = hptune.study()
 
     started = hptune.start("run", model, "--trials", "8", "--study", study)
-    wait_for(lambda: any("warm_server" in p for p in hptune.processes().values()), "the start")
+    wait_for(
+        lambda: any("forkserver.server" in p for p in hptune.processes().values()), "the start"
+    )
     started.kill()
     hptune.assert_nothing_left(seconds=15)
     assert hptune("resume", study).code == 2
@@ -285,8 +287,8 @@ def test_a_dead_warm_parent_and_a_dead_worker_are_replaced(hptune: Hptune) -> No
         )
         return bool(found[0]["n"] == 2)
 
-    (warm,) = children(started.pid, "warm_server")
-    trial_processes = children(warm, "warm_server")
+    (warm,) = children(started.pid, "forkserver.server")
+    trial_processes = children(warm, "forkserver.server")
     assert len(trial_processes) == 2
     os.kill(warm, signal.SIGKILL)
     wait_for(lambda: running(1), "the trials' second attempts")

@@ -27,7 +27,7 @@ MANNERS = {
     "SIGSTOP": "stop_for(0.5)",
     "out of memory": "raise MemoryError()",
     "lost worker": "end_above('spawn_main'); time.sleep(60)",
-    "lost warm parent": "end_above('warm_server'); time.sleep(60)",
+    "lost warm parent": "end_above('forkserver.server'); time.sleep(60)",
     "lost master": "kill_master(); time.sleep(60)",
 }
 
@@ -46,7 +46,7 @@ def end_above(word):
         try:
             ours = os.environ["HPTUNE_TEST_MARK"].encode() in (entry / "environ").read_bytes()
             if ours and word.encode() in (entry / "cmdline").read_bytes():
-                if word == "warm_server" and int(entry.name) != os.getppid():
+                if word == "forkserver.server" and int(entry.name) != os.getppid():
                     continue
                 if int(entry.name) != os.getpid():
                     os.kill(int(entry.name), signal.SIGKILL)
