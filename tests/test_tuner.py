@@ -28,39 +28,34 @@ PLAIN = """
 """
 
 
-def test_an_objective_is_tuned_from_a_script_without_a_main_guard(hptune: Hptune) -> None:
+def test_an_objective_is_tuned_from_a_script_without_a_main_guard(
+    hptune: Hptune, cli: InProcess
+) -> None:
     ended = hptune.script(
         PLAIN
         + """
     study = Tuner(objective, trials=5, directory="study", seed=1, quiet=True).fit()
     best = study.best_trial
+    table = study.trials_dataframe()
+    seconds = [float(each) for each in table["seconds"]]
     print(json.dumps([best.value, study.best_hyperparameters, len(study.trials)]))
+    print(json.dumps([list(table), seconds, list(table["cause"])]))
     """
     ).wait()
     assert (ended.code, ended.err) == (0, "")
-    value, params, count = json.loads(ended.out)
+    result, table = map(json.loads, ended.out.splitlines())
+    value, params, count = result
     assert value == pytest.approx((params["x"] - 0.3) ** 2)
     assert count == 5
     assert value == min(trial["value"] for trial in trials(hptune.study()))
 
-
-def test_the_table_of_trials_is_the_one_that_is_exported(hptune: Hptune, cli: InProcess) -> None:
-    ended = hptune.script(
-        PLAIN
-        + """
-    study = Tuner(objective, trials=3, directory="study", quiet=True).fit()
-    table = study.trials_dataframe()
-    seconds = [float(each) for each in table["seconds"]]
-    print(json.dumps([list(table), seconds, list(table["cause"])]))
-    """
-    ).wait()
-    assert ended.code == 0, ended.err
-    columns, seconds, causes = json.loads(ended.out)
+    # The table of trials is the one that is exported.
+    columns, seconds, causes = table
     heading, *exported = csv.reader(cli("export", "study", "--format", "csv").out.splitlines())
     assert columns == heading
     assert {"param.x", "peak_memory_bytes", "core_hours", "node"} < set(columns)
     assert [float(row[heading.index("seconds")]) for row in exported] == seconds
-    assert causes == ["returned"] * 3
+    assert causes == ["returned"] * 5
 
 
 def test_a_study_that_was_moved_can_be_resumed(hptune: Hptune) -> None:
@@ -95,43 +90,34 @@ def test_a_study_is_resumed_only_on_request(hptune: Hptune) -> None:
 
 def test_a_resumed_study_uses_the_function_of_its_last_fit_with_data(hptune: Hptune) -> None:
     script = """
-        import sys
         from tuner import Tuner
 
-        def objective(hp, trial):
-            return hp.Float("x", 0.0, 1.0) + OFFSET
+        def study(objective, trials):
+            return Tuner(objective, trials=trials, directory="study", resume=True, quiet=True)
 
-        Tuner(objective, trials=TRIALS, directory="study", resume=True, quiet=True).fit(DATA)
+        study(lambda hp, trial: hp.Float("x", 0.0, 1.0), 1).fit([1])
+        study(lambda hp, trial: hp.Float("x", 0.0, 1.0) + 10, 2).fit([1])
+        # Without data, it uses the stored code and data.
+        study(lambda hp, trial: hp.Float("x", 0.0, 1.0) + 20, 3).fit()
     """
-
-    def run(offset: float, count: int, data: str) -> None:
-        text = script.replace("OFFSET", str(offset)).replace("TRIALS", str(count))
-        ended = hptune.script(text.replace("DATA", data)).wait()
-        assert ended.code == 0, ended.err
-
-    run(0, 1, "[1]")
-    run(10, 2, "[1]")
-    run(20, 3, "")  # without data, it uses the stored code and data
+    ended = hptune.script(script).wait()
+    assert ended.code == 0, ended.err
     assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 10]
 
 
 def test_later_start_points_are_tried_next_and_once(hptune: Hptune) -> None:
-    script = (
-        PLAIN
-        + """
-    Tuner(objective, trials=TRIALS, directory="study", resume=True, quiet=True,
-          start_points=POINTS).fit()
+    script = """
+    def run(trials, *values):
+        points = [{"x": value} for value in values]
+        Tuner(objective, trials=trials, directory="study", resume=True, quiet=True,
+              start_points=points).fit()
+
+    run(1, 0.5, 0.25)
+    run(3, 0.5, 0.25, 0.75)
+    run(3, 0.5, 0.25, 0.75)
     """
-    )
-
-    def run(count: int, *points: dict[str, float]) -> None:
-        text = script.replace("TRIALS", str(count)).replace("POINTS", str([*points]))
-        ended = hptune.script(text).wait()
-        assert ended.code == 0, ended.err
-
-    run(1, {"x": 0.5}, {"x": 0.25})
-    run(3, {"x": 0.5}, {"x": 0.25}, {"x": 0.75})
-    run(3, {"x": 0.5}, {"x": 0.25}, {"x": 0.75})
+    ended = hptune.script(PLAIN + script).wait()
+    assert ended.code == 0, ended.err
     assert [trial["params"]["x"] for trial in trials(hptune.study())] == [0.5, 0.75, 0.25]
 
 
