@@ -33,7 +33,7 @@ def submitted(hptune: Hptune, *command: object) -> str:
     return done.stdout.strip()
 
 
-def test_all_nodes_are_used_and_a_signal_before_the_end_lets_go(
+def test_all_nodes_are_used_and_a_signal_before_the_end_stops_the_study(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     model(hptune, epochs=1000, seconds=0.2)
@@ -62,7 +62,8 @@ def worker_on(hptune: Hptune, node: str) -> int:
     )
 
 
-def test_a_worker_that_dies_is_followed_by_another_one(hptune: Hptune, slurm: PrivateSlurm) -> None:
+@pytest.mark.slow  # the restart is tested without Slurm in tests/clusters
+def test_a_worker_that_dies_is_replaced(hptune: Hptune, slurm: PrivateSlurm) -> None:
     model(hptune, epochs=40, seconds=0.2)
     submitted(hptune, *RUN, "--trials", 2, "--gpus-per-trial", 1)
     study, out = hptune.study(), hptune.directory / "out.txt"

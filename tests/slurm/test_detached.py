@@ -27,7 +27,7 @@ def log_of(hptune: Hptune) -> str:
 
 
 @pytest.mark.slow  # a minute on a quiet machine
-def test_a_master_whose_time_is_up_begins_again_and_takes_its_jobs_back(
+def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     model(hptune, epochs=100, seconds=0.3)
@@ -59,7 +59,8 @@ def test_a_master_whose_time_is_up_begins_again_and_takes_its_jobs_back(
     assert "is gone; it writes into" in hptune("status", "study").out
 
 
-def test_a_master_that_slurm_refuses_to_requeue_lets_go_and_says_why(
+@pytest.mark.slow  # the refusal is tested without Slurm in tests/jobqueue
+def test_a_master_that_slurm_refuses_to_requeue_stops_and_says_why(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     model(hptune, epochs=200, seconds=0.3)
@@ -74,9 +75,7 @@ def test_a_master_that_slurm_refuses_to_requeue_lets_go_and_says_why(
     assert states(hptune.study()) == {"WAITING": 2}
 
 
-def test_a_master_that_waits_can_be_looked_at_and_stopped(
-    hptune: Hptune, slurm: PrivateSlurm
-) -> None:
+def test_a_waiting_master_is_shown_and_stopped(hptune: Hptune, slurm: PrivateSlurm) -> None:
     occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
                           "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
     model(hptune, epochs=2, seconds=0.1)
@@ -97,7 +96,8 @@ def test_a_master_that_waits_can_be_looked_at_and_stopped(
     assert (refused.code, "there is no study in" in refused.err) == (2, True)
 
 
-def test_a_master_that_is_requeued_before_it_began_is_asked_the_same_again(
+@pytest.mark.slow  # the requeue is tested without Slurm in tests/jobqueue
+def test_a_master_that_is_requeued_before_its_start_runs_the_same_command(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     model(hptune, epochs=1, seconds=0.1)
@@ -137,6 +137,7 @@ def test_what_a_study_cannot_be_given_any_more_is_said_before_anything_is_submit
     assert not (hptune.study() / "jobs").exists()
 
 
+@pytest.mark.slow  # quoting is tested without Slurm in tests/jobqueue
 def test_a_study_may_lie_anywhere(hptune: Hptune, slurm: PrivateSlurm) -> None:
     model(hptune, epochs=1, seconds=0.1)
     hptune.file("slurm.toml", TOML)
@@ -153,6 +154,7 @@ def test_a_study_may_lie_anywhere(hptune: Hptune, slurm: PrivateSlurm) -> None:
     assert "2 complete" in (study / "jobs" / "master.log").read_text()
 
 
+@pytest.mark.slow  # a refusal is met in test_jobs and test_slurm_commands too
 def test_what_slurm_would_refuse_is_said_before_anything_is_submitted(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import COMMAND, Hptune, states
 
@@ -16,6 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
 
 
+@pytest.mark.slow  # an allocated run is met in test_allocated_runs too
 def test_the_script_starts_a_study_on_all_nodes_and_leaves_nothing(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

@@ -21,7 +21,9 @@ def gangs(hptune: Hptune) -> list[tuple[str, str]]:
     return sorted((each["gang"], each["node"]) for each in joined)
 
 
-def test_the_workers_of_one_job_join_and_go_together(hptune: Hptune, slurm: PrivateSlurm) -> None:
+def test_the_workers_of_one_job_join_and_leave_together(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
     model(hptune, epochs=15, seconds=0.3)
     run = start(hptune, PAIRS, *OPTIONS, "--min-workers", 2)
     wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
@@ -42,7 +44,9 @@ def test_the_workers_of_one_job_join_and_go_together(hptune: Hptune, slurm: Priv
 
 
 @pytest.mark.slow  # a minute: Slurm needs its time to miss a node
-def test_the_others_go_on_when_one_node_of_a_job_dies(hptune: Hptune, slurm: PrivateSlurm) -> None:
+def test_the_others_continue_when_one_node_of_a_job_dies(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
     model(hptune, epochs=40, seconds=0.3)
     run = start(hptune, PAIRS, *OPTIONS)
     wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)

@@ -89,6 +89,7 @@ trials_per_job = 1
 """
 
 
+@pytest.mark.slow  # GPUs and lost jobs are met in test_runs too
 def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
     slurm: PrivateSlurm, client: Any, make: Make
 ) -> None:
@@ -110,6 +111,7 @@ def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
 
 
+@pytest.mark.slow  # kinds are tested without Slurm in tests/jobqueue
 def test_a_whole_node_and_two_kinds_of_jobs_at_once(
     slurm: PrivateSlurm, client: Any, make: Make
 ) -> None:
@@ -137,7 +139,8 @@ def test_a_whole_node_and_two_kinds_of_jobs_at_once(
     assert "TRES=cpu=4,mem=4000M,node=1" in details.replace("NumCPUs", "")
 
 
-def test_jobs_that_an_earlier_master_left_are_taken_back(
+@pytest.mark.slow  # a resumed run in test_runs does so too
+def test_jobs_of_an_earlier_master_are_taken_over(
     slurm: PrivateSlurm, client: Any, make: Make
 ) -> None:
     first = make(SLICES, Need(gpus=1))
@@ -151,7 +154,7 @@ def test_jobs_that_an_earlier_master_left_are_taken_back(
     assert told[-2] == "took over 2 jobs of an earlier run"
 
 
-def test_the_reason_why_a_job_waits_is_told_and_it_starts_in_the_end(
+def test_a_waiting_job_shows_its_reason_and_starts_later(
     slurm: PrivateSlurm, client: Any, make: Make
 ) -> None:
     occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
@@ -175,7 +178,7 @@ def test_the_reason_why_a_job_waits_is_told_and_it_starts_in_the_end(
         ('directives = ["--mem=90G"]\npartition = "cpu"', "Memory specification can not be"),
     ],
 )
-def test_what_slurm_refuses_is_said_in_its_words_and_leaves_nothing(
+def test_a_refusal_is_shown_in_slurms_words_and_leaves_nothing(
     slurm: PrivateSlurm, make: Make, text: str, said: str
 ) -> None:
     jobs = make(f'walltime = "00:10:00"\n{text}', Need())
@@ -185,7 +188,8 @@ def test_what_slurm_refuses_is_said_in_its_words_and_leaves_nothing(
     assert slurm.jobs() == []
 
 
-def test_a_node_that_is_to_be_avoided_is_left_unless_there_is_no_other(
+@pytest.mark.slow  # excluded nodes are tested without Slurm in tests/jobqueue
+def test_jobs_leave_an_excluded_node_unless_there_is_no_other(
     slurm: PrivateSlurm, client: Any, make: Make
 ) -> None:
     jobs = make(SLICES, Need(gpus=1))
@@ -207,6 +211,7 @@ def test_a_node_that_is_to_be_avoided_is_left_unless_there_is_no_other(
     wait_until(lambda: node() != "", "a worker", seconds=40)
 
 
+@pytest.mark.slow  # failing jobs are tested without Slurm in tests/jobqueue
 def test_jobs_that_never_bring_a_worker_are_given_up_with_what_they_wrote(
     slurm: PrivateSlurm, make: Make
 ) -> None:

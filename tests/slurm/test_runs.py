@@ -86,7 +86,8 @@ def test_a_killed_master_is_resumed_with_the_same_jobs(hptune: Hptune, slurm: Pr
     assert new == []
 
 
-def test_a_full_partition_is_waited_for_and_the_reason_is_told(
+@pytest.mark.slow  # waiting with its reason is met in test_jobs too
+def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
@@ -118,7 +119,8 @@ def test_a_trial_longer_than_the_walltime_ends_in_another_job(
     assert set(before) == {"RELEASED"}
 
 
-def test_while_workers_are_waited_for_the_reason_is_told_and_ctrl_c_is_heard(
+@pytest.mark.slow  # waiting is tested without Slurm in tests/master
+def test_ctrl_c_ends_the_wait_for_workers_and_the_reason_is_shown(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     occupying = slurm.run("sbatch", "--parsable", "-p", "cpu", "-c", "4", "-o", "/dev/null",
@@ -159,6 +161,7 @@ def objective(hp, trial):
 """
 
 
+@pytest.mark.slow  # sizes are tested without Slurm in tests/jobqueue
 def test_a_trial_that_needs_a_larger_job_gets_one(hptune: Hptune, slurm: PrivateSlurm) -> None:
     hptune.file("model.py", SIZES)
     hptune.file("slurm.toml", SLICES)
@@ -188,6 +191,7 @@ def objective(hp, trial):
 """
 
 
+@pytest.mark.slow  # draining is tested without Slurm in tests/jobqueue
 def test_a_trial_that_needs_a_larger_job_need_not_wait_for_the_end_of_all_small_ones(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
@@ -203,7 +207,7 @@ def test_a_trial_that_needs_a_larger_job_need_not_wait_for_the_end_of_all_small_
     assert "but uses none. If the model trains on cores, stop" in ended.err
 
 
-def test_stop_waits_for_no_worker_that_goes_with_its_job(
+def test_stop_does_not_wait_for_workers_that_end_with_their_jobs(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     """Their trials are placed, and wait for the framework to be imported."""

@@ -119,6 +119,7 @@ def test_the_doctor_looks_around_in_a_job_too(hptune: Hptune, slurm: PrivateSlur
     assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}
 
 
+@pytest.mark.slow  # the template is tested without Slurm in tests/jobqueue
 def test_what_init_writes_does_for_models_that_train_on_cores_too(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
@@ -134,6 +135,7 @@ def test_what_init_writes_does_for_models_that_train_on_cores_too(
     assert "GPU" not in ended.err
 
 
+@pytest.mark.slow  # the job of the doctor is met in the test above too
 def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_cancelled(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

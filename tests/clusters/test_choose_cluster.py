@@ -1,0 +1,136 @@
+"""Which cluster a run uses, and how one that starts jobs is opened and closed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobqueue.errors import ConfigError, JobsFailError
+from tuner.clusters.base import Cluster
+from tuner.clusters.existing import ClientWorkers, ExistingScheduler
+from tuner.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
+from tuner.clusters.layout import WorkerLayout, resolve_layout
+from tuner.clusters.local import LocalWorkers
+from tuner.clusters.slurm_jobs import SlurmWorkers
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.config.settings import StudySettings
+from tuner.errors import StudyError, UsageError
+from tuner.master.workforce import choose_cluster
+
+
+def settings(**given: Any) -> StudySettings:
+    source = ObjectiveSource(SourceKind.FILE, "model.py")
+    return StudySettings(source=source, working_directory="/", **given)
+
+
+def test_the_settings_choose_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    slurm = tmp_path / "slurm.toml"
+    slurm.write_text('partition = "gpu"\nwalltime = "10"')
+    kinds: dict[type[Cluster], StudySettings] = {
+        LocalWorkers: settings(),
+        ExistingScheduler: settings(connect="tcp://node1:8786"),
+        SlurmWorkers: settings(slurm=str(slurm)),
+    }
+    for kind, asked in kinds.items():
+        cluster = choose_cluster(asked, tmp_path / "study")
+        assert type(cluster) is kind
+        assert cluster.is_local is (kind is LocalWorkers)
+        assert cluster.outlives_master is (kind is not LocalWorkers)
+    assert type(choose_cluster(settings(), tmp_path, client=object())) is ClientWorkers
+
+
+def test_a_job_on_one_node_uses_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    cluster = choose_cluster(settings(), tmp_path)
+    assert (type(cluster), cluster.notes) == (LocalWorkers, ())
+
+
+def test_local_workers_say_what_each_trial_holds() -> None:
+    asked = settings(cpus_per_trial=1, pack="off")
+    workers = LocalWorkers(asked)
+    layout = resolve_layout(asked, {}, workers.capacity)
+    cores = len(workers.capacity.cpus)
+    count = "1 trial" if cores == 1 else f"{cores} trials"
+    assert workers.trials_at_once(layout) == cores
+    assert workers.describe(layout).startswith(f"{count} at once on this machine, 1 core")
+
+
+class FakeJobs:
+    """Records the calls of a cluster of `jobqueue`."""
+
+    address = "tcp://node1:8786"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def scale_down(self) -> None:
+        self.calls.append("scale_down")
+
+    def close(self, *, force: bool = False) -> None:
+        self.calls.append("close by force" if force else "close")
+
+
+class FakeWorkers(JobWorkers[JobQueueCluster]):
+    def __init__(self, made: FakeJobs | Exception) -> None:
+        super().__init__()
+        self._made = made
+
+    def _make(self) -> JobQueueCluster:
+        if isinstance(self._made, Exception):
+            raise self._made
+        return self._made
+
+    def describe(self, layout: WorkerLayout) -> str:
+        return "in jobs"
+
+
+def test_jobs_are_closed_once_also_if_no_scheduler_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(address: str, *, name: str) -> None:
+        raise StudyError(f"no scheduler answers at {address} ({name})")
+
+    monkeypatch.setattr("tuner.executors.dask.connect", refused)
+    jobs = FakeJobs()
+    workers = FakeWorkers(jobs)
+    run: Any = type("Run", (), {"name": "hptune-1"})()
+    with pytest.raises(StudyError, match="no scheduler answers at tcp://node1:8786"):
+        workers.open(run)
+    workers.close(force=True)
+    workers.close()
+    workers.close()
+    assert jobs.calls == ["close by force", "close"]
+
+
+def test_a_cluster_that_cannot_be_made_can_be_closed() -> None:
+    workers = FakeWorkers(ConfigError("there is no partition 'gpu'"))
+    run: Any = type("Run", (), {"name": "hptune-1"})()
+    with pytest.raises(UsageError, match="no partition 'gpu'"):
+        workers.open(run)
+    workers.scale_down()
+    workers.close(force=True)
+    workers.close()
+
+
+def test_errors_of_jobqueue_are_the_commands_before_a_study_and_the_studys_later() -> None:
+    with pytest.raises(UsageError, match="walltime is 0"), translated_errors():
+        raise ConfigError("walltime is 0")
+    with (
+        pytest.raises(StudyError, match=r"walltime .* Continue with `hptune resume DIR`"),
+        translated_errors(is_running=True),
+    ):
+        raise ConfigError("walltime is 0")
+    with pytest.raises(StudyError) as caught, translated_errors(is_running=True):
+        raise JobsFailError("3 jobs in a row ended\nno such module")
+    assert (caught.value.message, caught.value.detail) == (
+        "3 jobs in a row ended",
+        "no such module",
+    )
