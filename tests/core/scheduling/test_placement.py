@@ -1,4 +1,4 @@
-"""Who gets which cores and devices, and that the books of it balance."""
+"""Which trial gets which cores and devices, and that nothing is held twice."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_the_worker_that_joined_first_is_filled_first() -> None:
     assert [take(made).worker for _ in range(3)] == ["w0", "w1", "w2"]
 
 
-def test_cores_and_devices_are_given_out_once() -> None:
+def test_cores_and_devices_are_held_once() -> None:
     made, wanted = places(Capacity((4, 5, 6, 7), ("A", "B"))), Resources(cpus=2, gpus=1)
     assert take(made, wanted) == Placement("w0", (4, 5), ("A",))
     assert take(made, wanted) == Placement("w0", (6, 7), ("B",))
     assert made.take(wanted) is None
 
 
-def test_unless_told_otherwise_a_trial_takes_a_gpu_where_there_is_one() -> None:
+def test_by_default_a_trial_takes_a_gpu_if_the_worker_has_one() -> None:
     made = places(Capacity((0, 1, 2), ("A",)), Capacity((0,)))
     assert take(made).gpus == ("A",)
     assert take(made) == Placement("w1", (0,))
@@ -104,7 +104,7 @@ def test_a_worker_without_a_gpu_is_spread_over_by_its_cores() -> None:
     assert [(each.worker, each.cpus) for each in taken] == [*places_of, *places_of]
 
 
-def test_who_asks_for_memory_of_a_gpu_gets_the_part_that_holds_it() -> None:
+def test_gpu_memory_is_given_as_a_part_of_a_gpu() -> None:
     made = places(Capacity((0, 1, 2, 3), ("A",), gpu_memory_bytes=100))
     wanted = Resources(gpu_memory_bytes=40)
     first = take(made, wanted)
@@ -114,7 +114,7 @@ def test_who_asks_for_memory_of_a_gpu_gets_the_part_that_holds_it() -> None:
     assert take(unknown, wanted).gpu_share == 1.0
 
 
-def test_cores_of_one_trial_are_near_each_other_if_they_can_be() -> None:
+def test_the_cores_of_a_trial_are_near_each_other_if_possible() -> None:
     made = places(Capacity((0, 1, 2, 3), near=((0, 2), (1, 3))))
     assert take(made, Resources(cpus=2)).cpus == (0, 2)
     made = places(Capacity((0, 1, 2, 3), near=((0, 2), (1, 3))))
@@ -148,7 +148,7 @@ def test_unknown_memory_is_not_counted() -> None:
     assert places(Capacity((0, 1))).rooms(Resources(memory_bytes=5), at_most=9) == 2
 
 
-def test_where_others_hold_more_than_there_is_there_is_room_for_nobody() -> None:
+def test_there_is_no_room_if_attempts_use_more_memory_than_there_is() -> None:
     made = ClusterState(kept_back=0.05)
     made.add("w", "n", Capacity((0, 1), (), memory_bytes=100))
     after = made.resize(take(made), Resources(memory_bytes=120))
@@ -177,7 +177,7 @@ def test_a_name_that_comes_back_is_another_worker() -> None:
     assert made.node("w0") == "elsewhere"
 
 
-def test_counting_stops_where_it_is_told_to() -> None:
+def test_counting_stops_at_the_limit() -> None:
     assert places(Capacity((0, 1, 2))).rooms(ONE, at_most=2) == 2
 
 
@@ -240,7 +240,7 @@ def test_a_large_trial_is_passed_over_and_has_its_turn() -> None:
     assert made.reserved is None
 
 
-def test_one_that_no_worker_could_hold_holds_up_nobody() -> None:
+def test_a_trial_that_no_worker_could_hold_delays_no_other() -> None:
     made, queue = places(Capacity((0, 1))), waiting([BIG, SMALL, SMALL])
     placed = [queue.place(made, 0.0) for _ in range(3)]
     assert [each and each[0] for each in placed] == [1, 2, None]
@@ -268,7 +268,7 @@ def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
     assert (placed[0], made.reserved) == (2, None)
 
 
-def test_a_trial_goes_where_it_can_end_else_where_it_gets_any_further() -> None:
+def test_a_trial_goes_where_it_can_end_or_else_take_a_step() -> None:
     made = ClusterState()
     made.add("short", "n", Capacity((0,)), ends_at=150.0)
     made.add("long", "n", Capacity((0,)), ends_at=500.0)
@@ -284,7 +284,7 @@ def test_a_trial_goes_where_it_can_end_else_where_it_gets_any_further() -> None:
 
 @settings(deadline=None)
 @given(st.data(), st.lists(CAPACITIES, min_size=1, max_size=6))
-def test_the_books_balance_whatever_comes(data: st.DataObject, capacities: list[Capacity]) -> None:
+def test_nothing_is_held_twice_or_lost(data: st.DataObject, capacities: list[Capacity]) -> None:
     made = places(*capacities, spread=data.draw(st.sampled_from([(), tuple(Amount)])))
     there = {f"w{number}" for number in range(len(capacities))}
     held: list[Placement] = []

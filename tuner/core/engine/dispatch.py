@@ -1,4 +1,4 @@
-"""Who starts next, and where: the trials that wait on one side, the workers on the other."""
+"""Which trial starts next, and where."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from .lifecycle import Lifecycle
 from .records import AttemptRecord
 
 KEPT_BACK = 0.05
-"""This share of a worker's memory is not given away where trials are given what they are reckoned
-to use. Beside it there is what each is given above what it is expected to hold: together more than
-the share below which a worker ends those that hold too much (`worker.watch.SHORT_SHARE`)."""
+"""The share of a worker's memory that is not given to trials if memory is measured.
+
+Together with the margin of each trial, it is more than the free share below which a worker ends
+attempts that hold too much (`SHORT_SHARE` in `worker.monitoring`)."""
 
 _RAN_OUT_OF = {Cause.OUT_OF_MEMORY: Amount.MEMORY, Cause.DEVICE_OUT_OF_MEMORY: Amount.GPUS}
 
 
 class Dispatch:
-    """Gives trials their places, as far as there is room, time and budget for them.
+    """Gives waiting trials places, if there is room, time and budget for them.
 
     Args:
-        course: Where every trial stands.
+        course: The lifecycles of the trials.
 
     Attributes:
         places: The workers, and what is free on them.
@@ -42,18 +43,18 @@ class Dispatch:
     def __init__(self, course: Lifecycle) -> None:
         self._course = course
         self._records = course.records
-        self._pace = StepTimes()
-        self.spending = BudgetCheck(self._pace)
+        self._step_times = StepTimes()
+        self.spending = BudgetCheck(self._step_times)
         self._packing = Packing()
         self._unshared = 0
         self.places = ClusterState()
         self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._sorted_by: Hashable = None
 
-    # --- what happens -----------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------
 
     def open(self, config: StudyConfig) -> None:
-        """A master has taken the study up: there is no worker yet, and nothing runs."""
+        """Begin with a new master: there is no worker yet, and nothing runs."""
         self.spending.hours.all_ended()
         self.spending.allow(config.budget)
         search_trials = config.trials if config.learns else None
@@ -63,37 +64,37 @@ class Dispatch:
             kept_back=KEPT_BACK if Amount.MEMORY in config.measured else 0.0,
             spread=config.measured,
         )
-        self._share_gpus()
+        self._limit_gpu_sharing()
         self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._waiting.add(self._records.all_waiting())
 
     def worker_joined(self, event: WorkerJoined) -> None:
-        """There is another worker."""
+        """Add a worker."""
         before = self._packing.most
         self.places.add(event.worker, event.node, event.capacity, ends_at=event.ends_at)
-        self._count_unshared(event.worker, 1)
+        self._update_limit(event.worker, 1)
         if self._packing.most != before:
-            self._share_gpus()
+            self._limit_gpu_sharing()
 
-    def _count_unshared(self, worker: str, sign: int) -> None:
-        """Count how many trials run at once that share no device."""
+    def _update_limit(self, worker: str, sign: int) -> None:
+        """Count how many trials run at once if they share no device."""
         usual = self._course.config.resources
         self._unshared += sign * self.places.rooms_when_empty(worker, usual)
         self._packing.limit_for(self._unshared)
 
     def started(self, run: AttemptRecord) -> None:
-        """An attempt's process is running."""
+        """Begin to count the device time of an attempt whose process is running."""
         self.spending.hours.started(run.attempt.id, run.attempt.placement)
 
     def worker_left(self, worker: str) -> None:
-        """A worker is gone, with all that ran there."""
-        self._count_unshared(worker, -1)
+        """Remove a worker that is gone."""
+        self._update_limit(worker, -1)
         self.places.remove(worker)
 
     def measured(self, event: Measured) -> None:
-        """It is known what a running attempt has used so far."""
+        """Observe what a running attempt has used so far."""
         name, usage = event.attempt, event.usage
-        self._pace.measured(name.trial, usage)
+        self._step_times.observe(name.trial, usage)
         run = self._records.running[name]
         if not self._course.config.measured:
             return
@@ -108,7 +109,7 @@ class Dispatch:
         )
         self._resize([name], event.at)
         if self._packing.is_memory_known and event.free_share is not None:
-            self.places.tell_free(placement.worker, event.free_share)
+            self.places.set_free_share(placement.worker, event.free_share)
 
     def packing_questions(self) -> list[Command]:
         """Return the question for the next packing plan, if enough is new."""
@@ -120,12 +121,12 @@ class Dispatch:
         before, was_known = self._packing.most, self._packing.is_memory_known
         self._packing.adopt(plan)
         if self._packing.most != before or self._packing.is_memory_known != was_known:
-            # What they hold beyond their part is free for others at once.
-            self._share_gpus()
+            # What running trials hold beyond their new part is free for others at once.
+            self._limit_gpu_sharing()
             self._resize(list(self._records.running), at)
 
     def ended(self, name: AttemptId, cause: Cause) -> None:
-        """An attempt is over, by what happened; what it held is free."""
+        """Free what an attempt held that is over."""
         self.spending.hours.ended(name)
         placement = self._records.running[name].attempt.placement
         self.places.give_back(placement)
@@ -137,7 +138,7 @@ class Dispatch:
         )
 
     def _resize(self, names: Iterable[AttemptId], at: float) -> None:
-        """Correct what running attempts hold by the books, by what is known of them now."""
+        """Change what running attempts hold to what is known of them now."""
         for name in names:
             run = self._records.running[name]
             before = run.attempt.placement
@@ -152,22 +153,22 @@ class Dispatch:
                 self._records.put_attempt(run, resized(run.attempt, after, at=at))
                 self.spending.hours.resized(name, after)
 
-    def _share_gpus(self) -> None:
+    def _limit_gpu_sharing(self) -> None:
         if Amount.GPUS in self._course.config.measured:
-            self.places.share_gpus(self._packing.most[Amount.GPUS])
+            self.places.set_most_per_gpu(self._packing.most[Amount.GPUS])
 
     def take_in(self) -> None:
-        """Let those join the queues that wait since the last call, by what they want now."""
-        standing = self._packing.revision, self.places.most_memory_bytes
-        if standing != self._sorted_by:
-            self._sorted_by = standing
-            self._waiting.sort_anew()
+        """Queue the trials that wait since the last call, by what they ask for now."""
+        sizes_follow_from = self._packing.revision, self.places.most_memory_bytes
+        if sizes_follow_from != self._sorted_by:
+            self._sorted_by = sizes_follow_from
+            self._waiting.sort_again()
         self._waiting.add(self._records.take_newly_waiting())
 
-    # --- what follows -----------------------------------------------------------------------
+    # --- decisions --------------------------------------------------------------------------
 
     def place(self, at: float) -> list[Command]:
-        """Start all that wait and for which there is room, the promoted ones first."""
+        """Start all waiting trials for which there is room, the promoted ones first."""
         commands: list[Command] = []
         if not self.is_affordable:
             return commands
@@ -192,29 +193,26 @@ class Dispatch:
         self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
 
     def rooms_for_more(self, at_most: int, *, at: float) -> int:
-        """For how many trials there is room beside those that wait."""
+        """Return for how many more trials there is room, besides those that wait."""
         if not self.spending.pays_for(self._usual):
             return 0
-        until = at + self._pace.seconds()[0]
+        until = at + self._step_times.seconds()[0]
         if self._waiting.blocked is not None and self.places.rooms(self._usual):
             self.places.reserve(self._waiting.blocked, until)
         return self.places.rooms(self._usual, at_most, until=until)
 
     @property
     def is_affordable(self) -> bool:
-        """Whether the budget pays for a step of any that waits, or else of another trial."""
+        """Whether the budget pays for a step of a waiting trial, or of a new one if none waits."""
         return any(map(self.spending.pays_for, list(self._waiting.sizes) or [self._usual]))
 
     @property
     def packing(self) -> str:
-        """What was decided last of how many trials share a device.
-
-        Empty if nothing was, and where this master leaves nothing to measurement.
-        """
+        """The latest change of packing and its reason; empty if nothing is measured."""
         return self._packing.reason if self._course.config.measured else ""
 
     def stall_reason(self, *, at: float, refused: str) -> str:
-        """Why nothing happens, in words; empty if there is nothing to be said."""
+        """Return why no trial starts, for the user; empty if one may."""
         return stall_reason(
             self.places,
             self._waiting.sizes,
@@ -222,14 +220,14 @@ class Dispatch:
             is_running=bool(self._records.running),
             refused=refused,
             at=at,
-            step_seconds=self._pace.seconds()[0],
+            step_seconds=self._step_times.seconds()[0],
         )
 
     # --- what trials ask for ----------------------------------------------------------------
 
     @property
     def sizes(self) -> Mapping[Resources, int]:
-        """How many trials wait or run, by what they ask for (not by what they are reckoned to)."""
+        """The number of trials that wait or run, by what the user asked for, before packing."""
         most = self.places.most_memory_bytes
         numbers = [*(name.trial for name in self._records.running), *self._waiting.numbers]
         usual = self._course.config.resources
@@ -249,32 +247,32 @@ class Dispatch:
         return record.wants(sized, most_memory_bytes=most)
 
     def _requested(self, number: int) -> Resources:
-        """What the user asked for, for this trial or else for all."""
+        """Return what the user asked for, for this trial or else for all."""
         return self._records[number].resources or self._course.config.resources
 
     def _seconds(self, number: int) -> tuple[float, float]:
         epochs = self._course.config.pruner.epochs
         left = None if epochs is None else epochs - self._records[number].last_step
-        return self._pace.seconds(number, steps_left=left)
+        return self._step_times.seconds(number, steps_left=left)
 
     @property
     def _may_go_on(self) -> bool:
-        """Whether there is room for a paused trial that no waiting one has a right to."""
+        """Whether there is room for a paused trial that no waiting trial needs."""
         is_paused = self._records.count(TrialState.PAUSED)
         is_free = self._waiting.blocked is None
         return bool(is_paused and is_free and self.places.rooms(self._usual))
 
-    # --- for the doubtful -------------------------------------------------------------------
+    # --- checks -----------------------------------------------------------------------------
 
     def validate(self, *, is_placing: bool, at: float) -> None:
-        """Check that what is held adds up, and that nobody waits beside free room.
+        """Check what is held, and that no trial waits for which there is room.
 
         Args:
-            is_placing: Whether the study starts attempts at all.
+            is_placing: Whether the study starts attempts.
             at: Now, in seconds since the epoch.
 
         Raises:
-            AssertionError: It does not.
+            AssertionError: Something is wrong.
         """
         records = self._records
         self.places.validate([run.attempt.placement for run in records.running.values()])

@@ -1,9 +1,9 @@
 """Which waiting trial starts on which worker.
 
-Workers with their free cores, GPUs and memory on one side, the queue of waiting trials on the
-other.
+Keeps the free cores, GPUs and memory of the workers, and the queue of waiting trials.
 
-Offers: `cluster.ClusterState`, `queue.TrialQueue`, `step_times.StepTimes`, `stall_reason.notice`.
+Offers: `cluster.ClusterState`, `queue.TrialQueue`, `step_times.StepTimes`,
+`stall_reason.stall_reason`.
 
 May import: `core`.
 """

@@ -1,4 +1,4 @@
-"""Who runs where: free cores and devices on one side, what attempts ask for on the other."""
+"""The workers, and which cores, GPUs and memory of each are free."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from collections.abc import Collection, Iterable, Iterator
 from ..resources import Amount, Capacity, Placement, Resources
 from .device_pool import DevicePool
 from .first_fit import Amounts, FirstFit
-from .worker import MOST_ON_A_GPU, WIDTH, WorkerState, asked_for, rather
-
-_FOR_EVER = math.inf
+from .worker import MOST_ON_A_GPU, WIDTH, WorkerState, minimum_free, preference_order
 
 
 class ClusterState:
-    """The workers and what is free on them.
+    """The workers, and what is free on them.
 
-    Attempts go to the worker that joined first and has room (where parts are spread, to the first
-    whose devices are the emptiest), so that workers which came for a peak are the ones that fall
-    idle after it.
+    An attempt gets a place on the worker that joined first and has room; if parts of devices are
+    spread, on the first whose devices are the emptiest. So workers that were added for a peak are
+    the first to be idle after it.
 
     Worked example: two workers, of three cores and of two, and attempts of two cores::
 
@@ -38,15 +36,21 @@ class ClusterState:
         >>> places.take(two).worker
         'a'
 
-    So that a large attempt is not passed over for ever by small ones, one worker may be reserved
-    for it: it fills no more until the large one fits.
+    One worker may be reserved for a large attempt, which small ones would delay forever: nothing
+    else starts there until the large one fits.
 
     Args:
-        kept_back: What share of a worker's memory is not given away, nor what others hold there,
-            as it was last told; 0, and all of it is.
-        spread: Parts of what are taken where most of it is free, so that no device idles while
-            others are shared; of all else they are taken where least is, so that whole devices
-            stay whole.
+        kept_back: The share of a worker's memory that is not given to attempts. If it is not 0,
+            nor is the memory that other programs held at the last measurement.
+        spread: The kinds of devices whose parts are taken from the emptiest device, so that none
+            is idle while others are shared. Parts of other devices are taken from the fullest, so
+            that whole devices stay free.
+
+    Attributes:
+        cpus: The number of cores of all workers.
+        gpus: The number of GPUs of all workers.
+        cpus_held: The cores held by attempts.
+        gpus_held: The GPUs held by attempts.
     """
 
     def __init__(self, *, kept_back: float = 0.0, spread: Collection[Amount] = ()) -> None:
@@ -71,12 +75,12 @@ class ClusterState:
         return len(self._workers)
 
     def node(self, worker: str) -> str:
-        """The machine that the worker runs on."""
+        """Return the machine that a worker runs on."""
         return self._workers[worker].node
 
     @property
     def most_memory_bytes(self) -> int:
-        """What the worker with the most memory has to give; 0 if nobody knows."""
+        """The memory that the largest worker has for attempts, in bytes; 0 if unknown."""
         return self._most_memory_bytes
 
     # --- workers ----------------------------------------------------------------------------
@@ -84,7 +88,14 @@ class ClusterState:
     def add(
         self, worker: str, node: str, capacity: Capacity, *, ends_at: float | None = None
     ) -> None:
-        """A worker joined; all that it has is free, until its end if it says one."""
+        """Add a worker, all of it free.
+
+        Args:
+            worker: Its name.
+            node: The machine that it runs on.
+            capacity: What it has.
+            ends_at: When it must leave, in seconds since the epoch; None if unknown.
+        """
         total_bytes = capacity.memory_bytes
         if self._kept_back:
             total_bytes = int((1.0 - self._kept_back) * total_bytes)
@@ -92,7 +103,7 @@ class ClusterState:
             name=worker,
             node=node,
             capacity=capacity,
-            ends_at=_FOR_EVER if ends_at is None else ends_at,
+            ends_at=math.inf if ends_at is None else ends_at,
             cpus=DevicePool(capacity.cpus, capacity.near),
             gpus=DevicePool(capacity.gpus),
             memory_bytes=total_bytes,
@@ -115,7 +126,7 @@ class ClusterState:
         self._rows.append(record)
 
     def _renumber(self) -> None:
-        """Forget the rows of workers that left."""
+        """Drop the rows of workers that left."""
         self._rows, self._free, self._totals = [], FirstFit(WIDTH), FirstFit(WIDTH)
         for record in self._workers.values():
             empty = DevicePool(record.capacity.cpus), DevicePool(record.capacity.gpus)
@@ -126,25 +137,25 @@ class ClusterState:
             record.cpus, record.gpus = held
             record.memory_bytes, record.attempts = memory_bytes, attempts
             self._update(record)
-            if record.is_retired:
+            if record.is_leaving:
                 self._totals.drop(record.row)
 
     @property
     def any_stays(self) -> bool:
-        """Whether there is a worker that is not about to leave."""
-        return any(not record.is_retired for record in self._workers.values())
+        """Whether a worker is there that is not about to leave."""
+        return any(not record.is_leaving for record in self._workers.values())
 
     def retire(self, worker: str) -> None:
-        """A worker is about to leave: what is free on it is not given away any more."""
+        """Start nothing more on a worker, which is about to leave."""
         if record := self._workers.get(worker):
-            record.is_retired = True
+            record.is_leaving = True
             self._totals.drop(record.row)
             self._update(record)
             if self.reserved == worker:
                 self._reserved = None
 
     def remove(self, worker: str) -> None:
-        """A worker left; what was held on it is gone with it."""
+        """Remove a worker that left, with all that was held on it."""
         record = self._workers.pop(worker)
         if record.total_bytes == self._most_memory_bytes:
             left = (each.total_bytes for each in self._workers.values())
@@ -162,7 +173,7 @@ class ClusterState:
     # --- questions --------------------------------------------------------------------------
 
     def rooms(self, wanted: Resources, at_most: int = 1, *, until: float = 0.0) -> int:
-        """How many more attempts of this size fit now; counting stops at `at_most`.
+        """Return how many more attempts of this size fit now, counting up to `at_most`.
 
         Workers that end before `until` do not count.
         """
@@ -174,15 +185,15 @@ class ClusterState:
         return min(found, at_most)
 
     def rooms_when_empty(self, worker: str, wanted: Resources) -> int:
-        """How many attempts of this size a worker holds, were nothing else there."""
+        """Return how many attempts of this size fit on a worker if nothing else runs there."""
         return self._workers[worker].rooms_when_empty(wanted)
 
     def could_hold(self, wanted: Resources, until: float = 0.0) -> bool:
-        """Whether some worker, were it empty, could hold an attempt."""
-        return any(self._that_could_hold(wanted, until))
+        """Return whether some worker could hold an attempt if nothing else ran there."""
+        return any(self._able_to_hold(wanted, until))
 
     def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
-        return self._having(asked_for(wanted, until), wanted)
+        return self._having(minimum_free(wanted, until), wanted)
 
     def _having(self, least: Amounts, wanted: Resources) -> Iterator[WorkerState]:
         for row in self._free.having(least):
@@ -190,8 +201,8 @@ class ClusterState:
             if record is not None and record.rooms(wanted):
                 yield record
 
-    def _that_could_hold(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
-        for row in self._totals.having(asked_for(wanted, until)):
+    def _able_to_hold(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
+        for row in self._totals.having(minimum_free(wanted, until)):
             record = self._rows[row]
             if record is not None and record.gpus_for(wanted) <= len(record.gpus):
                 yield record
@@ -201,12 +212,12 @@ class ClusterState:
     def take(
         self, wanted: Resources, *, until: float = 0.0, may_use_reserved: bool = False
     ) -> Placement | None:
-        """Hold room for one attempt; None if there is none at present.
+        """Return a place for one attempt and hold it; None if there is no room now.
 
         Args:
-            wanted: How much room.
+            wanted: What the attempt asks for.
             until: The worker must not end before this, in seconds since the epoch.
-            may_use_reserved: Whether this is the attempt that a worker is reserved for.
+            may_use_reserved: Whether a worker is reserved for this attempt.
         """
         record = next(self._with_room(wanted, until), None)
         if record is not None and self._spread:
@@ -225,15 +236,15 @@ class ClusterState:
         return placement
 
     def _emptiest(self, wanted: Resources, until: float) -> WorkerState | None:
-        """The first worker of those with the emptiest devices; None if none has room."""
-        levels = rather(wanted, until, self._spread)
+        """Return the first of the workers with the emptiest devices; None if none has room."""
+        levels = preference_order(wanted, until, self._spread)
         return next((each for level in levels for each in self._having(level, wanted)), None)
 
     def resize(self, placement: Placement, wanted: Resources) -> Placement:
-        """What an attempt holds that is found to need other amounts than it was given.
+        """Change what an attempt holds, and return it, as its need is known better.
 
-        More of a device it is not given, and memory is taken even where there is none left: then
-        nothing more is placed there until there is.
+        Its part of a device never grows. Its memory may grow beyond what is free: then nothing
+        more starts there until enough is free.
         """
         record = self._workers.get(placement.worker)
         if record is None:
@@ -246,8 +257,8 @@ class ClusterState:
         self._update(record)
         return after
 
-    def tell_free(self, worker: str, share: float) -> None:
-        """So much of a worker's memory is free now, whoever holds the rest."""
+    def set_free_share(self, worker: str, share: float) -> None:
+        """Set the share of a worker's memory that is really free, other programs included."""
         record = self._workers.get(worker)
         if record is None or not self._kept_back:
             return
@@ -255,8 +266,8 @@ class ClusterState:
         record.taken_bytes = max(0, record.memory_bytes - free)
         self._update(record)
 
-    def share_gpus(self, most: int) -> None:
-        """From now on, so many attempts share a GPU at most."""
+    def set_most_per_gpu(self, most: int) -> None:
+        """Set the number of attempts that may share a GPU."""
         self._most_on_a_gpu = most
         for record in self._workers.values():
             record.most_on_a_gpu = most
@@ -272,7 +283,7 @@ class ClusterState:
         self.gpus_held += sign * len(placement.gpus) * placement.gpu_share
 
     def give_back(self, placement: Placement) -> None:
-        """An attempt ended; what it held is free again, unless its worker left."""
+        """Free what an attempt held, unless its worker left."""
         record = self._workers.get(placement.worker)
         if record is None:
             return
@@ -281,7 +292,7 @@ class ClusterState:
         self._update(record)
 
     def _update(self, record: WorkerState) -> None:
-        if record.is_retired or self.reserved == record.name:
+        if record.is_leaving or self.reserved == record.name:
             self._free.drop(record.row)
         else:
             self._free.put(record.row, record.amounts)
@@ -290,21 +301,21 @@ class ClusterState:
 
     @property
     def reserved(self) -> str | None:
-        """The worker that is reserved, if one is."""
+        """The reserved worker; None if none is."""
         return None if self._reserved is None else self._reserved[1]
 
     def reserve(self, wanted: Resources, until: float = 0.0) -> bool:
-        """Let no other attempt begin on a worker until one of this size fits there.
+        """Reserve a worker for an attempt of this size, and return whether there is one.
 
-        The one with the most free cores and GPUs of those that could hold it, for that is likely
-        to be empty enough first. False if there is none.
+        Of the workers that could hold it, the one with the most free GPUs and cores is chosen: it
+        is likely to have room first.
         """
         if self._reserved is not None:
             before, name = self._reserved
             if before == wanted and self._workers[name].ends_at >= until:
                 return True
         self.release()
-        able = self._that_could_hold(wanted, until)
+        able = self._able_to_hold(wanted, until)
         chosen = max(able, key=lambda each: (each.gpus.whole, each.cpus.whole), default=None)
         if chosen is None:
             return False
@@ -313,19 +324,19 @@ class ClusterState:
         return True
 
     def release(self) -> None:
-        """No worker is reserved any more."""
+        """End the reservation, if there is one."""
         if self._reserved is not None:
             record = self._workers[self._reserved[1]]
             self._reserved = None
             self._update(record)
 
-    # --- for the doubtful -------------------------------------------------------------------
+    # --- checks -----------------------------------------------------------------------------
 
     def validate(self, held: Iterable[Placement]) -> None:
         """Check that exactly these placements are held, and nothing twice.
 
         Raises:
-            AssertionError: The books do not balance.
+            AssertionError: Something else is held.
         """
         held = [placement for placement in held if placement.worker in self._workers]
         for name, record in self._workers.items():
@@ -337,7 +348,7 @@ class ClusterState:
             if memory_bytes != record.total_bytes or is_too_much:
                 raise AssertionError(f"{name}: memory of {memory_bytes} bytes does not add up")
             if self._rows[record.row] is not record:
-                raise AssertionError(f"{name} does not stand where it should")
+                raise AssertionError(f"{name} is in the wrong row")
         cpus = sum(len(p.cpus) * p.cpu_share for p in held)
         gpus = sum(len(p.gpus) * p.gpu_share for p in held)
         if abs(self.cpus_held - cpus) > 1e-6 or abs(self.gpus_held - gpus) > 1e-6:

@@ -1,4 +1,4 @@
-"""Devices of one kind (the cores, or the GPUs, of a worker), given out whole or in parts."""
+"""The devices of one kind on a worker (its cores, or its GPUs), held whole or in parts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 Device = TypeVar("Device", bound=Hashable)
 
 WHOLE = 1_000_000
-"""A whole device, in parts."""
+"""The parts of a device."""
 
 
 def parts_of(amount: float) -> int:
-    """What part of one device an amount below 1 is; three thirds are no more than a whole.
+    """Return the parts of a device that an amount below 1 takes; three thirds fit into a whole.
 
     >>> parts_of(0.5), 3 * parts_of(1 / 3) <= WHOLE
     (500000, True)
@@ -21,9 +21,9 @@ def parts_of(amount: float) -> int:
 
 
 class DevicePool(Generic[Device]):
-    """What is free of some devices.
+    """Some devices, and what of them is free.
 
-    An amount below 1 is a part of one device, never of two; a greater one is whole devices.
+    An amount below 1 is a part of one device, never of two. A larger amount is whole devices.
 
     Worked example::
 
@@ -35,8 +35,9 @@ class DevicePool(Generic[Device]):
         ('B',)
 
     Args:
-        devices: In the order in which they are given out.
-        groups: Those that are near each other; whole devices come from one group if they can.
+        devices: The devices, in the order in which they are taken.
+        groups: Devices that are near each other; whole devices are taken from one group if
+            possible.
     """
 
     def __init__(self, devices: Sequence[Device], groups: Iterable[Sequence[Device]] = ()) -> None:
@@ -50,33 +51,33 @@ class DevicePool(Generic[Device]):
 
     @property
     def whole(self) -> int:
-        """How many devices are free altogether."""
+        """The number of devices of which all is free."""
         return self._whole
 
     @property
     def most(self) -> float:
-        """The largest amount that can be had: whole devices, or else a part of one."""
+        """The largest amount that can be taken: whole devices, or else a part of one."""
         return self._whole or max(self._free.values(), default=0) / WHOLE
 
     @property
     def held(self) -> float:
-        """How much is held, in devices."""
+        """The amount that is held."""
         return len(self._free) - sum(self._free.values()) / WHOLE
 
     def rooms(self, amount: float) -> int:
-        """How often so much can be had now; for an amount above 0."""
+        """Return how often an amount above 0 can be taken now."""
         if amount >= 1:
             return self._whole // int(amount)
         parts = parts_of(amount)
         return sum(free // parts for free in self._free.values())
 
     def take(self, amount: float, *, spread: bool = False) -> tuple[Device, ...] | None:
-        """Hold so much; None if there is not as much.
+        """Hold an amount, and return its devices; None if not enough is free.
 
         Args:
-            amount: Above 0.
-            spread: Whether a part comes from the emptiest device, so that all are of use; else
-                from the fullest that has room, so that whole ones stay whole.
+            amount: The amount, above 0.
+            spread: Whether a part is taken from the emptiest device, so that none is idle; else it
+                is taken from the fullest that has room, so that whole devices stay free.
         """
         if amount >= 1:
             return self._take_whole(int(amount))
@@ -95,7 +96,7 @@ class DevicePool(Generic[Device]):
         if self._groups and count < len(chosen):
             near = [[each for each in group if self._free[each] == WHOLE] for group in self._groups]
             enough = [group for group in near if len(group) >= count]
-            # The smallest group that suffices; without one, as few groups as can be.
+            # The smallest group that is large enough; without one, as few groups as possible.
             near.sort(key=len, reverse=True)
             listed = {each for group in near for each in group}
             rest = [each for each in chosen if each not in listed]
@@ -106,13 +107,13 @@ class DevicePool(Generic[Device]):
         return held
 
     def hold(self, devices: Iterable[Device], amount: float) -> None:
-        """Hold so much of each of these, whether it is free or not."""
+        """Hold an amount of each of these devices, free or not."""
         parts = WHOLE if amount >= 1 else parts_of(amount)
         for each in devices:
             self._put(each, -parts)
 
     def give_back(self, devices: Iterable[Device], amount: float) -> None:
-        """What was held is free again."""
+        """Free an amount of each of these devices."""
         parts = WHOLE if amount >= 1 else parts_of(amount)
         for each in devices:
             self._put(each, parts)
@@ -126,13 +127,13 @@ class DevicePool(Generic[Device]):
         """Check that exactly this is held.
 
         Raises:
-            AssertionError: It is not.
+            AssertionError: Something else is held.
         """
         free = dict.fromkeys(self._free, WHOLE)
         for devices, amount in held:
             for each in devices:
                 free[each] -= WHOLE if amount >= 1 else parts_of(amount)
         if free != self._free or min(free.values(), default=0) < 0:
-            raise AssertionError(f"free are {self._free}, and {free} by what is held")
+            raise AssertionError(f"free is {self._free}, but by what is held it should be {free}")
         if self._whole != sum(each == WHOLE for each in free.values()):
-            raise AssertionError(f"{self._whole} counted as whole of {free}")
+            raise AssertionError(f"{self._whole} devices were counted as whole, of {free}")

@@ -1,4 +1,4 @@
-"""Finds the first of thousands that has enough of everything, without looking at each."""
+"""Finds the first of thousands of rows with enough of everything, without a look at each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Amounts = tuple[float, ...]
 
 
 class FirstFit:
-    """Rows of amounts, in a tree whose inner nodes hold the maxima of what is below.
+    """Rows of amounts, in a tree whose inner nodes hold the maxima of the rows below.
 
     Worked example, with rows of two amounts::
 
@@ -21,11 +21,11 @@ class FirstFit:
         >>> next(rows.having((2.0, 0.0)))
         2
 
-    Changing a row and finding the first one take the logarithm of the number of rows, unless what
-    is asked for is plentiful, but never together.
+    The time to change a row, or to find the first one, grows with the logarithm of the number of
+    rows. A search takes longer if many rows have enough of each amount, but none of all.
 
     Args:
-        width: How many amounts a row has.
+        width: The number of amounts in a row.
     """
 
     def __init__(self, width: int) -> None:
@@ -36,7 +36,7 @@ class FirstFit:
         self._nodes: list[Amounts] = [self._nothing] * 2
 
     def append(self, amounts: Amounts) -> int:
-        """Another row, after all others; returns its number."""
+        """Add a row after all others, and return its number."""
         if self._count == self._leaves:
             rows = self._nodes[self._leaves :]
             self._leaves *= 2
@@ -49,7 +49,7 @@ class FirstFit:
         return self._count - 1
 
     def put(self, row: int, amounts: Amounts) -> None:
-        """Change a row."""
+        """Replace the amounts of a row."""
         nodes, node = self._nodes, self._leaves + row
         nodes[node] = amounts
         while node > 1:
@@ -60,11 +60,13 @@ class FirstFit:
             nodes[node] = most
 
     def drop(self, row: int) -> None:
-        """A row that is never found again."""
+        """Make sure that a row is never found again."""
         self.put(row, self._nothing)
 
     def having(self, wanted: Amounts) -> Iterator[int]:
-        """The rows that have at least so much of everything, in order; not to be changed meanwhile.
+        """Yield the rows that have at least these amounts, in order.
+
+        The rows must not change meanwhile.
 
         Args:
             wanted: As many amounts as a row has, none of them below 0.
@@ -72,8 +74,8 @@ class FirstFit:
         stack = [1]
         while stack:
             node = stack.pop()
-            for there_is, is_wanted in zip(self._nodes[node], wanted, strict=True):
-                if there_is < is_wanted:
+            for free, needed in zip(self._nodes[node], wanted, strict=True):
+                if free < needed:
                     break
             else:
                 if node >= self._leaves:

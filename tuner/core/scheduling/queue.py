@@ -1,4 +1,4 @@
-"""The trials that wait for a place, and whose turn it is when they are of unequal size."""
+"""The trials that wait for a place, and their order if they ask for different amounts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .cluster import ClusterState
 
 
 class TrialQueue:
-    """Places trials in their order: those that have run before first, then by number.
+    """The waiting trials: those that have run before first, then by number.
 
-    One that does not fit at present is passed over by smaller ones, but it has its turn: as long
-    as it waits, a worker that could hold it takes nobody else (see `ClusterState.reserve`). This is
-    the backfilling of cluster schedulers, for attempts whose durations nobody knows.
+    Smaller trials may start before one that does not fit now. While it waits, a worker that could
+    hold it starts nothing else (see `ClusterState.reserve`). Cluster schedulers call this
+    backfilling; here the durations are unknown.
 
     Args:
-        wanted: What a trial asks for.
-        seconds: How long a trial needs until its next checkpoint, and to its end; 0 if unknown.
-        pays_for: Whether the budget pays for a step of a trial that asks for so much; one that it
-            does not pay for is passed over.
+        wanted: Returns what a trial asks for.
+        seconds: Returns how long a trial needs for its next step, and to its end; 0 if unknown.
+        pays_for: Returns whether the budget pays for a step of a trial that asks for this much;
+            others are skipped.
     """
 
     def __init__(
@@ -40,32 +40,32 @@ class TrialQueue:
 
     @property
     def blocked(self) -> Resources | None:
-        """What the first trial asks for that could be placed, but for others that run."""
+        """What the first trial asks for that must wait for running ones; None if none must."""
         return self._blocked
 
     @property
     def sizes(self) -> Iterable[Resources]:
-        """What trials are waiting for."""
+        """What the waiting trials ask for."""
         return self._queues
 
     @property
     def numbers(self) -> Iterable[int]:
-        """The trials that are waiting, in no order."""
+        """The waiting trials, in no order."""
         return (number for queue in self._queues.values() for _, number in queue)
 
     def add(self, entries: Iterable[tuple[bool, int]]) -> None:
-        """More trials wait: whether each is new, and its number."""
+        """Add waiting trials: for each, whether it is new, and its number."""
         for is_new, number in entries:
             heapq.heappush(self._queues.setdefault(self._wanted(number), []), (is_new, number))
 
-    def sort_anew(self) -> None:
-        """What trials ask for has changed."""
+    def sort_again(self) -> None:
+        """Sort the trials again after what they ask for has changed."""
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             self.add(queue)
 
     def place(self, places: ClusterState, at: float) -> tuple[int, Placement] | None:
-        """The next trial that has a place now, and its place; None if none has."""
+        """Take and return the next trial for which there is room, and its place; None if none."""
         self._blocked = None
         for wanted, queue in sorted(self._queues.items(), key=lambda each: each[1][0]):
             if not self._pays_for(wanted):
@@ -75,7 +75,7 @@ class TrialQueue:
             is_next = self._blocked is None
             placement = None
             for until in dict.fromkeys((at + whole, at + soon)):
-                # Rather where it can come to its end; else where it gets any further.
+                # A worker where it can end is better than one where it can only take a step.
                 placement = placement or places.take(wanted, until=until, may_use_reserved=is_next)
             if placement is not None:
                 heapq.heappop(queue)
@@ -91,18 +91,20 @@ class TrialQueue:
         return None
 
     def validate(self, numbers: Iterable[int], places: ClusterState, at: float) -> None:
-        """Check that exactly these trials wait, and that none of them need.
+        """Check that exactly these trials wait, and that there is no room for any.
 
         Raises:
-            AssertionError: They do not.
+            AssertionError: Other trials wait, or one could start.
         """
         numbers = list(numbers)
         mine = sorted(number for queue in self._queues.values() for _, number in queue)
         if mine != sorted(numbers):
-            raise AssertionError(f"{mine} wait in the queue, and {sorted(numbers)} by the books")
+            raise AssertionError(f"{mine} wait in the queue, but {sorted(numbers)} should")
         for wanted, queue in self._queues.items():
             if stale := [number for _, number in queue if self._wanted(number) != wanted]:
-                raise AssertionError(f"trials {stale} wait as if they wanted {wanted}")
+                raise AssertionError(
+                    f"trials {stale} are queued for {wanted}, but ask for something else"
+                )
             soon, _ = self._seconds(queue[0][1])
             if self._pays_for(wanted) and places.rooms(wanted, until=at + soon):
-                raise AssertionError(f"a trial of {wanted} waits, and there is room")
+                raise AssertionError(f"a trial that asks for {wanted} waits, but there is room")

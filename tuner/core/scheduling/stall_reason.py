@@ -1,4 +1,4 @@
-"""Why nothing happens: one line for those who look on."""
+"""Why no trial starts, in one line for the user."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def stall_reason(
     at: float,
     step_seconds: float,
 ) -> str:
-    """What a study waits for that may never come; empty if there is nothing to be said.
+    """Return what a study waits for that may never come; empty if nothing.
 
     Args:
         places: The workers.
-        wanted: What the trials that wait ask for.
-        usual: What the study's trials ask for.
+        wanted: What the waiting trials ask for.
+        usual: What the study's trials usually ask for.
         is_running: Whether any attempt runs.
-        refused: Of the last worker that was refused: which, and why.
+        refused: The last worker that was refused and why; empty if none was.
         at: Now, in seconds since the epoch.
-        step_seconds: How long a trial may need to get any further; 0 if nobody knows.
+        step_seconds: How long the next step of a trial may take; 0 if unknown.
     """
     if not places.any_stays:
         return "" if is_running else "; ".join(filter(None, ("waiting for a worker", refused)))

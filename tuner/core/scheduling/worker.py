@@ -11,15 +11,15 @@ from .device_pool import WHOLE, DevicePool, parts_of
 from .first_fit import Amounts
 
 MOST_ON_A_GPU = 8
-"""So many attempts share a GPU at most, however little memory they need."""
+"""Attempts that share a GPU at most, however little memory they need."""
 
 WIDTH = 5
-"""How many amounts there are to what is free, or is asked for."""
+"""The length of `Amounts`: what is free on a worker, or what an attempt needs there."""
 
 
 @dataclass(slots=True)
 class WorkerState:
-    """What a worker has, and what of it is free.
+    """A worker: what it has, and what of it is free.
 
     Attributes:
         name: Its name.
@@ -28,14 +28,14 @@ class WorkerState:
         ends_at: When it must leave, in seconds since the epoch.
         cpus: Its cores.
         gpus: Its GPUs.
-        memory_bytes: What of its memory is free; below 0 where more is used than was given.
-        total_bytes: What of its memory can be given; 0 if nobody knows.
-        taken_bytes: How much of that others held when it was last told. It counts only while
-            attempts run there, for only then it is told again.
-        attempts: How many run there.
-        most_on_a_gpu: So many share a GPU at most where they ask for memory on it.
-        row: Where it stands among the others.
-        is_retired: Whether it takes no more.
+        memory_bytes: The free memory; below 0 if attempts use more than they were given.
+        total_bytes: The memory for attempts; 0 if unknown.
+        taken_bytes: The part of it that other programs held at the last measurement. It counts
+            only while attempts run there, since only those measure it again.
+        attempts: The number of attempts that run there.
+        most_on_a_gpu: The number of attempts that may share a GPU if they ask for memory on it.
+        row: Its row in the tables of `ClusterState`.
+        is_leaving: Whether it is about to leave and takes no more attempts.
     """
 
     name: str
@@ -50,30 +50,30 @@ class WorkerState:
     taken_bytes: int = 0
     attempts: int = 0
     row: int = -1
-    is_retired: bool = False
+    is_leaving: bool = False
 
     def gpus_for(self, wanted: Resources) -> float:
-        """How many of its GPUs, or what part of one, that is here."""
+        """Return how many of its GPUs, or what part of one, an attempt needs here."""
         amount = wanted.gpus
         if amount is None:
             amount = 1 if len(self.gpus) else 0
         device_bytes = self.capacity.gpu_memory_bytes
         if amount == 1 and wanted.gpu_memory_bytes and device_bytes:
             part = max(1 / self.most_on_a_gpu, wanted.gpu_memory_bytes / device_bytes)
-            amount = min(1, part)  # who may need more than there is has one for itself
+            amount = min(1, part)  # one that may need more than there is gets the whole GPU
         return amount if amount < 1 else int(amount)
 
     def rooms(self, wanted: Resources) -> int:
-        """How many attempts of this size fit into what is free."""
-        if self.is_retired:
+        """Return how many attempts of this size fit now."""
+        if self.is_leaving:
             return 0
         rooms = self._rooms(wanted, self.cpus, self.gpus, self.free_bytes)
         if self.attempts == 0 and self.taken_bytes and wanted.memory_bytes:
-            rooms = min(rooms, 1)  # for more there may be no room beside what others hold
+            rooms = min(rooms, 1)  # other programs may leave no memory for more
         return rooms
 
     def rooms_when_empty(self, wanted: Resources) -> int:
-        """How many attempts of this size it holds, were nothing else there."""
+        """Return how many attempts of this size fit if nothing else runs there."""
         pools = DevicePool(self.capacity.cpus), DevicePool(self.capacity.gpus)
         return self._rooms(wanted, *pools, self.total_bytes)
 
@@ -81,7 +81,7 @@ class WorkerState:
         self, wanted: Resources, cpus: DevicePool[int], gpus: DevicePool[str], memory_bytes: int
     ) -> int:
         if self.capacity.memory_bytes and memory_bytes < wanted.memory_bytes:
-            return 0  # nor for one that asks for none, where others hold more than there is
+            return 0  # also for an attempt that asks for none, if free memory is below 0
         rooms = cpus.rooms(wanted.cpus)
         amount = self.gpus_for(wanted)
         if amount and rooms:
@@ -92,15 +92,15 @@ class WorkerState:
 
     @property
     def free_bytes(self) -> int:
-        """What of its memory can be given now."""
+        """The memory that can be given to attempts now."""
         return self.memory_bytes - (self.taken_bytes if self.attempts else 0)
 
     def take(self, wanted: Resources, spread: Collection[Amount] = ()) -> Placement:
-        """Hold room for one attempt; there must be some.
+        """Hold a place for one attempt, for which there must be room, and return it.
 
         Args:
-            wanted: How much.
-            spread: Of what a part comes from the emptiest device.
+            wanted: What the attempt asks for.
+            spread: The kinds of devices whose parts are taken from the emptiest device.
         """
         amount = self.gpus_for(wanted)
         cpus = self.cpus.take(wanted.cpus, spread=Amount.CPUS in spread)
@@ -123,7 +123,7 @@ class WorkerState:
         )
 
     def resize(self, before: Placement, wanted: Resources) -> Placement:
-        """What an attempt holds that is found to need other amounts than it was given."""
+        """Change what an attempt holds, and return it (see `ClusterState.resize`)."""
         amount, cpu_share, gpu_share = self.gpus_for(wanted), before.cpu_share, before.gpu_share
         if len(before.cpus) == 1 and wanted.cpus < cpu_share:
             cpu_share = wanted.cpus
@@ -145,7 +145,7 @@ class WorkerState:
         return after
 
     def give_back(self, placement: Placement) -> None:
-        """What was held is free again."""
+        """Free what an attempt held."""
         self.cpus.give_back(placement.cpus, placement.cpu_share)
         self.gpus.give_back(placement.gpus, placement.gpu_share)
         self.memory_bytes += placement.memory_bytes
@@ -153,7 +153,7 @@ class WorkerState:
 
     @property
     def amounts(self) -> Amounts:
-        """What is free, as `asked_for` asks for it."""
+        """What is free, in the order of `minimum_free`."""
         gpus = self.gpus.most
         return (
             self.cpus.most,
@@ -164,18 +164,20 @@ class WorkerState:
         )
 
 
-def rather(wanted: Resources, until: float, spread: Collection[Amount]) -> Iterator[Amounts]:
-    """What a worker had better have free, the best first, so that devices fill evenly.
+def preference_order(
+    wanted: Resources, until: float, spread: Collection[Amount]
+) -> Iterator[Amounts]:
+    """Yield what a worker should have free, the best first, so that devices fill evenly.
 
-    Where a part of a device is wanted, that is a whole one that is free, or else as much of one as
-    can be. The last that is asked for is `asked_for`.
+    For a part of a device, a whole free one is best, then as much of one as possible. The last is
+    `minimum_free`.
 
     Args:
-        wanted: How much is wanted.
+        wanted: What an attempt asks for.
         until: The worker must not end before this, in seconds since the epoch.
-        spread: Of what parts are to be spread.
+        spread: The kinds of devices whose parts are spread.
     """
-    cpus, gpus, if_any, memory, ends_at = least = asked_for(wanted, until)
+    cpus, gpus, if_any, memory, ends_at = least = minimum_free(wanted, until)
     for eighths in range(8, 0, -1):
         level = eighths / 8
         better = (
@@ -190,8 +192,11 @@ def rather(wanted: Resources, until: float, spread: Collection[Amount]) -> Itera
     yield least
 
 
-def asked_for(wanted: Resources, until: float) -> Amounts:
-    """The least that a worker must have free; whether that is enough, it knows itself."""
+def minimum_free(wanted: Resources, until: float) -> Amounts:
+    """Return the least that a worker must have free.
+
+    This may not be enough: `WorkerState.rooms` decides.
+    """
     gpus = wanted.gpus
     one = 1.0 if gpus is None else gpus
     if one == 1 and wanted.gpu_memory_bytes:
