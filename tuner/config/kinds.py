@@ -9,12 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ..core.space.parameters.checks import plain
-from ..core.space.user_priors import PriorSpec, read_prior
 from ..storage.directory import whole_path
 from .start_points import Point, read_points
+
+if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
+    from ..core.space.user_priors import PriorSpec
 
 _LEAST_BYTES = 1_000_000
 """Smallest amount of memory, in bytes, that is believed: a smaller one lacks its unit."""
@@ -229,6 +230,8 @@ def _points(given: object) -> list[Point]:
     if isinstance(given, str):
         return read_points(given)
     if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
+        from ..core.space.parameters.checks import plain
+
         return [{name: plain(value) for name, value in given.items()}]
     raise ValueError
 
@@ -246,6 +249,8 @@ def priors() -> Kind:
                 for name, prior in given.items()
             }
         if _is_list(given):
+            from ..core.space.user_priors import read_prior
+
             return dict(read_prior(str(each)) for each in given)
         raise ValueError
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..core.budget import DeviceBudget, read_budget
 from ..core.failure_policy import CAUSES, FailureRule, read_failure_rule
 from ..core.pruner import HalvingMode
-from ..core.space.user_priors import PriorSpec
 from ..core.trial import Direction, StopAt
 from ..errors import UsageError
 from ..samplers.registry import AUTO, SEARCH_WORDS
@@ -18,6 +17,9 @@ from . import kinds
 from .model_file import ObjectiveSource, SourceKind
 from .objectives import check_objectives
 from .table import Section, rows, setting
+
+if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
+    from ..core.space.user_priors import PriorSpec
 
 DEFAULT_TRIALS = 50
 DEFAULT_REPEATS = 2
