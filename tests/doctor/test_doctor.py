@@ -255,7 +255,7 @@ def test_a_check_that_breaks_down_takes_nothing_with_it(
     # The check's own module stands in the way of what it needs.
     (tmp_path / "psutil.py").write_text(body)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    broken = Check("machine", "machine", "check_machine", limit_seconds, "try nvidia-smi")
+    broken = Check("machine", "machine:check_machine", limit_seconds, "try nvidia-smi")
     found = list(examine(Subject(study=str(tmp_path)), [broken, BY_NAME["versions"]]))
     assert found[0].name == "machine"
     assert found[0].status is Status.FAIL

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
+import pkgutil
 import secrets
 import signal
 import subprocess
@@ -27,15 +27,13 @@ class Check:
 
     Attributes:
         name: The finding's name if the check itself breaks down.
-        module: The module of its function, loaded in the check's own process only.
-        function: The name of `function(subject)`, which yields the findings.
+        function: `module:function` in `tuner.doctor`, loaded in the check's own process only.
         limit_seconds: Time limit.
         advice: What to do if it breaks down or exceeds the limit.
         late: Its result if it exceeds the limit.
     """
 
     name: str
-    module: str
     function: str
     limit_seconds: float
     advice: str
@@ -43,25 +41,25 @@ class Check:
 
     def run(self, subject: Subject) -> Iterator[Finding]:
         """Yield the findings as they are found."""
-        found: Callable[[Subject], Iterator[Finding]] = getattr(
-            importlib.import_module(f"tuner.doctor.{self.module}"), self.function
+        function: Callable[[Subject], Iterator[Finding]] = pkgutil.resolve_name(
+            f"tuner.doctor.{self.function}"
         )
-        return found(subject)
+        return function(subject)
 
 
 CHECKS = (
-    Check("versions", "machine", "check_versions", 15, "install hptune into a new environment"),
-    Check("machine", "machine", "check_machine", 30, "check the GPU driver with nvidia-smi"),
+    Check("versions", "machine:check_versions", 15, "install hptune into a new environment"),
+    Check("machine", "machine:check_machine", 30, "check the GPU driver with nvidia-smi"),
     Check(
-        *("file system", "storage", "check_storage", 60),
+        *("file system", "storage:check_storage", 60),
         "the file system is slow or does not answer: choose another directory with --study DIR",
     ),
     Check(
-        *("a worker", "workers", "check_workers", 60),
+        *("a worker", "workers:check_workers", 60),
         "check that processes can be started and that the network works",
     ),
     Check(
-        *("training", "framework", "check_training", 180),
+        *("training", "framework:check_training", 180),
         "loading data or the first batch takes long, and each trial would wait for it",
         late=Status.WARN,
     ),

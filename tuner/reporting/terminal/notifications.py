@@ -25,6 +25,8 @@ QUIET_SECONDS = 10.0
 """Shortest time between two lines of one kind; what happens in between is joined."""
 
 _NAMED = 3
+_REASON_CHARACTERS = 80
+"""Limit of the reason of a retry: the whole line takes at most two lines of a terminal."""
 _NOT_NOTIFIED = (Cause.KILLED, Cause.WORKER_LOST, Cause.MASTER_LOST)
 """Ends without a line of their own: a lost worker has one, and killing may end the study."""
 
@@ -152,7 +154,7 @@ class Notifications:
         first = attempts[0]
         following = [self._next[each.id] for each in attempts if each.id in self._next]
         given = _given(cause, following, first)
-        reason = text.shorten(first.reason, text.FAILURE_CHARACTERS)
+        reason = text.shorten(first.reason, _REASON_CHARACTERS)
         trial = f"trial {first.id.trial} on {first.node}: {reason}"
         if len(attempts) == 1:
             on = f"retrying on {following[0].node}{given}" if following else "it will be retried"
