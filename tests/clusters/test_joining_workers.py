@@ -209,7 +209,7 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     plain.wait(seconds=30)
     waits = meeting.worker("--cpus", 1)
     # Not before it trains there: what is only placed would begin under the next scheduler.
-    for said in ("joined", f"study {study}: trial 0 begins, with "):
+    for said in ("joined", f"study {study}: trial 0 starts with "):
         told(waits.process.stdout, said)
     assert len(attempts(study)) == 3
     port = int(meeting.address.rpartition(":")[2])

@@ -91,7 +91,7 @@ def connect(address: str, *, name: str) -> Client:
         client.close()
         who = f"the scheduler at {address}"
         raise StudyError(
-            f"{versions.told(different, here='this machine', there=who)}. Start the scheduler "
+            f"{versions.describe(different, here='this machine', there=who)}. Start the scheduler "
             "from the same environment as the study."
         )
     return client
@@ -330,7 +330,7 @@ class DaskExecutor(Executor):
             self._frameworks = found
         first = self._frameworks
         different = versions.differences(first, found, versions.OF_FRAMEWORKS)
-        return versions.told(different, here="the first worker", there="this one")
+        return versions.describe(different, here="the first worker", there="this one")
 
     def _on_scheduler_event(self, stamped: Any) -> None:
         message = stamped[1]

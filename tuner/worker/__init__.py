@@ -1,9 +1,9 @@
-"""What runs on a worker's machine: it carries out attempts and measures them.
+"""The code of a worker: it runs attempts and measures them.
 
 Each attempt is a process forked from the fork server, which has imported the framework already.
 
-Offers: `orders` (what a worker is given), `runner.AttemptRunner`, `devices.capacity`,
-`joblib_worker.serve`.
+Offers: `orders` (what a worker receives), `runner.AttemptRunner` (whose decisions are
+`runner_state`), `devices.capacity`, `device_locks`, `device_queue`, `joblib_worker.serve`.
 
 May import: `errors`, `core`, `storage`, `config`, `worker.forkserver`, `worker.monitoring`.
 """

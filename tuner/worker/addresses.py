@@ -1,4 +1,4 @@
-"""Addresses: where a Dask scheduler is, whether it answers, and where this machine is."""
+"""Addresses of Dask schedulers and of this machine."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import socket
 from pathlib import Path
 
 
-def address_of(meeting: str) -> str:
-    """A scheduler's address.
+def address_of(scheduler: str) -> str:
+    """Return a scheduler's address.
 
     Args:
-        meeting: The address itself, such as `tcp://node1:8786`, or the path of a scheduler file.
+        scheduler: An address, such as `tcp://node1:8786`, or the path of a scheduler file.
 
     Returns:
-        The address; empty while there is no such file, or it tells none.
+        The address; empty if there is no such file, or no address in it.
 
     >>> address_of("tcp://node1:8786"), address_of("/nowhere.json")
     ('tcp://node1:8786', '')
     """
-    if "://" in meeting:
-        return meeting
+    if "://" in scheduler:
+        return scheduler
     try:
-        return str(json.loads(Path(meeting).read_text(encoding="utf-8"))["address"])
+        return str(json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
 def outward() -> str:
-    """The address of this machine's interface that leads out; empty if there is none."""
+    """Return the address of this machine's default network interface; empty if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Sends nothing; the system chooses the interface.
+            # Sends nothing: the system only chooses the interface.
             probe.connect(("192.0.2.1", 9))
         except OSError:
             return ""
@@ -39,16 +39,16 @@ def outward() -> str:
 
 
 def refusal(address: str, *, timeout_seconds: float) -> str:
-    """Why nobody can be reached at an address; empty if somebody listens there.
+    """Return why there is no connection to an address; empty if there is one.
 
-    Dask itself would try again and again until its own time is up.
+    Dask would try again until its own timeout.
 
     >>> refusal("tcp://127.0.0.1:9", timeout_seconds=1.0)
     'Connection refused'
     """
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
-        return "an address has a host and a port, as in tcp://node1:8786"
+        return "an address has a host and a port, such as tcp://node1:8786"
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout_seconds):
             return ""

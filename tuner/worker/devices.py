@@ -1,4 +1,4 @@
-"""What this machine grants this process: cores, memory, GPUs."""
+"""The resources of this machine that this process may use: cores, memory, GPUs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ NODES = Path("/sys/devices/system/node")
 
 
 def capacity() -> Capacity:
-    """The cores, GPUs and memory that this process may use.
+    """Return the cores, GPUs and memory that this process may use.
 
-    Cores by the affinity mask and the control group's quota, and which of them are near each other
-    by what the kernel says of its nodes of memory; memory by the control group's limit; GPUs by
-    CUDA_VISIBLE_DEVICES or, where that is not set, by what the driver lists, which also tells their
-    memory.
+    Cores follow from the affinity mask and the control group's quota, their groups from the
+    kernel's NUMA nodes, memory from the control group's limit. GPUs follow from
+    CUDA_VISIBLE_DEVICES or, if that is not set, from the driver, which also gives their memory.
     """
     total, names, cores = memory_bytes(), gpus(), cpus()
     return Capacity(
@@ -39,7 +38,7 @@ def capacity() -> Capacity:
 
 
 def share(machine: Capacity, index: int, count: int) -> Capacity:
-    """The devices and memory of one of several workers that share a machine evenly.
+    """Return the part of one of `count` workers that share a machine evenly.
 
     >>> mine = share(Capacity((0, 1), ("a", "b", "c"), 100, memory_taken_bytes=20), 0, 2)
     >>> mine.gpus, mine.memory_bytes, mine.memory_taken_bytes
@@ -54,11 +53,11 @@ def share(machine: Capacity, index: int, count: int) -> Capacity:
 
 
 def near(cores: Iterable[int], nodes: Path = NODES) -> tuple[tuple[int, ...], ...]:
-    """Which of these cores are near each other; nothing where all of them are.
+    """Return the groups of cores that share a NUMA node; empty if all cores do.
 
     Args:
-        cores: Their ids.
-        nodes: Where the kernel tells of its nodes of memory (NUMA).
+        cores: The cores' ids.
+        nodes: The kernel's directory of NUMA nodes.
     """
     mine = set(cores)
     listed = sorted(nodes.glob("node[0-9]*/cpulist"))
@@ -68,7 +67,7 @@ def near(cores: Iterable[int], nodes: Path = NODES) -> tuple[tuple[int, ...], ..
 
 
 def cpu_list(text: str) -> list[int]:
-    """The cores that the kernel lists.
+    """Return the cores in a list of the kernel's.
 
     >>> cpu_list("0-2,8,10-11"), cpu_list("")
     ([0, 1, 2, 8, 10, 11], [])
@@ -82,7 +81,7 @@ def cpu_list(text: str) -> list[int]:
 
 
 def cpus() -> tuple[int, ...]:
-    """The ids of the CPU cores that this process may use; at least one."""
+    """Return the ids of the CPU cores that this process may use; at least one."""
     if hasattr(os, "sched_getaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
     else:
@@ -90,13 +89,13 @@ def cpus() -> tuple[int, ...]:
     quota = _cpu_quota()
     if quota is None:
         return tuple(allowed)
-    # Containers that share a machine and see all of its cores must not all take the first ones.
+    # Containers on one machine see all of its cores, and must not all use the first ones.
     first = zlib.crc32(node().encode()) % len(allowed)
     return tuple(sorted([*allowed[first:], *allowed[:first]][: max(1, int(quota))]))
 
 
 def gpus() -> tuple[str, ...]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         names = [name.strip() for name in visible.split(",")]
@@ -118,7 +117,7 @@ def gpus() -> tuple[str, ...]:
 
 
 def memory_bytes() -> int:
-    """The memory that this process may use: the machine's, or its control group's limit."""
+    """Return the memory that this process may use: the machine's, or its control group's limit."""
     import psutil
 
     total = int(psutil.virtual_memory().total)
@@ -147,15 +146,15 @@ def _memory_limits() -> Iterator[int]:
 
 
 def is_slurm_job() -> bool:
-    """Whether this process belongs to a job of Slurm's."""
+    """Return whether this process belongs to a Slurm job."""
     return "SLURM_JOB_ID" in os.environ
 
 
 def ends_at() -> float | None:
-    """When this process's job must end, in seconds since the epoch; None where nobody says.
+    """Return when this process's job ends, in seconds since the epoch; None if unknown.
 
-    A job script of ours says it in HPTUNE_WORKER_ENDS_AT; in other jobs Slurm itself does, from
-    release 23.02 on.
+    hptune's job scripts set HPTUNE_WORKER_ENDS_AT; Slurm (from release 23.02) sets
+    SLURM_JOB_END_TIME.
     """
     for name in ("HPTUNE_WORKER_ENDS_AT", "SLURM_JOB_END_TIME"):
         text = os.environ.get(name, "")
@@ -165,10 +164,10 @@ def ends_at() -> float | None:
 
 
 def gang() -> str:
-    """What names the workers that were granted together with this one; empty if it is alone."""
+    """Return the name of the group of workers that started together; empty for a single one."""
     return os.environ.get("HPTUNE_WORKER_GANG", "")
 
 
 def node() -> str:
-    """This machine's name."""
+    """Return this machine's name."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

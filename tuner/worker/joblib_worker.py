@@ -1,4 +1,4 @@
-"""A worker without Dask: one place that a joblib backend carries to wherever it runs things."""
+"""The joblib worker: a task of a joblib backend that runs attempts until the study ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .orders import AttemptOrder
 from .runner import AttemptRunner
 
 ORPHANED_SECONDS = 1.0
-"""A killed process's connections close a moment before its children see that it is gone."""
+"""Seconds to wait for a master's exit after its connection has closed."""
 
 
 def serve(
@@ -33,19 +33,19 @@ def serve(
     source: ObjectiveSource,
     warm_address: str | None,
 ) -> None:
-    """Join the master at `address` and run its attempts until it lets go (or is gone).
+    """Connect to the master and run its attempts until it sends None or is gone.
 
     Args:
-        address: Where the master listens.
+        address: The master's address.
         key: The study's secret.
-        cpus: The ids of the cores that this seat holds.
-        place: The how-manieth of how many seats it is; GPUs and memory are shared out among them.
+        cpus: The ids of this worker's cores.
+        place: This worker's index and the number of workers, which share GPUs and memory evenly.
         source: The user's code.
-        warm_address: A warm parent on this machine that may be used.
+        warm_address: A fork server on this machine that may be used; None if there is none.
     """
     parent = os.getppid()
     try:
-        with Client(address, authkey=key) as connection, _deaf_to_interrupts():
+        with Client(address, authkey=key) as connection, _interrupts_ignored():
             _serve(
                 connection,
                 cpus=cpus,
@@ -71,15 +71,15 @@ def _serve(
     node = devices.node()
     lock = threading.Lock()
 
-    def tell(event: Event) -> None:
-        # If the master is gone, the loop below sees it.
+    def send(event: Event) -> None:
+        # If the master is gone, the loop below notices.
         with lock, contextlib.suppress(OSError):
             connection.send(event)
 
     has = devices.share(devices.capacity(), *place)
     name = f"{node}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    tell(WorkerJoined(0.0, name, node, replace(has, cpus=cpus)))
-    runner = AttemptRunner(source, tell, warm_address=warm_address)
+    send(WorkerJoined(0.0, name, node, replace(has, cpus=cpus)))
+    runner = AttemptRunner(source, send, warm_address=warm_address)
     try:
         while True:
             order = connection.recv()
@@ -98,8 +98,8 @@ def _serve(
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Ctrl-C in the terminal, or its end, is the master's business alone."""
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C and the end of the terminal, to which only the master reacts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -113,7 +113,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _end_if_orphaned(parent: int) -> None:
-    """End a process of joblib's own whose master was killed; it would stay for minutes."""
+    """End a process of joblib's whose master was killed; it would stay for minutes."""
     if not multiprocessing.current_process().name.startswith("LokyProcess"):
         return
     deadline = time.monotonic() + ORPHANED_SECONDS

@@ -1,4 +1,4 @@
-"""What a worker is told: the study in brief, and one attempt's order. Plain, picklable values."""
+"""Orders to a worker, as plain picklable values."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ..core.trial import AttemptId, Halt, Params, Score, StopAt
 
 @dataclass(frozen=True, slots=True)
 class StudyBrief:
-    """What every attempt of a study has in common.
+    """The part of an order that all attempts of a study share.
 
     Attributes:
-        name: Tells this study's messages from another's on the same workers.
+        name: The study's name in messages on workers that serve several studies.
         directory: The study directory, as the workers see it.
-        working_directory: Where the user gave the command; the user's relative paths start here.
-        source: Where the user's code is.
+        working_directory: The directory of the user's command, for relative paths.
+        source: The user's code.
         goals: What to optimise, and what to keep to.
-        epochs: How many epochs to train at most; None leaves it to the user's code.
-        trial_timeout_seconds: An attempt that runs longer is told to stop, and then killed; None
-            for no limit.
-        deterministic: Whether TensorFlow is to use deterministic operations only.
-        checkpoint_every: After how many epochs each a trial keeps a checkpoint; None for as often
-            as costs little, 0 for never.
-        hang_timeout_seconds: An attempt that reports nothing and computes nothing for longer is
-            ended, once it has written down where it stood; None for no limit.
+        epochs: The most epochs to train; None leaves it to the user's code.
+        trial_timeout_seconds: The time after which an attempt is told to stop, and then killed;
+            None for no limit.
+        deterministic: Whether TensorFlow uses deterministic operations only.
+        checkpoint_every: The number of epochs between checkpoints; None for as often as costs
+            little, 0 for never.
+        hang_timeout_seconds: The time without a report and without computing after which an
+            attempt writes its stacks and is killed; None for no limit.
         cache_bytes: Limit of the data cache on each node; None for half of the free space, 0 for
             no cache.
-        master: Names the master, in the study's lease.
-        master_grace_seconds: How long attempts go on when the master is lost; 0 where they end
+        master: The master's token in the study's lease.
+        master_grace_seconds: How long attempts continue when the master is lost; 0 if they end
             with it.
-        stop_at: When a Keras training that is told to stop does so.
-        packs_gpus: Whether others may be given an attempt's GPU while it runs, by what it uses.
+        stop_at: When a Keras training stops that is told to.
+        packs_gpus: Whether other attempts may get an attempt's GPU while it runs.
     """
 
     name: str
@@ -58,20 +58,20 @@ class StudyBrief:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
-    """One attempt, as the worker is asked to run it.
+    """The order to run one attempt.
 
     Attributes:
-        brief: The study's part.
-        attempt: Which attempt.
+        brief: The part that all attempts of the study share.
+        attempt: The attempt's name.
         params: The configuration.
         space: The search space in its JSON form.
-        placement: The cores and devices that the attempt holds.
-        seed: For every random number generator of the training.
-        incumbents: What counts of the best trials so far; a model that is none of the best beside
-            them need not be kept.
-        resume_from: The last step that the trial has reported; it goes on from its newest
-            checkpoint up to there, if it has one. None for a trial that has reported nothing.
-        keep_last: Whether the checkpoint of its last epoch may be wanted, to train on later.
+        placement: The cores, GPUs and memory of the attempt.
+        seed: The seed of every random number generator of the training.
+        incumbents: The scores of the best trials so far. A model that is not among the best of
+            these and itself need not be saved.
+        resume_from: The last step that the trial has reported. The attempt continues from the
+            newest checkpoint up to there, if there is one. None if nothing was reported.
+        keep_last: Whether the checkpoint of the last epoch is kept, to train further later.
     """
 
     brief: StudyBrief
@@ -86,13 +86,18 @@ class AttemptOrder:
 
     @property
     def directory(self) -> Path:
-        """The trial's own directory."""
+        """The trial's directory."""
         return Path(self.brief.directory) / "trials" / str(self.attempt.trial)
 
 
 @dataclass(frozen=True, slots=True)
 class StopOrder:
-    """An attempt is to stop, and why."""
+    """The order to stop an attempt.
+
+    Attributes:
+        attempt: The attempt's name.
+        halt: Why it stops.
+    """
 
     attempt: AttemptId
     halt: Halt
@@ -100,25 +105,30 @@ class StopOrder:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """Read the user's code in a child process and find its search space."""
+    """The order to read the user's code in a child process and find its search space.
+
+    Attributes:
+        source: The user's code.
+        working_directory: The directory of the user's command, for relative paths.
+        directory: The study's directory, which need not exist yet.
+        quiet_seconds: How long to wait for new declarations of code that may be training.
+        cache_bytes: As in `StudyBrief`: the first trials find in the cache what the probe loads.
+    """
 
     source: ObjectiveSource
     working_directory: str
     directory: str
-    """The study's directory, which need not exist yet."""
     quiet_seconds: float = 20.0
-    """Code that may be training, and has declared nothing new for so long, is not waited for."""
     cache_bytes: int | None = None
-    """As in the study's brief: the first trials find in the cache what the probe has loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeOrder:
-    """Tell what each configuration asks for, by the RESOURCES of the user's code.
+    """The order to find the resources of configurations, by the user's RESOURCES function.
 
     Attributes:
-        source: Where the user's code is.
-        working_directory: The user's relative paths start here.
+        source: The user's code.
+        working_directory: The directory of the user's command, for relative paths.
         space: The search space in its JSON form.
         configurations: The values of the hyperparameters.
     """
@@ -131,7 +141,7 @@ class SizeOrder:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """Why the user's code could not be used; `usage` is false where the machine is to blame."""
+    """The reason why the user's code could not be used."""
 
     message: str
     detail: str = ""

@@ -377,9 +377,9 @@ class AttemptRunner:
         with self._lock:
             if self._is_closing or attempt not in self._processes:
                 return  # nothing follows the attempt's end
-            if (usage := watchdog.meter.news()) is not None:
+            if (usage := watchdog.meter.new_usage()) is not None:
                 self._emit(self._measured(attempt, usage))
-        if ending := watchdog.judgement(self._memory):
+        if ending := watchdog.broken_limit(self._memory):
             grace = ending_grace(ending)
             self._deliver(lambda now: self._state.end_early(attempt, ending, grace, now=now))
 

@@ -151,18 +151,18 @@ def test_a_process_that_is_gone() -> None:
 def test_news_is_what_is_worth_telling() -> None:
     meter = usage.Meter(os.getpid())
     meter.take()
-    assert meter.news() is None  # not before the first report
+    assert meter.new_usage() is None  # not before the first report
     meter.reported(1)
-    first = meter.news()
+    first = meter.new_usage()
     assert first is not None
     assert first.seconds_per_step is None
     meter.reported(3)
-    assert meter.news() is None  # nothing has grown
+    assert meter.new_usage() is None  # nothing has grown
     grown = Usage(
         peak_memory_bytes=int(first.peak_memory_bytes * 1.2), cpu_seconds=0.0, seconds=0.0
     )
     meter.add(grown)
-    again = meter.news()
+    again = meter.new_usage()
     assert again is not None
     assert again.peak_memory_bytes == grown.peak_memory_bytes
     assert again.cpu_seconds >= first.cpu_seconds
@@ -217,7 +217,7 @@ def test_one_that_holds_more_than_granted_ends_where_memory_is_short(
     monkeypatch.setattr(memory, "free_bytes", lambda: (5 * MB, 100 * MB))
     ending = attempts.run(model, placement=granted).ending
     assert ending.cause is Cause.OUT_OF_MEMORY
-    assert "granted were 0.105 GB" in ending.reason
+    assert "was granted 0.105 GB" in ending.reason
     enough = Placement("w", (0,), memory_bytes=1000 * MB)
     assert attempts.run(model, placement=enough).ending.cause is Cause.RETURNED
 

@@ -1,4 +1,4 @@
-"""Workers that are Dask workers, on this machine or others.
+"""Dask workers, on this machine or others.
 
 Offers: `plugin.StudyPlugin`, `worker.join` (`hptune worker`), `study_access.StudyAccess`,
 `versions`.

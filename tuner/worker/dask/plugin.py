@@ -1,4 +1,4 @@
-"""Our part inside a Dask worker: announces what the worker has, and runs attempts in it."""
+"""`StudyPlugin`: a study's plugin in a Dask worker, which announces it and runs attempts."""
 
 from __future__ import annotations
 
@@ -38,18 +38,23 @@ from .study_access import StudyAccess, StudyAccessError, check_access
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
+"""Seconds between two looks at the master's lease."""
+
 _SILENT_SECONDS = 900.0
-"""A master of whom nothing was seen for so long, and who has nothing running here, is gone."""
+"""Seconds without a heartbeat after which the plugin of an idle study removes itself."""
 
 _LEAVE_SECONDS = GRACE_SECONDS + 5.0
-"""By then every attempt has written its checkpoint, or was killed."""
+"""Seconds until every attempt has written its checkpoint, or was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a plugin says of its worker: that it joined, with what is installed there, or why not.
+    """The first message of a plugin about its worker.
 
-    `is_of_versions` marks a refusal that will be the same for every study of this master's kind.
+    Attributes:
+        event: That the worker joined, or why not.
+        versions: The versions of the packages installed there.
+        is_of_versions: Whether it was refused for its versions, as other studies will do.
     """
 
     event: WorkerJoined | WorkerRefused
@@ -59,13 +64,13 @@ class Announcement:
 
 @dataclass(slots=True)
 class _Task:
-    """An attempt at this worker.
+    """An attempt on this worker.
 
     Attributes:
-        outlives_master: Whether it goes on for a while when its master is gone.
-        go: Its turn has come, or it is over before that.
-        ended: It is over.
-        turn: Its place in the line; None before it stands there.
+        outlives_master: Whether it continues for a while when its master is gone.
+        go: Set when it holds its devices, or when it is over.
+        ended: Set when it is over.
+        entry: Its entry in the device queue; None before that.
     """
 
     outlives_master: bool
@@ -75,15 +80,15 @@ class _Task:
 
 
 class StudyPlugin(WorkerPlugin):
-    """Dask installs one in each worker, those that join later included.
+    """A study's plugin, which Dask installs in each worker, also in those that join later.
 
     Args:
-        name: The study's name: of the plugin, and of the topic that events go to.
+        name: The study's name, which is also the plugin's and the event topic's.
         source: The user's code.
-        warm_address: A warm parent on this node that may be used.
-        cores: Core ids by the worker's name in Dask, where the master has shared out this
-            machine's cores; other workers use what their `--nthreads` grants.
-        access: What the worker must see; None where it is a process of the master's own.
+        warm_address: A fork server on this machine that may be used; None if there is none.
+        cores: Core ids by the worker's name in Dask, if the master started the workers. Other
+            workers use as many cores as their `--nthreads`.
+        access: What the worker must see; None if it is a child process of the master.
     """
 
     def __init__(
@@ -107,10 +112,10 @@ class StudyPlugin(WorkerPlugin):
 
     @property
     def study(self) -> str:
-        """The study's directory, where the master told it; else its name."""
+        """The study's directory if it is known; else its name."""
         return self.name if self._access is None else self._access.directory
 
-    # --- coming and going -------------------------------------------------------------------
+    # --- joining and leaving ----------------------------------------------------------------
 
     async def setup(self, worker: Any) -> None:
         """Announce the worker; called by Dask when the worker is ready."""
@@ -122,21 +127,23 @@ class StudyPlugin(WorkerPlugin):
         self._runner: AttemptRunner | None = None
         self._watching: asyncio.Future[None] | None = None
         self.announcement: Announcement | None = None
-        # A worker of our own command has us release our attempts before it leaves.
+        # A worker of `hptune worker` lets its plugins release their attempts before it leaves.
         getattr(worker, "study_plugins", []).append(self)
         self.announcement = await asyncio.to_thread(self._announced)
         if isinstance(self.announcement.event, WorkerRefused):
-            self._say_refused(self.announcement)
+            self._report_refusal(self.announcement)
         else:
-            self._say("takes trials from it")
-            self._runner = AttemptRunner(self._source, self._tell, warm_address=self._warm_address)
+            self._say("accepts trials of it")
+            self._runner = AttemptRunner(
+                self._source, self._report, warm_address=self._warm_address
+            )
             if self._access is not None:
                 watch = MasterLiveness(Path(self._access.directory), self._access.token)
-                self._watching = asyncio.ensure_future(self._outlast(watch))
+                self._watching = asyncio.ensure_future(self._remove_if_stop_orphan(watch))
         self._send(self.announcement)
 
-    async def _outlast(self, watch: MasterLiveness) -> None:
-        """Go when the master is gone that should have taken us away, and nothing runs."""
+    async def _remove_if_stop_orphan(self, watch: MasterLiveness) -> None:
+        """Remove the plugin when its master is gone and nothing runs."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             standing = await asyncio.to_thread(watch.look)
@@ -146,7 +153,7 @@ class StudyPlugin(WorkerPlugin):
             )
             if is_gone and not self._tasks:
                 self._watching = None
-                self._say("its master is gone, and nothing runs here")
+                self._say("its master is gone, and no trial runs here")
                 await self._worker.plugin_remove(self.name)
                 return
 
@@ -154,7 +161,7 @@ class StudyPlugin(WorkerPlugin):
         here, node, worker = versions.installed(), devices.node(), self._worker
         different = versions.differences(self._versions, here, self._must_agree)
         if different:
-            reason = versions.told(different, here="the master", there="this worker")
+            reason = versions.describe(different, here="the master", there="this worker")
             refused = WorkerRefused(0.0, worker.address, node, reason)
             return Announcement(refused, here, is_of_versions=True)
         if self._access is not None:
@@ -180,16 +187,16 @@ class StudyPlugin(WorkerPlugin):
         return replace(has, cpus=self._cores[name])
 
     def refuse(self, announcement: Announcement) -> None:
-        """The master found that this worker does not go with its other ones."""
+        """Note that the master refused this worker, because it differs from its other ones."""
         self.announcement = announcement
-        self._say_refused(announcement)
+        self._report_refusal(announcement)
 
-    def _say_refused(self, announcement: Announcement) -> None:
+    def _report_refusal(self, announcement: Announcement) -> None:
         reason = getattr(announcement.event, "reason", "")
         logger.error("This worker was refused by the study %s: %s", self.study, reason)
-        told = getattr(self._worker, "was_refused", None)
-        if told is not None:
-            told(is_of_versions=announcement.is_of_versions)
+        was_refused = getattr(self._worker, "was_refused", None)
+        if was_refused is not None:
+            was_refused(is_of_versions=announcement.is_of_versions)
 
     @property
     def is_accepted(self) -> bool:
@@ -197,10 +204,10 @@ class StudyPlugin(WorkerPlugin):
         return self.announcement is not None and isinstance(self.announcement.event, WorkerJoined)
 
     async def teardown(self, worker: Any) -> None:
-        """Called by Dask when the worker closes, and when the study ends.
+        """Stop; called by Dask when the worker closes, and when the study ends.
 
-        If the worker has to go, its attempts are released: they write a checkpoint and leave. If
-        it is the scheduler that has gone, they go on for as long as they may without a master.
+        If the worker must leave, its attempts are released: they write a checkpoint and stop. If
+        the scheduler is gone, they first continue for their grace time.
         """
         if self._watching is not None:
             self._watching.cancel()
@@ -208,12 +215,14 @@ class StudyPlugin(WorkerPlugin):
             if self._runner is not None and _is_cut_off(worker):
                 self._stop_waiting()
                 if self._tasks:
-                    self._say("its master is cut off; what runs here goes on for a while")
+                    self._say(
+                        "the connection to its master is lost; trials here continue for a while"
+                    )
                 await asyncio.to_thread(self._runner.outlive_master)
-            await asyncio.to_thread(self.release, "the worker has to go")
+            await asyncio.to_thread(self.release, "the worker must leave")
         if self._runner is not None:
             await asyncio.to_thread(self._runner.close)
-            self._say("takes no more trials from it")
+            self._say("accepts no more trials of it")
         with self._lock:
             tasks = [*self._tasks.values()]
             self._tasks.clear()
@@ -226,11 +235,11 @@ class StudyPlugin(WorkerPlugin):
         with self._lock:
             tasks = dict(self._tasks)
         for attempt, task in tasks.items():
-            if self._withdrawn(task):
+            if self._withdraw(task):
                 self._end(attempt, Halt.RELEASE)
 
     def release(self, reason: str) -> None:
-        """Take no more attempts, and wait until those that are here have been released."""
+        """Accept no more attempts, and wait until those on this worker are released."""
         with self._lock:
             if self._leaving:
                 return
@@ -238,7 +247,7 @@ class StudyPlugin(WorkerPlugin):
             tasks = dict(self._tasks)
         if not self.is_accepted:
             return
-        self._tell(WorkerLeaving(0.0, self._worker.address, reason))
+        self._report(WorkerLeaving(0.0, self._worker.address, reason))
         for attempt in tasks:
             self.stop(StopOrder(attempt, Halt.RELEASE))
         deadline = time.monotonic() + _LEAVE_SECONDS
@@ -248,7 +257,7 @@ class StudyPlugin(WorkerPlugin):
     # --- attempts ---------------------------------------------------------------------------
 
     def run(self, order: AttemptOrder) -> None:
-        """Run an attempt and wait for its end; what happens meanwhile goes to the study's topic."""
+        """Run an attempt and wait for its end; its events go to the study's topic."""
         name, task = order.attempt, _Task(order.brief.master_grace_seconds > 0)
         with self._lock:
             self._tasks[name] = task
@@ -259,58 +268,58 @@ class StudyPlugin(WorkerPlugin):
             self._end(name, halt)
         elif not task.go.is_set():
             self._say(f"trial {name.trial} {WAITS}")
-            self._tell(AttemptWaits(0.0, name, WAITS))
+            self._report(AttemptWaits(0.0, name, WAITS))
         task.go.wait()
         if self._runner is not None and not task.ended.is_set():
-            self._say(f"trial {name.trial} begins, with {_held(order.placement)}")
+            self._say(f"trial {name.trial} starts with {_words(order.placement)}")
             self._runner.start(replace(order, brief=replace(order.brief, source=self._source)))
         task.ended.wait()
 
     def stop(self, order: StopOrder) -> None:
-        """Tell an attempt to stop; one that waits for its turn ends at once."""
+        """Tell an attempt to stop; one that waits in the device queue ends at once."""
         with self._lock:
             task = self._tasks.get(order.attempt)
             if task is None:
-                # Over, or not begun: this order may have overtaken the order to start.
+                # It is over, or this order has overtaken the order to start.
                 self._stopped_early.add(order.attempt, order.halt)
                 return
-        if self._withdrawn(task):
+        if self._withdraw(task):
             self._end(order.attempt, order.halt)
         elif self._runner is not None:
             self._runner.stop(order.attempt, order.halt)
 
     def transition(self, key: object, start: str, finish: str, **_: object) -> None:
-        """Called by Dask when a task of this worker changes its state.
+        """Stop orphans; called by Dask when a task of this worker changes its state.
 
-        A running task that nobody waits for any more is one whose master is gone.
+        Dask releases a running task whose client, the master, is gone.
         """
         del start
         if finish == "released":
             with self._lock:
                 orphans = [name for name in self._tasks if task_key(self.name, name) == key]
             for name in orphans:
-                threading.Thread(target=self._orphaned, args=(name,), daemon=True).start()
+                threading.Thread(target=self._stop_orphan, args=(name,), daemon=True).start()
 
-    def _orphaned(self, attempt: AttemptId) -> None:
+    def _stop_orphan(self, attempt: AttemptId) -> None:
         with self._lock:
             task = self._tasks.get(attempt)
-        # What runs, and may outlive its master, is the runner's business.
+        # The runner stops attempts that run and may outlive their master.
         if task is None:
             return
-        if self._withdrawn(task):
+        if self._withdraw(task):
             self._end(attempt, Halt.RELEASE)
         elif not task.outlives_master:
             self.stop(StopOrder(attempt, Halt.RELEASE))
 
     @staticmethod
-    def _withdrawn(task: _Task) -> bool:
-        """Whether the attempt waited for its turn, and does so no longer."""
+    def _withdraw(task: _Task) -> bool:
+        """Remove an attempt that waits from the device queue; return whether it waited."""
         return task.entry is not None and DEVICE_QUEUE.withdraw(task.entry)
 
     def _end(self, attempt: AttemptId, halt: Halt) -> None:
-        self._tell(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=f"told to {halt}")))
+        self._report(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=f"told to {halt}")))
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         task = None
         if isinstance(event, AttemptEnded):
             with self._lock:
@@ -329,23 +338,23 @@ class StudyPlugin(WorkerPlugin):
         task.go.set()
 
     def _say(self, what: str) -> None:
-        """Tell who watches this worker, if it is one of our own command."""
+        """Print a line about the study, if this is a worker of `hptune worker`."""
         say = getattr(self._worker, "say", None)
         if say is not None:
             say(f"study {self.study}: {what}")
 
     def _send(self, message: Event | Announcement) -> None:
-        # As bytes: Dask forwards plain data between processes only.
+        # As bytes: Dask forwards only plain data between processes.
         self._worker.log_event(self.name, pickle.dumps(message))
 
 
 def granted_by(worker: Any) -> Capacity:
-    """What studies may use of a Dask worker that they have not started."""
-    # A worker of our own command knows what its user grants.
+    """Return what studies may use of a Dask worker that somebody else started."""
+    # A worker of `hptune worker` has what its user granted.
     granted: Capacity | None = getattr(worker, "granted", None)
     if granted is not None:
         return granted
-    # Others may run beside it; Dask's own rule is that its threads tell its share.
+    # Other workers may run on this machine; by Dask's convention its threads are its share.
     has, threads = devices.capacity(), worker.state.nthreads
     share = min(1.0, threads / len(has.cpus))
     gpus = device_locks.lock_gpus(has.gpus, math.ceil(share * len(has.gpus)))
@@ -358,33 +367,33 @@ def granted_by(worker: Any) -> Capacity:
     )
 
 
-def _held(placement: Placement) -> str:
+def _words(placement: Placement) -> str:
     cores, is_part = len(placement.cpus), placement.cpu_share < 1
-    told = "1 core" if cores == 1 else f"{cores} cores"
+    words = "1 core" if cores == 1 else f"{cores} cores"
     if is_part:
-        told = f"{placement.cpu_share:.2g} of a core"
+        words = f"{placement.cpu_share:.2g} of a core"
     if not placement.gpus:
-        return told
+        return words
     part = f"{placement.gpu_share:.2g} of " if placement.gpu_share < 1 else ""
-    return f"{told} and {part}GPU {','.join(placement.gpus)}"
+    return f"{words} and {part}GPU {','.join(placement.gpus)}"
 
 
 def _is_cut_off(worker: Any) -> bool:
-    """Whether the connection to the scheduler is gone."""
+    """Return whether the connection to the scheduler is lost."""
     stream = worker.batched_stream
     return stream is None or stream.comm is None or stream.comm.closed()
 
 
 def task_key(name: str, attempt: AttemptId) -> str:
-    """What Dask calls the task of an attempt."""
+    """Return the key of an attempt's task in Dask."""
     return f"{name}-trial-{attempt}"
 
 
 async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announcement | None:
-    """What this worker has announced; None if it is not ready.
+    """Return what this worker has announced; None if it is not ready.
 
     Args:
-        plugin: For a worker that was not told, as when telling another one went wrong.
+        plugin: Installed if the worker lacks it, because an installation on all workers failed.
         dask_worker: Dask's worker.
     """
     name = plugin.name
@@ -396,16 +405,16 @@ async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announce
 
 
 def refuse(name: str, announcement: Announcement, dask_worker: Any = None) -> None:
-    """Tell this worker that it is refused after all."""
+    """Tell this worker's plugin that the master refused it."""
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:
         plugin.refuse(announcement)
 
 
 def run_attempt(name: str, order: AttemptOrder) -> None:
-    """The Dask task of one attempt."""
+    """Run one attempt; this is its Dask task."""
     plugin: Any = get_worker().plugins[name]
-    # Our own placement says how many attempts a worker carries, not its number of threads.
+    # The placement limits the attempts on a worker, not its number of threads.
     secede()
     plugin.run(order)
 
@@ -414,5 +423,5 @@ async def stop_attempt(name: str, order: StopOrder, dask_worker: Any = None) -> 
     """Tell an attempt on this worker to stop."""
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:
-        # It may have to wait while another attempt is started; Dask's own work may not.
+        # It may wait while another attempt starts, which must not block Dask's event loop.
         await asyncio.to_thread(plugin.stop, order)

@@ -1,4 +1,4 @@
-"""What a worker must see of a study whose master may be on another machine."""
+"""Study access: whether a worker sees the study directory and the user's code."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pathlib import Path
 from ...config.model_file import ObjectiveSource, SourceKind
 
 CODE = "code"
-"""Where in the study directory a copy of the model file is."""
+"""The folder of the study directory with a copy of the model file."""
 
 PATIENCE_SECONDS = 5.0
-"""A network file system may show a new file to other machines a little later."""
+"""Seconds to wait for the files: a network file system may show new files late."""
 
 
 class StudyAccessError(Exception):
-    """Why a worker cannot take a study's attempts: something is not visible there."""
+    """The reason why a worker cannot run a study's attempts: a file is not visible there."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyAccess:
-    """Where the study and the user's code are, and how to tell that they are the master's.
+    """The paths of a study and of the user's code, and how to recognise them.
 
     Attributes:
         directory: The study directory, as an absolute path that is the same on all machines.
-        token: What the lease of the study's master says there.
+        token: The master's token in the lease there.
         source: The user's code.
-        digest: SHA-256 of the model file; empty where the code lies in the study directory.
+        digest: SHA-256 of the model file; empty if the code is in the study directory.
         copy: A copy of the model file in the study directory; empty as above.
     """
 
@@ -43,10 +43,10 @@ class StudyAccess:
 
 
 def prepare_access(directory: Path, token: str, source: ObjectiveSource) -> StudyAccess:
-    """Make a study visible to workers elsewhere: put a copy of the model file into it.
+    """Copy the model file into the study directory, for workers on other machines.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The copy cannot be written.
     """
     if source.kind is not SourceKind.FILE:
         return StudyAccess(str(directory), token, source)
@@ -62,11 +62,10 @@ def prepare_access(directory: Path, token: str, source: ObjectiveSource) -> Stud
 def check_access(
     access: StudyAccess, *, patience_seconds: float = PATIENCE_SECONDS
 ) -> ObjectiveSource:
-    """Find the study and the user's code from here.
+    """Find the study and the user's code on this machine.
 
     Returns:
-        Where the code is: the model file itself, or its copy where this machine has none, or
-        another one, at the same place.
+        The model file, or its copy if this machine has no such file, or a different one.
 
     Raises:
         StudyAccessError: The study is not visible here, or cannot be written to.

@@ -1,4 +1,4 @@
-"""The versions of what matters, here and elsewhere; nothing is imported to find them."""
+"""Versions of installed packages, here and elsewhere; nothing is imported to find them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 OF_MASTER_AND_WORKER = ("python", "hptune", "distributed")
-"""What a master and its workers must have in the same version to understand each other."""
+"""Packages of which a master and its workers need the same version to exchange messages."""
 
 OF_PICKLED_CODE = ("cloudpickle",)
-"""And this, where the user's code travels as a pickle."""
+"""Packages needed in the same version, too, if the user's code is sent as a pickle."""
 
 OF_FRAMEWORKS = ("keras", "tensorflow", "jax", "torch")
-"""What all workers of a study must have in the same version, so that results can be compared."""
+"""Packages of which all workers of a study need the same version, for comparable results."""
 
 
 def installed() -> dict[str, str]:
-    """The versions of what is installed here; what is not is left out.
+    """Return the versions of the packages that are installed here.
 
-    Of Python only the major and the minor number: bytecode and pickles do not change with others.
+    For Python, only the major and the minor number: bytecode and pickles depend on no other.
     """
     major, minor, _ = platform.python_version_tuple()
     found = {"python": f"{major}.{minor}"}
@@ -35,7 +35,7 @@ def installed() -> dict[str, str]:
 def differences(
     here: Mapping[str, str], there: Mapping[str, str], names: Sequence[str]
 ) -> list[tuple[str, str, str]]:
-    """What has another version there than here: names, with both versions.
+    """Return the packages whose versions differ: name, version here, version there.
 
     >>> differences({"python": "3.11", "keras": "3.1"}, {"python": "3.12"}, ["python", "keras"])
     [('python', '3.11', '3.12'), ('keras', '3.1', 'none')]
@@ -44,10 +44,10 @@ def differences(
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def told(different: Sequence[tuple[str, str, str]], *, here: str, there: str) -> str:
-    """Differences in words, with both sides named.
+def describe(different: Sequence[tuple[str, str, str]], *, here: str, there: str) -> str:
+    """Return differences in words that name both sides.
 
-    >>> told([("python", "3.11", "3.12")], here="the master", there="this worker")
+    >>> describe([("python", "3.11", "3.12")], here="the master", there="this worker")
     'the master has python 3.11, this worker has 3.12'
     """
     return "; ".join(

@@ -1,4 +1,4 @@
-"""`hptune worker`: this machine as a Dask worker that joins studies, and leaves in good order."""
+"""`hptune worker`: this machine as a Dask worker that joins studies and leaves cleanly."""
 
 from __future__ import annotations
 
@@ -21,25 +21,30 @@ from ..addresses import address_of, refusal
 from .plugin import StudyPlugin
 
 _POLL_SECONDS = 0.5
+"""Seconds between two attempts to reach the scheduler."""
+
 _REACH_SECONDS = 5.0
+"""Seconds to wait for the scheduler's port."""
+
 _START_SECONDS = 30.0
+"""Seconds to wait for the scheduler to accept the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What this worker gives, and to whom.
+    """What a worker offers to the studies of a scheduler.
 
     Attributes:
-        meeting: The scheduler's address, or the path of a file that has it.
-        capacity: Cores, GPUs and memory.
-        name: What Dask is to call it; empty for its address.
-        death_timeout_seconds: Leave when no scheduler answered for so long; None for never.
-        interface: The network interface to use; None for the one that leads out.
-        local_directory: Where Dask puts its files; None for where it likes.
-        note: What the user should know of it; empty if there is nothing.
+        scheduler: The scheduler's address, or the path of a scheduler file.
+        capacity: The cores, GPUs and memory to offer.
+        name: The worker's name in Dask; empty for its address.
+        death_timeout_seconds: How long to wait for a scheduler before leaving; None for ever.
+        interface: The network interface; None for the default one.
+        local_directory: The directory for Dask's files; None for Dask's default.
+        note: A warning to the user; empty if there is none.
     """
 
-    meeting: str
+    scheduler: str
     capacity: Capacity
     name: str = ""
     death_timeout_seconds: float | None = None
@@ -49,7 +54,7 @@ class Offer:
 
 
 def offered(
-    meeting: str,
+    scheduler: str,
     *,
     cpus: int | None,
     gpus: int | None,
@@ -60,26 +65,26 @@ def offered(
     local_directory: str | None = None,
     granted: tuple[int | None, int | None] = (None, None),
 ) -> Offer:
-    """An offer of what this machine grants, or of a part of it.
+    """Return an offer of this machine's resources, or of a part of them.
 
     Args:
-        meeting: The scheduler's address, or the path of a file that has it.
-        cpus: How many cores to give; None for all.
-        gpus: How many GPUs to give; None for all.
-        memory_bytes: Memory to give, 0 to count none; None for as large a part as of the cores.
-        name: As `Offer` has it, like all that follows.
-        death_timeout_seconds: As above.
-        interface: As above.
-        local_directory: As above.
-        granted: The cores and the memory in bytes that a batch system granted, where it does not
-            keep its jobs to them by itself: no more is taken for there.
+        scheduler: The scheduler's address, or the path of a scheduler file.
+        cpus: The number of cores to offer; None for all.
+        gpus: The number of GPUs to offer; None for all.
+        memory_bytes: The memory to offer, 0 to count none; None for the same part as of the cores.
+        name: As in `Offer`.
+        death_timeout_seconds: As in `Offer`.
+        interface: As in `Offer`.
+        local_directory: As in `Offer`.
+        granted: The cores and the memory in bytes granted by a batch system that does not
+            confine its jobs to them; None for no such limit.
 
     Raises:
-        UsageError: More is offered than there is, or there can be no scheduler there.
+        UsageError: More is offered than there is, or `scheduler` is not an address.
     """
-    if not is_scheduler_address(meeting):
+    if not is_scheduler_address(scheduler):
         raise UsageError(
-            f"the scheduler is {meeting!r}; allowed are an address such as tcp://node1:8786, as "
+            f"the scheduler is {scheduler!r}; allowed are an address such as tcp://node1:8786, as "
             "`hptune scheduler` prints it, and the path of its scheduler file (.json)"
         )
     machine = devices.capacity()
@@ -108,56 +113,55 @@ def offered(
         )
     capacity = replace(_within(has, cpus, memory), gpus=free)
     note = _note_on(capacity, machine)
-    return Offer(meeting, capacity, name, death_timeout_seconds, interface, local_directory, note)
+    return Offer(scheduler, capacity, name, death_timeout_seconds, interface, local_directory, note)
 
 
 def _note_on(given: Capacity, machine: Capacity) -> str:
-    """That others give all of this machine, too, where this is all of it; else nothing."""
+    """Return a warning if this process and another one both offer the whole machine."""
     gives_all = (given.cpus, given.memory_bytes) == (machine.cpus, machine.memory_bytes)
     if not gives_all or device_locks.lock_core_set(machine.cpus):
         return ""
     return (
-        "another worker or study of yours has all cores and all memory of this machine, too, "
-        "which may run out: start each worker with its part (--cpus, --memory)"
+        "another worker or study of yours has all cores and all memory of this machine, too. "
+        "Memory may run out: start each worker with a part (--cpus, --memory)"
     )
 
 
 def _within(has: Capacity, cores: int | None, memory_bytes: int | None) -> Capacity:
     memory = has.memory_bytes if memory_bytes is None else min(has.memory_bytes, memory_bytes)
-    # What others hold is taken from what is not offered first.
+    # Memory that other processes use counts first against the memory that is not offered.
     taken = max(0, has.memory_taken_bytes - (has.memory_bytes - memory))
     return replace(has, cpus=has.cpus[:cores], memory_bytes=memory, memory_taken_bytes=taken)
 
 
 def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) -> None:
-    """Work for the studies that use the scheduler, until SIGINT or SIGTERM.
+    """Work for the studies of the scheduler until SIGINT or SIGTERM.
 
-    Then the attempts that run here write checkpoints and are released, to go on elsewhere; a
-    second signal ends all at once. A scheduler that is not there, or not there any more, is
-    waited for.
+    Then the attempts on this worker write checkpoints and are released, to continue elsewhere. A
+    second signal ends them at once. While there is no scheduler, the worker waits for one.
 
     Args:
-        offer: What to give, and to whom.
-        say: Is told what happens, in lines; may be called from any thread.
-        is_quiet: Whether nothing is told of studies and their trials.
+        offer: The resources and the scheduler.
+        say: Called with each line of output, from any thread.
+        is_quiet: Whether to print no lines about studies and their trials.
 
     Raises:
-        StudyError: No scheduler came in time, or no study can use this worker because of what is
-            installed here.
+        StudyError: No scheduler answered in time, or no study can use this worker because of its
+            installed versions.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     asyncio.run(_Joining(offer, say, is_quiet=is_quiet).run())
 
 
 class _Worker(Worker):
-    """Dask's worker, which tells its study_plugins what it grants, and hears from them.
+    """A Dask worker with the attributes that `StudyPlugin` uses.
 
     Attributes:
-        granted: What studies may use.
-        study_plugins: Those of the studies that came to it.
-        say: Is told what happens, in lines; may be called from any thread.
-        is_closing: Set when it closes, whoever wanted that.
-        is_of_no_use: Set when no study can use it.
+        granted: The resources that studies may use.
+        study_plugins: The plugins of the studies that use this worker.
+        say: Called with each line of output, from any thread.
+        is_closing: Set when the worker closes, for whatever reason.
+        is_useless: Set when no study can use the worker.
     """
 
     def __init__(
@@ -168,28 +172,28 @@ class _Worker(Worker):
         self.say = say
         self.study_plugins: list[StudyPlugin] = []
         self.is_closing = asyncio.Event()
-        self.is_of_no_use = asyncio.Event()
+        self.is_useless = asyncio.Event()
 
     async def close(self, *arguments: Any, **options: Any) -> Any:
-        """As Dask has it; called by Dask when the scheduler is gone."""
+        """Close; called also by Dask when the scheduler is gone."""
         self.is_closing.set()
         return await super().close(*arguments, **options)
 
     def was_refused(self, *, is_of_versions: bool) -> None:
-        """A study refused this worker."""
+        """Note that a study refused this worker; called by its plugin."""
         if is_of_versions:
             self.loop.call_later(1.0, self._look_for_studies)
 
     def _look_for_studies(self) -> None:
         if not any(plugin.is_accepted for plugin in self.study_plugins):
-            self.is_of_no_use.set()
+            self.is_useless.set()
 
 
 class _Joining:
     def __init__(self, offer: Offer, say: Callable[[str], None], *, is_quiet: bool) -> None:
         self._offer = offer
         self._say = say
-        self._tell_of_trials = _nothing if is_quiet else say
+        self._say_of_trials = _nothing if is_quiet else say
         self._signal = ""
         self._leave = asyncio.Event()
 
@@ -201,8 +205,8 @@ class _Joining:
             self._say(self._offer.note)
         while (worker := await self._joined()) is not None:
             self._say(f"joined {worker.scheduler.address} with {_words(self._offer.capacity)}")
-            await _first(self._leave.wait(), worker.is_closing.wait(), worker.is_of_no_use.wait())
-            if worker.is_of_no_use.is_set():
+            await _first(self._leave.wait(), worker.is_closing.wait(), worker.is_useless.wait())
+            if worker.is_useless.is_set():
                 await worker.close()
                 raise StudyError("no study here can use this worker; the reason is above.")
             await self._left(worker)
@@ -214,7 +218,7 @@ class _Joining:
             finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]  # Dask's
             await _first(self._leave.wait(), finished)
         if self._leave.is_set():
-            self._say(f"{self._signal}: what runs here is released, to go on elsewhere")
+            self._say(f"{self._signal}: trials here are released, to continue elsewhere")
             await asyncio.gather(
                 *(
                     asyncio.to_thread(plugin.release, self._signal)
@@ -225,28 +229,28 @@ class _Joining:
 
     def _on_signal(self, number: int) -> None:
         if self._leave.is_set():
-            # What runs here notices, and ends too.
+            # The attempts notice, and end too.
             os._exit(130)
         self._signal = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         self._leave.set()
 
     async def _joined(self) -> _Worker | None:
-        """A worker that a scheduler knows; None when it is to leave before there is one."""
+        """Return a worker that a scheduler accepted; None on a signal before that."""
         seconds = self._offer.death_timeout_seconds
         deadline = None if seconds is None else time.monotonic() + seconds
-        is_told = False
+        is_waiting = False
         while not self._leave.is_set():
-            address = address_of(self._offer.meeting)
+            address = address_of(self._offer.scheduler)
             if address and (worker := await self._started(address)):
                 return worker
             if deadline is not None and time.monotonic() > deadline:
                 raise StudyError(
-                    f"no scheduler answered at {self._offer.meeting} within {seconds:g} s. "
+                    f"no scheduler answered at {self._offer.scheduler} within {seconds:g} s. "
                     "Start one with `hptune scheduler`."
                 )
-            if not is_told:
-                self._say(f"waiting for a scheduler at {self._offer.meeting}")
-                is_told = True
+            if not is_waiting:
+                self._say(f"waiting for a scheduler at {self._offer.scheduler}")
+                is_waiting = True
             await _first(self._leave.wait(), asyncio.sleep(_POLL_SECONDS))
         return None
 
@@ -256,12 +260,12 @@ class _Joining:
         worker = _Worker(
             address,
             granted=self._offer.capacity,
-            say=self._tell_of_trials,
+            say=self._say_of_trials,
             nthreads=len(self._offer.capacity.cpus),
             name=self._offer.name or None,
             interface=self._offer.interface,
             local_directory=self._offer.local_directory,
-            # Trials are processes of their own, which Dask's limit does not see.
+            # Trials are separate processes, which Dask's limit does not cover.
             memory_limit=0,
             dashboard_address="127.0.0.1:0",
             death_timeout=_START_SECONDS,
@@ -279,7 +283,7 @@ class _Joining:
 
 
 async def _first(*awaited: Awaitable[object]) -> None:
-    """Wait for any of them; the others are cancelled."""
+    """Wait for the first of these, and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in awaited]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

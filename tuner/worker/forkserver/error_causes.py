@@ -1,4 +1,4 @@
-"""What an exception in the user's code says of the attempt's end; no framework is imported."""
+"""Classification of exceptions in the user's code; no framework is imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...core.trial import Cause
 
-_MAY_SAY_SO = frozenset(("RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "InternalError"))
+_GENERIC_ERRORS = frozenset(("RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "InternalError"))
 _OUT_OF_MEMORY = (
     "RESOURCE_EXHAUSTED",
     "ResourceExhausted",
@@ -16,18 +16,18 @@ _OUT_OF_MEMORY = (
     "Out of memory",
     "OUT_OF_MEMORY",
 )
-_OF_THE_HOST = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
+_HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
 
 
 def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
-    """The cause of an end by this exception.
+    """Return the cause of an ending by this exception.
 
     >>> cause_of(MemoryError(), has_gpu=True)
     <Cause.OUT_OF_MEMORY: 'out of memory'>
 
     Args:
-        error: What the user's code raised; what it was raised from counts as well.
-        has_gpu: Whether the attempt holds a GPU, whose memory a framework may have meant.
+        error: What the user's code raised; the exceptions that it was raised from count too.
+        has_gpu: Whether the attempt holds a GPU, whose memory the error may be about.
     """
     for each in _chain(error):
         if isinstance(each, MemoryError) or (
@@ -35,7 +35,7 @@ def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
         ):
             return Cause.OUT_OF_MEMORY
         if _is_out_of_memory(each):
-            of_host = not has_gpu or any(word in str(each) for word in _OF_THE_HOST)
+            of_host = not has_gpu or any(word in str(each) for word in _HOST_MEMORY)
             return Cause.OUT_OF_MEMORY if of_host else Cause.DEVICE_OUT_OF_MEMORY
     return Cause.EXCEPTION
 
@@ -44,7 +44,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & {"OutOfMemoryError", "ResourceExhaustedError"}:
         return True  # torch, TensorFlow
-    if names & _MAY_SAY_SO and not isinstance(error, RecursionError):
+    if names & _GENERIC_ERRORS and not isinstance(error, RecursionError):
         text = str(error)
         return any(word in text for word in (*_OUT_OF_MEMORY, "CPUAllocator: can't allocate"))
     return False

@@ -1,4 +1,4 @@
-"""The control groups of this process, and the small files that the kernel keeps for each."""
+"""The control groups of this process and their files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def control_groups(controller: str) -> Iterator[Path]:
-    """The directories of this process's control groups, from its own up to the root."""
+    """Yield the directories of this process's control groups, from its own up to the root."""
     root = Path("/sys/fs/cgroup")
     for line in read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -22,7 +22,7 @@ def control_groups(controller: str) -> Iterator[Path]:
 
 
 def read(path: Path) -> str:
-    """The text of a small file, without blanks around it; empty if it cannot be read."""
+    """Return a file's text without surrounding blanks; empty if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What is used of NVIDIA GPUs: by NVML (`pip install 'hptune[gpu]'`), or else by nvidia-smi."""
+"""The use of NVIDIA GPUs, by NVML (`pip install 'hptune[gpu]'`) or else by nvidia-smi."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 SMI_SECONDS = 30.0
-"""nvidia-smi takes up to seconds of processor time, so it is asked this often at most."""
+"""Least number of seconds between two calls of nvidia-smi, which may use seconds of CPU time."""
 
 _DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg")
-"""Whoever computes on a GPU has one of these open: NVIDIA's, AMD's, any graphics card's, WSL's."""
+"""Prefixes of the files that a process on a GPU has open: NVIDIA, AMD, any graphics card, WSL."""
 
 
 class GpuUsage:
-    """Looks at this machine's GPUs; one object serves all attempts of a worker.
+    """The use of this machine's GPUs; one object serves all attempts of a worker.
 
-    Where neither NVML nor nvidia-smi answers, nothing is known, and nothing is asked again.
+    If neither NVML nor nvidia-smi answers, nothing is known, and they are not asked again.
     """
 
     def __init__(self) -> None:
@@ -29,22 +29,22 @@ class GpuUsage:
         self._asked: dict[str, tuple[float, list[list[str]]]] = {}
 
     def memory_bytes(self, gpus: Sequence[str], pids: Collection[int] | None) -> int | None:
-        """The most that is held on one of the GPUs.
+        """Return the memory in use on the fullest of the GPUs.
 
         Args:
-            gpus: Their names, as CUDA_VISIBLE_DEVICES takes them: numbers or UUIDs.
-            pids: The processes to count; None for all that is held.
+            gpus: Their names as in CUDA_VISIBLE_DEVICES: numbers or UUIDs.
+            pids: The processes to count; None for all.
 
         Returns:
-            Bytes; None if that cannot be seen. (In a container, the driver may know the processes
-            by other numbers.)
+            Bytes; None if unknown. (In a container, the driver may know the processes by other
+            numbers.)
         """
         held = [self._held(name, pids) for name in gpus]
         known = [each for each in held if each is not None]
         return max(known) if known else None
 
     def is_open(self, pids: Collection[int]) -> bool:
-        """Whether one of these processes has any GPU open."""
+        """Return whether one of these processes has any GPU open."""
         for pid in pids:
             with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
                 for entry in entries:
@@ -54,21 +54,21 @@ class GpuUsage:
         return False
 
     def total_bytes(self, gpus: Sequence[str]) -> int:
-        """The memory of the smallest of these GPUs; 0 where one of them does not tell."""
+        """Return the memory of the smallest of these GPUs; 0 if one of them is unknown."""
         return min((self._total(name) for name in gpus), default=0)
 
     def uuid(self, gpu: str) -> str:
-        """What a GPU is called by everybody, whatever its number; its name where nobody tells."""
+        """Return a GPU's UUID; its name if the UUID is unknown."""
         if self._nvml is not None:
             try:
-                told = self._nvml.nvmlDeviceGetUUID(_handle(self._nvml, gpu))
+                uuid = self._nvml.nvmlDeviceGetUUID(_handle(self._nvml, gpu))
             except self._nvml.NVMLError:
                 return gpu
-            return told.decode() if isinstance(told, bytes) else str(told)
+            return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
         return next((row[1] for row in self._gpu_rows() if gpu in row[:2]), gpu)
 
     def is_busy(self, gpus: Sequence[str]) -> bool:
-        """Whether one of the GPUs computes, as far as can be seen."""
+        """Return whether one of the GPUs computes; False if unknown."""
         return any(self._is_busy(name) for name in gpus)
 
     def _held(self, name: str, pids: Collection[int] | None) -> int | None:
@@ -97,8 +97,8 @@ class GpuUsage:
                 return int(self._nvml.nvmlDeviceGetMemoryInfo(_handle(self._nvml, name)).total)
             except self._nvml.NVMLError:
                 return 0
-        told = [row[4] for row in self._gpu_rows() if name in row[:2]]
-        return int(told[0]) * 2**20 if told and told[0].isdigit() else 0
+        totals = [row[4] for row in self._gpu_rows() if name in row[:2]]
+        return int(totals[0]) * 2**20 if totals and totals[0].isdigit() else 0
 
     def _is_busy(self, name: str) -> bool:
         if self._nvml is not None:

@@ -1,4 +1,4 @@
-"""Whether the master that gave the orders still lives, by its lease in the study directory."""
+"""Liveness of the master, from its lease in the study directory."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from pathlib import Path
 from ...storage.lease import STALE_SECONDS
 
 LOOK_SECONDS = 3.0
+"""Seconds between two reads of the lease."""
 
 _ENDS_WITHIN_SECONDS = 5.0
-"""A master that has lost its scheduler as well gives its last sign of life by then."""
+"""Seconds within which a master that has lost its scheduler, too, writes its last heartbeat."""
 
 
 class MasterState(enum.Enum):
-    """How it stands with the master."""
+    """The state of the master."""
 
     LIVES = enum.auto()
     LOST = enum.auto()
-    """It gives no sign of life any more, or has said that it ends; another one may come."""
+    """It has ended, or its heartbeat has stopped; another one may come."""
     REPLACED = enum.auto()
-    """Another one has taken over: nobody waits for these attempts any more."""
+    """Another one has taken over, which does not wait for these attempts."""
 
 
 class MasterLiveness:
-    """Looks at a study's lease now and then.
+    """An observer of a study's lease.
 
-    A file system that does not answer tells nothing of the master.
+    While the file system does not answer, the last state stays.
 
     Args:
         directory: The study's directory.
-        token: Names the master, in its lease.
+        token: The master's token in its lease.
     """
 
     def __init__(self, directory: Path, token: str) -> None:
@@ -44,48 +45,49 @@ class MasterLiveness:
         self._alive_at = time.monotonic()
         self._look_from = 0.0
         self._missing = 0
-        self._standing = MasterState.LIVES
+        self._state = MasterState.LIVES
 
     def look(self) -> MasterState:
-        """How it stands; cheap, however often it is called."""
+        """Return the master's state, from the lease or from the last `LOOK_SECONDS`."""
         now = time.monotonic()
         if now < self._look_from:
-            return self._standing
+            return self._state
         self._look_from = now + LOOK_SECONDS
         try:
-            # Opened, not only asked for its time: that is what makes NFS look at its server.
+            # Opening the file makes an NFS client ask its server; reading its time does not.
             with self._lease.open("rb") as file:
                 token = json.loads(file.read()).get("token")
                 heartbeat = self._lease.stat().st_mtime_ns
         except FileNotFoundError:
-            # Once may be a hiccup of the file system's.
+            # Missing once may be an error of the file system.
             self._missing += 1
             if self._missing > 1:
-                self._standing = MasterState.LOST
-            return self._standing
+                self._state = MasterState.LOST
+            return self._state
         except (OSError, ValueError):
-            return self._standing
+            return self._state
         self._missing = 0
         if heartbeat != self._heartbeat:
             if self._heartbeat and token == self._token:
                 self._beat_at = now
             self._heartbeat, self._alive_at = heartbeat, now
         if token != self._token:
-            self._standing = MasterState.REPLACED
+            self._state = MasterState.REPLACED
         elif now - self._alive_at > STALE_SECONDS:
-            self._standing = MasterState.LOST
+            self._state = MasterState.LOST
         else:
-            self._standing = MasterState.LIVES
-        return self._standing
+            self._state = MasterState.LIVES
+        return self._state
 
     def outlived(self, moment: float) -> bool:
-        """Whether the master has gone on after a moment, by the monotonic clock.
+        """Return whether the master lived on after a moment of the monotonic clock.
 
-        Where a worker was cut off then, it alone was: the master runs its attempts elsewhere.
+        If a worker lost its connection at that moment, the master did not end: it runs the
+        worker's attempts elsewhere.
         """
         return self._beat_at > moment + LOOK_SECONDS + _ENDS_WITHIN_SECONDS
 
     @property
     def silent_seconds(self) -> float:
-        """How long there was no sign of life."""
+        """Seconds since the last heartbeat was seen."""
         return time.monotonic() - self._alive_at

@@ -1,4 +1,4 @@
-"""The memory of this worker: how much is free, and whether the kernel has killed for the lack."""
+"""The memory of this worker: how much is free, and whether the kernel killed for lack of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .cgroups import control_groups, read
 
 
 def kills() -> dict[str, int]:
-    """How often the kernel has killed for lack of memory, by who counts it.
+    """Return how often the kernel has killed for lack of memory, by the file that counts it.
 
-    Counted by this process's control groups, and by the whole machine.
+    The files are those of this process's control groups and of the whole machine.
     """
     found = {}
     for directory in control_groups("memory"):
@@ -25,7 +25,7 @@ def kills() -> dict[str, int]:
 
 
 def new_kills(before: dict[str, int]) -> str:
-    """Which count has risen since, in words; empty if none has.
+    """Return which count has increased since `before`, in words; empty if none has.
 
     >>> new_kills(kills())
     ''
@@ -37,7 +37,7 @@ def new_kills(before: dict[str, int]) -> str:
 
 
 def free_bytes() -> tuple[int, int]:
-    """How much memory this process and all beside it may still take, and how much there is."""
+    """Return the free and the total memory for this process and those in its control groups."""
     import psutil
 
     machine = psutil.virtual_memory()

@@ -1,14 +1,14 @@
-"""What an attempt uses: memory and processor time of all its processes, read from /proc.
+"""The use of an attempt: memory and CPU time of all its processes, from /proc.
 
-Where other processes take a core, an attempt that waits for it is not idle; so that time is
-measured too, of each thread (the second number of `schedstat`).
+An attempt that waits for a core that others use is not idle. So the time that each thread waits
+is measured too (the second number of `schedstat`).
 
-An attempt is forked from a parent that has imported a framework. What it still shares with that
-parent costs nothing and is not counted: for an attempt of one process, the memory is what the
-process alone has written (`Private_Dirty`), which is what its end would set free. An attempt with
-processes of its own (data loaders) shares much among these, so there each page counts by the share
-that the process has in it (`Pss`), which is too much by a part of what the parent has, never too
-little. File pages, such as memory-mapped data, are not counted: the kernel takes them back.
+An attempt is forked from a server that has imported a framework. Pages still shared with the server
+cost nothing and are not counted. For an attempt of one process, memory is what the process alone
+has written (`Private_Dirty`), which its end would free. An attempt with child processes (data
+loaders) shares pages among these. Each of its pages counts by the process's share (`Pss`), which
+overestimates by a part of the server's pages and never underestimates. File pages, such as
+memory-mapped data, are not counted, because the kernel can drop them.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from pathlib import Path
 from ...core.trial import Usage
 from .gpu import GpuUsage
 
-NEWS = 1.05
-"""A peak that has grown by this factor since it was told is told again."""
+PEAK_GROWTH = 1.05
+"""Factor by which a peak must grow to be reported again."""
 
-PACE_SECONDS = 1.0
-"""So long after its first report an attempt's pace is told, if it has reported again."""
+STEP_TIME_SECONDS = 1.0
+"""Seconds from an attempt's first report until its time per step is reported."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the processes of an attempt use at an instant.
+    """The use of an attempt's processes at an instant.
 
     Attributes:
-        pids: Its processes.
-        memory_bytes: What they hold now.
-        peak_memory_bytes: At least so much was held at a time until now.
-        cpu_seconds: Processor time of all that live, and of all whose end their parents have seen.
-        delays: How long each of their threads was ready and waited for a core, in nanoseconds.
+        pids: The processes.
+        memory_bytes: The memory that they hold.
+        peak_memory_bytes: A lower bound of the most memory held at one time.
+        cpu_seconds: CPU time of those that run, and of those whose parents have waited for them.
+        delays: Nanoseconds that each thread was ready and waited for a core.
     """
 
     pids: tuple[int, ...]
@@ -52,7 +52,7 @@ class Sample:
 
 
 def sample(pid: int) -> Sample | None:
-    """Look at a process and all that descend from it; None if it is gone."""
+    """Measure a process and its descendants; None if it has ended."""
     pids = tuple(_tree(pid))
     memory, seconds = 0, 0.0
     delays = dict[int, int]()
@@ -66,7 +66,7 @@ def sample(pid: int) -> Sample | None:
                 if each == pid:
                     raise
         status = _fields(Path(f"/proc/{pid}/status"))
-        # The kernel has seen the peaks between two looks.
+        # The kernel also records the peaks between two samples.
         above = max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0))
     except (OSError, ValueError):
         return None
@@ -74,15 +74,15 @@ def sample(pid: int) -> Sample | None:
 
 
 class Starvation:
-    """Adds up how long the threads of an attempt waited for a core, those that ended too."""
+    """Sum of the times that the threads of an attempt waited for a core, also of ended threads."""
 
     def __init__(self) -> None:
         self._latest: Mapping[int, int] = {}
         self._of_ended = 0
 
     def seconds(self, delays: Mapping[int, int]) -> float:
-        """What it comes to, by `Sample.delays` of now."""
-        # Where less than before is told of a thread, it is another one with the same number.
+        """Return the sum, given the present `Sample.delays`."""
+        # A smaller number than before belongs to a new thread with the same id.
         self._of_ended += sum(
             delay for thread, delay in self._latest.items() if delays.get(thread, -1) < delay
         )
@@ -91,14 +91,14 @@ class Starvation:
 
 
 class Meter:
-    """Measures one attempt.
+    """A meter of one attempt's use.
 
     Args:
-        pid: Its process.
-        gpus: Its GPUs, by name.
-        is_alone: Whether nobody else is given these GPUs for as long as it runs. Then it is taken
-            to hold all that is held there, where the driver does not say who holds what.
-        gpu_usage: Looks at GPUs; None where there are none.
+        pid: The attempt's process.
+        gpus: The names of its GPUs.
+        is_alone: Whether no other attempt gets these GPUs while it runs. Then all memory in use
+            there counts as its own if the driver does not tell it by process.
+        gpu_usage: The GPUs' use; None if there are none.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class Meter:
         self._peak = 0
         self._gpu_peak: int | None = None
         self._device_peak: int | None = None
-        self._has_opened_gpu: bool | None = None  # nobody has looked
-        self._told: tuple[int, int] | None = None
-        self._pace_is_told = False
+        self._has_opened_gpu: bool | None = None  # None: unknown
+        self._reported_peaks: tuple[int, int] | None = None
+        self._is_step_time_reported = False
         self.memory_bytes = 0
         self.cpu_seconds = 0.0
         self._starved = Starvation()
@@ -129,7 +129,7 @@ class Meter:
         self._seconds = 0.0
 
     def take(self) -> None:
-        """Look at the attempt now; one that is gone leaves what was seen before."""
+        """Measure the attempt now; if it has ended, the last values stay."""
         found = sample(self.pid)
         if found is None:
             return
@@ -152,14 +152,14 @@ class Meter:
                 self._device_peak = max(self._device_peak or 0, held or 0) or None
 
     def add(self, usage: Usage) -> None:
-        """Take in what the attempt measured of itself."""
+        """Merge what the attempt measured of itself."""
         self._peak = max(self._peak, usage.peak_memory_bytes)
         self.cpu_seconds = max(self.cpu_seconds, usage.cpu_seconds)
         self._starved_seconds = max(self._starved_seconds, usage.starved_seconds)
         self._seconds = time.monotonic() - self._began
 
     def reported(self, step: int) -> None:
-        """The attempt has reported a step."""
+        """Note that the attempt has reported a step."""
         now = time.monotonic()
         if self._first_report is None:
             self._first_report = (step, now)
@@ -169,14 +169,14 @@ class Meter:
 
     @property
     def usage(self) -> Usage | None:
-        """What was used so far; None before anything was seen."""
+        """The use so far; None before the first measurement."""
         if not self._peak:
             return None
         return Usage(
             peak_memory_bytes=self._peak,
             peak_gpu_memory_bytes=self._peak_gpu_memory_bytes,
             cpu_seconds=self.cpu_seconds,
-            seconds=self._seconds,  # of one that was killed, all is as it was seen last
+            seconds=self._seconds,  # of the last measurement, if it was killed
             seconds_per_step=self._seconds_per_step,
             starved_seconds=self._starved_seconds,
         )
@@ -190,29 +190,34 @@ class Meter:
         return 0 if self._has_opened_gpu is False else self._device_peak
 
     @property
-    def is_pace_news(self) -> bool:
-        """Whether it is known how fast the attempt trains, and was not told yet."""
-        if self._pace_is_told or self._first_report is None or self._seconds_per_step is None:
+    def is_step_time_new(self) -> bool:
+        """Whether the time per step is known and was not reported yet."""
+        if (
+            self._is_step_time_reported
+            or self._first_report is None
+            or self._seconds_per_step is None
+        ):
             return False
-        return time.monotonic() - self._first_report[1] >= PACE_SECONDS
+        return time.monotonic() - self._first_report[1] >= STEP_TIME_SECONDS
 
-    def news(self) -> Usage | None:
-        """What is worth telling: after the first report, the pace, and when a peak has grown."""
+    def new_usage(self) -> Usage | None:
+        """Return the use if the time per step is new or a peak has grown; None before a report."""
         if self._first_report is None or (usage := self.usage) is None:
             return None
         peaks = (usage.peak_memory_bytes, usage.peak_gpu_memory_bytes or 0)
-        has_grown = self._told is None or any(
-            now > NEWS * told for now, told in zip(peaks, self._told, strict=True)
+        has_grown = self._reported_peaks is None or any(
+            now > PEAK_GROWTH * before
+            for now, before in zip(peaks, self._reported_peaks, strict=True)
         )
-        if not has_grown and not self.is_pace_news:
+        if not has_grown and not self.is_step_time_new:
             return None
-        self._pace_is_told = self._pace_is_told or self.is_pace_news
-        self._told = peaks
+        self._is_step_time_reported = self._is_step_time_reported or self.is_step_time_new
+        self._reported_peaks = peaks
         return usage
 
 
 def own_usage() -> Usage | None:
-    """What this process and all that descend from it use, as far as they can see it."""
+    """Return the use of this process and its descendants; None if it cannot be measured."""
     meter = Meter(os.getpid())
     meter.take()
     return meter.usage
@@ -230,7 +235,7 @@ def _tree(pid: int) -> Iterator[int]:
 
 def _delays(pid: int) -> Iterator[tuple[int, int]]:
     for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - a path is built for each
-        # Not every kernel tells; nor does a thread that has just ended.
+        # Some kernels have no schedstat, and the thread may have ended.
         with contextlib.suppress(OSError, ValueError, IndexError):
             schedstat = Path(f"/proc/{pid}/task/{thread}/schedstat").read_bytes()
             yield int(thread), int(schedstat.split()[1])
@@ -244,18 +249,18 @@ def _memory_bytes(pid: int, *, is_alone: bool) -> int:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The fields of a file of /proc that are sizes, in bytes."""
+    """Return the sizes in a file of /proc, in bytes."""
     found = {}
     for line in path.read_bytes().splitlines():
         name, _, value = line.partition(b":")
         if value.endswith(b" kB"):
             found[name.decode()] = int(value[:-3]) * 1024
     if not found:
-        raise ValueError(f"{path} tells nothing")  # a zombie's
+        raise ValueError(f"{path} has no sizes")  # of a zombie
     return found
 
 
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    # utime, stime, and of the children whose end it has seen: cutime, cstime
+    # utime and stime, and those of the children that it has waited for: cutime and cstime
     return sum(map(int, fields[11:15])) / _TICKS

@@ -1,4 +1,4 @@
-"""Watches an attempt from outside: what it uses, and whether it had better be ended."""
+"""Watchdogs: when to measure an attempt, and when to end it for its memory or because it hangs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,30 @@ from .gpu import GpuUsage
 from .usage import Meter
 
 SHARE_OF_TIME = 0.003
-"""So much of one core's time measuring may take, of all attempts of a worker together."""
+"""Share of one core's time for measuring all attempts of a worker."""
 
 SHORT_SHARE = 0.1
-"""Memory is short where less than this share of it is free."""
+"""Share of free memory below which memory is short."""
 
 _LAST_SHARE = 0.03
+"""Share of free memory below which the kernel is likely to have killed for lack of it."""
+
 _IDLE_SHARE = 0.005
+"""Share of one core that an idle attempt may use."""
+
 _DUMP_SECONDS = 2.0
+"""Seconds that an attempt that hangs gets to write its stacks."""
+
 _GROWTH = 1.1
+"""Factor by which an attempt must grow to be measured at once."""
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryWatchdog:
-    """The memory of this worker: what is free of it, and whether the kernel has struck.
+    """The memory of this worker: how much is free, and whether the kernel killed for lack of it.
 
-    Everything is remembered for two looks, since a process that was killed takes a while to end.
+    The values of two looks are kept, because a killed process takes some time to end.
     """
 
     def __init__(self) -> None:
@@ -36,30 +44,30 @@ class MemoryWatchdog:
         self._free = (memory.free_bytes(),) * 2
 
     def look(self) -> None:
-        """Take note of how things are; called every second or so."""
+        """Measure; called about every second."""
         self._kills = (self._kills[1], memory.kills())
         self._free = (self._free[1], memory.free_bytes())
 
     @property
     def is_short(self) -> bool:
-        """Whether there is so little left that the kernel may soon kill somebody."""
+        """Whether the kernel may soon kill a process for lack of memory."""
         free, total = self._free[1]
         return free < SHORT_SHARE * total
 
     @property
     def free_share(self) -> float | None:
-        """What share of the memory is free, whoever holds the rest; None if nobody knows."""
+        """Share of the memory that is free; None if unknown."""
         free, total = self._free[1]
         return round(free / total, 3) if total else None
 
     def evidence(self, held_bytes: int) -> str:
-        """Why a process that was killed just now may have been killed for lack of memory.
+        """Return why a process may have been killed just now for lack of memory.
 
         Args:
-            held_bytes: What it held when it was last looked at.
+            held_bytes: The memory that it held when it was last measured.
 
         Returns:
-            The evidence, for people; empty if there is none.
+            The evidence in words; empty if there is none.
         """
         free, total = min(self._free)
         held = f"it held {in_gb(held_bytes)} of {in_gb(total)}"
@@ -71,13 +79,13 @@ class MemoryWatchdog:
 
 
 class Watchdog:
-    """Watches one attempt. All but `reported` is called by one thread.
+    """A watchdog of one attempt. All methods but `reported` are called by one thread.
 
     Args:
-        meter: Measures it.
-        placement: What it holds.
-        hang_timeout_seconds: How long it may report nothing and compute nothing; None for ever.
-        gpu_usage: Knows whether its GPUs compute.
+        meter: The attempt's meter.
+        placement: Its cores, GPUs and memory.
+        hang_timeout_seconds: How long it may neither report nor compute; None for no limit.
+        gpu_usage: Tells whether its GPUs compute.
     """
 
     def __init__(
@@ -94,12 +102,12 @@ class Watchdog:
         self._look_from = 0.0
         self._resident = 0
         self._has_reported = False
-        # When it was last seen to do something, and the processor time that it had used by then.
+        # The last time at which it did something, and its CPU time by then.
         self._alive_at = time.monotonic()
         self._cpu_seconds = 0.0
 
     def reported(self, step: int) -> bool:
-        """The attempt has reported; returns whether for the first time."""
+        """Note that the attempt has reported; return whether for the first time."""
         self.meter.reported(step)
         self._alive_at = time.monotonic()
         is_first, self._has_reported = not self._has_reported, True
@@ -107,35 +115,35 @@ class Watchdog:
             self._look_from = 0.0
         return is_first
 
-    def look(self, beside: int = 1) -> bool:
-        """Measure it if it is time to, or if it has grown; returns whether it was measured.
+    def look(self, attempts: int = 1) -> bool:
+        """Measure the attempt if it is time, or if it has grown; return whether it was measured.
 
         Args:
-            beside: How many attempts are watched here, which share the time for it.
+            attempts: The number of attempts that share the time for measuring.
         """
         resident = _resident_bytes(self.meter.pid)
         has_grown = resident >= _GROWTH * self._resident
-        is_time = time.monotonic() >= self._look_from or self.meter.is_pace_news
+        is_time = time.monotonic() >= self._look_from or self.meter.is_step_time_new
         if not has_grown and not is_time:
             return False
         began = time.thread_time()
         self.meter.take()
         self._resident = resident
         cost = time.thread_time() - began
-        self._look_from = time.monotonic() + beside * cost / SHARE_OF_TIME
+        self._look_from = time.monotonic() + attempts * cost / SHARE_OF_TIME
         return True
 
-    def judgement(self, worker: MemoryWatchdog) -> Ending | None:
-        """How the attempt is to be ended; None while it may go on."""
+    def broken_limit(self, worker: MemoryWatchdog) -> Ending | None:
+        """Return the ending of an attempt that broke a limit; None if it may continue."""
         return self._too_large(worker) or self._hung()
 
     def _too_large(self, worker: MemoryWatchdog) -> Ending | None:
         granted, held = self._placement.memory_bytes, self.meter.memory_bytes
-        # As long as there is enough for all, nobody is the worse for it.
+        # While there is enough for all, an attempt may hold more than it was granted.
         if not granted or held <= granted or not worker.is_short:
             return None
         reason = (
-            f"out of memory (it held {in_gb(held)}, granted were {in_gb(granted)}, "
+            f"out of memory (it held {in_gb(held)}, was granted {in_gb(granted)}, "
             "and its worker has hardly any left)"
         )
         return Ending(Cause.OUT_OF_MEMORY, reason=reason)
@@ -153,19 +161,19 @@ class Watchdog:
             self._alive_at = now
             return None
         reason = (
-            f"it hung: no report and no work for {timeout:g} s; where it stood is at the end of "
-            "its log"
+            f"it hung: no report and no work for {timeout:g} s; its stacks are at the end of its "
+            "log"
         )
         return Ending(Cause.HUNG, reason=reason)
 
 
 def ending_grace(ending: Ending) -> float:
-    """How long an attempt that is ended this way still has, in seconds."""
+    """Return how many seconds an attempt with this ending gets until it is killed."""
     return _DUMP_SECONDS if ending.cause is Cause.HUNG else 0.0
 
 
 def in_gb(size: int) -> str:
-    """A size for people.
+    """Return a size in words.
 
     >>> in_gb(3_210_000_000)
     '3.21 GB'
