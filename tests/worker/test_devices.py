@@ -10,7 +10,6 @@ import pytest
 
 from tuner.worker import devices
 from tuner.worker.monitoring import gpu as gpu_usage
-from tuner.worker.monitoring import memory
 
 GB = 10**9
 
@@ -66,7 +65,7 @@ def test_a_worker_says_all_of_it(monkeypatch: pytest.MonkeyPatch, nodes: Path) -
     monkeypatch.setattr(devices, "NODES", nodes)
     monkeypatch.setattr(devices, "cpus", lambda: (3, 4))
     monkeypatch.setattr(devices, "memory_bytes", lambda: 10 * GB)
-    monkeypatch.setattr(memory, "free_bytes", lambda: (7 * GB, 12 * GB))
+    monkeypatch.setattr(devices, "free_bytes", lambda: (7 * GB, 12 * GB))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     found = devices.capacity()
     assert (found.cpus, found.near) == ((3, 4), ((3,), (4,)))
