@@ -116,16 +116,19 @@ NAN, INF = math.nan, math.inf
         (lambda: FloatParameter("rate", 0, 1, default=2), "rate: the default 2.0 lies outside"),
         (lambda: IntParameter("units", 1, 4, default=9), "units: the default 9 lies outside"),
         (lambda: IntParameter("units", cast(Any, 1.5), 4), "the lower bound is 1.5; give a whole"),
-        (lambda: IntParameter("seed", 0, 2**60), r"allowed are whole numbers between -2\*\*53"),
+        (lambda: IntParameter("seed", 0, 2**60), r"allowed are whole numbers from -2\*\*53"),
         (lambda: ChoiceParameter("act", ()), "act: there are no choices; give at least one"),
         (lambda: ChoiceParameter("act", (1, "a")), "act: the choices .* mix int and str"),
-        (lambda: ChoiceParameter("act", (1.0, NAN)), "act: nan is no value"),
-        (lambda: ChoiceParameter("act", (None,)), "act: None is no value"),
-        (lambda: ChoiceParameter("act", ("a",), default="b"), "default 'b' is none of the choices"),
-        (lambda: ChoiceParameter("act", ("a",), ordered=True), "are words and cannot be ordered"),
+        (lambda: ChoiceParameter("act", (1.0, NAN)), "act: nan is not allowed"),
+        (lambda: ChoiceParameter("act", (None,)), "act: None is not allowed"),
+        (
+            lambda: ChoiceParameter("act", ("a",), default="b"),
+            "default 'b' is not among the choices",
+        ),
+        (lambda: ChoiceParameter("act", ("a",), ordered=True), "are texts and cannot be ordered"),
         (lambda: BooleanParameter("flag", default=cast(Any, "no")), "flag: the default is 'no'"),
-        (lambda: FixedParameter("epochs", INF), "epochs: inf is no value"),
-        (lambda: Condition("a", ()), "a condition on a names no values"),
+        (lambda: FixedParameter("epochs", INF), "epochs: inf is not allowed"),
+        (lambda: Condition("a", ()), "a condition on a has no values"),
         (
             lambda: SearchSpace(
                 (IntParameter("b", 1, 2, conditions=SCOPE), IntParameter("a", 1, 2))

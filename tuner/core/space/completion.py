@@ -1,4 +1,4 @@
-"""Configurations that are given in part: read, checked, and completed with defaults."""
+"""Configurations that the user gives in part: reading, checking, completing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .space import SearchSpace
 
 
 def completed(space: SearchSpace, given: Mapping[str, object]) -> Params:
-    """The configuration that has these values, and `opening_value` for every other parameter.
+    """Return the configuration with these values, and `opening_value` for all other parameters.
 
     Args:
-        space: The space that the configuration is to lie in.
-        given: Values by name: as they are, or as text, which each parameter reads as its kind.
+        space: The configuration's space.
+        given: Values by name. A text is read as a value of the parameter's kind.
 
     Raises:
-        UsageError: A value is not allowed, or belongs to no active parameter.
+        UsageError: A value is not allowed, or is given for an unknown or inactive parameter.
     """
     chosen: dict[str, ParamValue] = {}
     for parameter in space:
@@ -38,10 +38,10 @@ def completed(space: SearchSpace, given: Mapping[str, object]) -> Params:
 
 
 def opening_value(parameter: Parameter) -> ParamValue:
-    """What to take for a parameter of which nothing is known: its default, if somebody gave one.
+    """Return the value to begin with: the default that the user gave, else the middle.
 
-    The lowest number is what KerasTuner takes for a default if nobody gave one. It is seldom a
-    good guess, so the middle of the parameter's own scale stands in for it.
+    If the user gives no default, KerasTuner takes the lowest number, which is seldom a good guess.
+    The middle of the parameter's own scale replaces it.
 
     >>> from tuner.core.space.parameters import IntParameter
     >>> opening_value(IntParameter("a", 1, 9)), opening_value(IntParameter("a", 1, 9, default=3))
@@ -56,7 +56,7 @@ def opening_value(parameter: Parameter) -> ParamValue:
 
 
 def unknown_name(name: str, space: SearchSpace) -> str:
-    """Says that the space has no such parameter, and which one may be meant."""
+    """Return the message for a name that the space does not have, with the most similar one."""
     known = [*dict.fromkeys(parameter.name for parameter in space)]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -79,6 +79,6 @@ def _explain_extra(space: SearchSpace, name: str, chosen: Params) -> str:
     if not scopes:
         return unknown_name(name, space)
     conditions = {c.name for p in space if p.name == name for c in p.conditions}
-    standing = ", ".join(f"{each} is {chosen[each]!r}" for each in conditions if each in chosen)
-    has = f" (here {standing})" if standing else ""
+    present = ", ".join(f"{each} is {chosen[each]!r}" for each in conditions if each in chosen)
+    has = f" (here {present})" if present else ""
     return f"{name} is given but not active: it needs {', or '.join(scopes)}{has}"

@@ -1,4 +1,4 @@
-"""An earlier study, as a new one sees it: what it measured, and what of it fits the new space."""
+"""Results of an earlier study for the warm start of a new one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class EarlierTrial:
     Attributes:
         params: The configuration.
         value: The value of the (first) objective.
-        extra_values: Those of the new study's other objectives, if they were measured.
-        violation: By how much it breaks the new study's constraints, if that is known.
+        extra_values: Values of the new study's other objectives, if they were measured.
+        violation: Total violation of the new study's constraints; 0 if unknown.
     """
 
     params: Params
@@ -36,13 +36,13 @@ class EarlierTrial:
 
 @dataclass(frozen=True, slots=True)
 class EarlierStudy:
-    """What is taken over from another study. It is kept with the new one, which then needs no more.
+    """The results of another study. The new study stores them and no longer needs the old one.
 
     Attributes:
-        name: Its directory, as the user gave it.
-        direction: Which of its (first) values are better; of further ones, the new study's say.
-        is_same_metric: Whether it measured the metrics that the new study optimises.
-        trials: Its complete trials.
+        name: The study's directory, as the user gave it.
+        direction: Direction of the first objective; the others have those of the new study.
+        is_same_metric: Whether the study measured the metrics that the new study optimises.
+        trials: The study's complete trials.
     """
 
     name: str
@@ -52,7 +52,7 @@ class EarlierStudy:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
+        """Read the JSON form."""
         trials = tuple(
             EarlierTrial(**{**each, "extra_values": tuple(each["extra_values"])})
             for each in plain["trials"]
@@ -60,15 +60,15 @@ class EarlierStudy:
         return cls(plain["name"], Direction(plain["direction"]), plain["is_same_metric"], trials)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, for the ledger."""
+        """Return the JSON form, for the ledger."""
         plain = asdict(self)
         return {**plain, "direction": str(self.direction), "trials": list(plain["trials"])}
 
     def within(self, space: SearchSpace) -> list[EarlierTrial]:
-        """Its trials as configurations of this space; those that have no place in it are left out.
+        """Return the trials as configurations of this space, without those that do not fit.
 
-        A parameter that it did not know counts as having had its `opening_value`; one that the
-        space does not know is dropped.
+        A parameter that the study did not have gets its `opening_value`; one that the space does
+        not have is dropped.
         """
         found = []
         for trial in self.trials:
@@ -78,7 +78,7 @@ class EarlierStudy:
         return found
 
     def best_within(self, space: SearchSpace) -> Params | None:
-        """The best of `within` by the first objective; None if there is none."""
+        """Return the best of `within` by the first objective; None if there is none."""
         sign = 1.0 if self.direction is Direction.MIN else -1.0
         best = min(
             self.within(space), key=lambda each: (each.violation, sign * each.value), default=None

@@ -1,9 +1,8 @@
-"""All the configurations of a space over given values: counted, numbered and gone through.
+"""The configurations of a space over given values: counting, indexing, iteration.
 
-A space with conditions is a tree: which parameters there are depends on the values before them.
-Counting it by walking it would take as long as the search itself, so branches that have the same
-future are counted once: what a value means for later parameters is only which of their conditions
-it meets.
+A space with conditions is a tree: earlier values decide which parameters are active. Walking the
+tree to count it would take as long as the search. A value affects later parameters only by the
+conditions that it meets, so subtrees with the same conditions met are counted once.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from ..trial import Params, ParamValue
 from .parameters import Condition, Parameter
 
-_Run = tuple[int, ParamValue]  # how many neighbouring values mean the same, and one of them
+_Run = tuple[int, ParamValue]
+"""Number of adjacent values that meet the same conditions, and one of them."""
 
 
 class Configurations:
-    """The distinct configurations that given values make, in a fixed order.
+    """The distinct configurations of a space over given values, in a fixed order.
 
     The order is that of nested loops over the declarations: the value of the last active
     parameter changes fastest. Values come in the order of `Parameter.values`.
@@ -34,7 +34,7 @@ class Configurations:
 
     Args:
         parameters: The declarations, parents before children.
-        axes: The values of each of them, none of them empty.
+        axes: The values of each declaration; none is empty.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class Configurations:
     ) -> None:
         self._parameters = tuple(parameters)
         self._axes = tuple(axes)
-        self._watched = _watched(self._parameters)
+        self._dependencies = _dependencies(self._parameters)
         self._runs = tuple(
-            _runs(axis, self._watched[i + 1].get(parameter.name, ()))
+            _runs(axis, self._dependencies[i + 1].get(parameter.name, ()))
             for i, (parameter, axis) in enumerate(zip(self._parameters, axes, strict=True))
         )
         self._counted: dict[tuple[object, ...], int] = {}
-        self.count = self._below(0, {})
-        """How many there are."""
+        self.count = self._count_from(0, {})
+        """Number of configurations."""
 
     def at(self, index: int) -> dict[str, ParamValue]:
-        """The configuration with this number, from 0 to `count` - 1.
+        """Return the configuration with this index, from 0 to `count` - 1.
 
         Raises:
-            IndexError: There is none with this number.
+            IndexError: The index is out of range.
         """
         if not 0 <= index < self.count:
             raise IndexError(f"there is no configuration {index}: there are {self.count}")
@@ -65,7 +65,7 @@ class Configurations:
                 continue
             start = 0
             for length, example in self._runs[i]:
-                each = self._below(i + 1, {**chosen, parameter.name: example})
+                each = self._count_from(i + 1, {**chosen, parameter.name: example})
                 if index < length * each:
                     step, index = divmod(index, each)
                     chosen[parameter.name] = self._axes[i][start + step]
@@ -99,13 +99,13 @@ class Configurations:
             else:
                 return
 
-    def _below(self, i: int, chosen: Params) -> int:
-        """How many ways there are to go on from the i-th declaration, given those before it."""
+    def _count_from(self, i: int, chosen: Params) -> int:
+        """Count the completions of the first `i` declarations' values."""
         future = (
             i,
             *(
                 (name in chosen, *(condition.holds(chosen) for condition in conditions))
-                for name, conditions in self._watched[i].items()
+                for name, conditions in self._dependencies[i].items()
             ),
         )
         if future in self._counted:
@@ -119,7 +119,7 @@ class Configurations:
             runs = self._runs[j]
             if len(runs) > 1:
                 ways *= sum(
-                    length * self._below(j + 1, {**values, parameter.name: example})
+                    length * self._count_from(j + 1, {**values, parameter.name: example})
                     for length, example in runs
                 )
                 break
@@ -130,23 +130,23 @@ class Configurations:
 
 
 def is_open(parameter: Parameter, chosen: Params) -> bool:
-    """Whether this declaration gives the next value: active, and its name has none yet.
+    """Return whether a declaration takes a value: it is active, and its name has no value yet.
 
-    Where two declarations of one name are active at once, the first one counts, as in KerasTuner.
+    If two declarations of one name are active at once, the first one counts, as in KerasTuner.
     """
     return parameter.name not in chosen and all(
         condition.holds(chosen) for condition in parameter.conditions
     )
 
 
-def _watched(parameters: Sequence[Parameter]) -> list[dict[str, tuple[Condition, ...]]]:
-    """For each place, the names that later declarations look at, and the conditions on them."""
+def _dependencies(parameters: Sequence[Parameter]) -> list[dict[str, tuple[Condition, ...]]]:
+    """Return, for each index, the names that later declarations depend on, with the conditions."""
     watched: list[dict[str, tuple[Condition, ...]]] = [{}]
     times = Counter(parameter.name for parameter in parameters)
     for parameter in reversed(parameters):
         later = dict(watched[-1])
         if times[parameter.name] > 1:
-            # It matters even where no condition asks for it: the name may be taken.
+            # Even without a condition on it: an earlier declaration may have given it a value.
             later.setdefault(parameter.name, ())
         for condition in parameter.conditions:
             known = later.get(condition.name, ())
@@ -157,7 +157,7 @@ def _watched(parameters: Sequence[Parameter]) -> list[dict[str, tuple[Condition,
 
 
 def _runs(axis: Sequence[ParamValue], conditions: Sequence[Condition]) -> tuple[_Run, ...]:
-    """Divide an axis so that within a run all values meet the same conditions."""
+    """Divide an axis into runs of values that meet the same conditions."""
     special = set()
     for condition in conditions:
         for value in condition.values:
@@ -177,7 +177,7 @@ def _runs(axis: Sequence[ParamValue], conditions: Sequence[Condition]) -> tuple[
 
 
 def _index(axis: Sequence[ParamValue], value: ParamValue) -> int | None:
-    if isinstance(axis, range):  # may be huge, and is quick to search with an int only
+    if isinstance(axis, range):  # may be huge; its search is fast for an int only
         if not isinstance(value, int | float) or value != int(value) or int(value) not in axis:
             return None
         return axis.index(int(value))

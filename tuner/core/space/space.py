@@ -1,7 +1,7 @@
-"""The search space: what can be tried.
+"""The search space of a study.
 
-Its JSON form is the list that KerasTuner's `HyperParameters.get_config()["space"]` gives, so it
-travels to a trial's process and becomes a `keras_tuner.HyperParameters` there again.
+Its JSON form is that of KerasTuner's `HyperParameters.get_config()["space"]`. In that form it is
+stored in the ledger and sent to the trials' processes.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class SearchSpace:
     A space may be empty: it has one configuration, without values.
 
     A configuration has a value for every *active* parameter and for no other. A parameter is
-    active while all its conditions hold. Where several declarations of one name are active at
-    once, the first of them counts, as in KerasTuner.
+    active while all its conditions hold. If several declarations of one name are active at once,
+    the first one counts, as in KerasTuner.
 
     >>> deep = BooleanParameter("deep")
     >>> layers = IntParameter("layers", 2, 9, conditions=(Condition("deep", (True,)),))
@@ -62,10 +62,10 @@ class SearchSpace:
     'layers is given but not active: it needs deep is True'
 
     Args:
-        parameters: The declarations. One that is given twice is taken once.
+        parameters: The declarations; duplicates are dropped.
 
     Raises:
-        SpaceError: Two declarations contradict each other, or a condition names a parameter that
+        SpaceError: Two declarations contradict each other, or a condition is on a parameter that
             is not declared before.
     """
 
@@ -91,12 +91,12 @@ class SearchSpace:
         """Read a space from its JSON form.
 
         Raises:
-            SpaceError: An entry is no hyperparameter, or the space makes no sense.
+            SpaceError: An entry is not a valid declaration, or the entries contradict each other.
         """
         return cls(tuple(parameter_from_json(entry) for entry in entries))
 
     def to_json(self) -> list[JsonEntry]:
-        """The space's JSON form, for `from_json` or for KerasTuner's `from_config`."""
+        """Return the JSON form, for `from_json` or for KerasTuner's `from_config`."""
         return [parameter_to_json(parameter) for parameter in self.parameters]
 
     def __len__(self) -> int:
@@ -108,10 +108,10 @@ class SearchSpace:
     # --- configurations -----------------------------------------------------------------------
 
     def active(self, params: Params) -> tuple[Parameter, ...]:
-        """The declarations that are active, given these values.
+        """Return the declarations that are active with these values.
 
-        Values may be missing: a parameter that has none yet opens no scope below it. Values of
-        parameters that are not active are not looked at.
+        Values may be missing: conditions on a parameter without a value do not hold. Values of
+        inactive parameters are ignored.
         """
         found = []
         taken: set[str] = set()
@@ -126,11 +126,11 @@ class SearchSpace:
         return tuple(found)
 
     def contains(self, params: Params) -> bool:
-        """Whether this is a configuration of the space."""
+        """Return whether this is a configuration of the space."""
         return not self.explain(params)
 
     def explain(self, params: Params) -> str:
-        """Why this is no configuration of the space; empty if it is one."""
+        """Return why this is not a configuration of the space; empty if it is one."""
         active = {parameter.name: parameter for parameter in self.active(params)}
         faults = []
         for name, parameter in active.items():
@@ -149,10 +149,10 @@ class SearchSpace:
         return f"{name} is given but not active: it needs {', or '.join(scopes)}"
 
     def key(self, params: Params) -> Hashable:
-        """A canonical identity: equal for configurations that are the same, and for no others.
+        """Return a key that is equal for equal configurations only.
 
-        Floats count by all their digits; 1, 1.0 and True differ, except that a parameter knows
-        its own values (1 is 1.0 for a Float). Works for configurations outside the space too.
+        Floats are compared by all digits. 1, 1.0 and True differ, except that 1 is 1.0 for a Float.
+        Configurations outside the space have keys too.
         """
         canonical = dict(params)
         for parameter in self.active(params):
@@ -161,7 +161,7 @@ class SearchSpace:
         return repr(sorted(canonical.items(), key=lambda item: item[0]))
 
     def defaults(self) -> Params:
-        """KerasTuner's value for every active parameter."""
+        """Return the configuration of all defaults, which are KerasTuner's."""
         chosen: dict[str, ParamValue] = {}
         for parameter in self.parameters:
             if is_open(parameter, chosen):
@@ -169,7 +169,7 @@ class SearchSpace:
         return chosen
 
     def sample(self, rng: np.random.Generator) -> Params:
-        """A configuration at random, each parameter drawn evenly on its own scale."""
+        """Return a random configuration; each parameter is uniform on its own scale."""
         chosen: dict[str, ParamValue] = {}
         for parameter in self.parameters:
             if is_open(parameter, chosen):
@@ -179,22 +179,22 @@ class SearchSpace:
     # --- all of them --------------------------------------------------------------------------
 
     def size(self) -> int | None:
-        """How many configurations there are; None if a parameter forms a continuum."""
+        """Return the number of configurations; None if a parameter is continuous."""
         configurations = self.configurations()
         return None if configurations is None else configurations.count
 
     def configurations(self) -> Configurations | None:
-        """All the configurations of the space; None if a parameter forms a continuum."""
+        """Return all configurations of the space; None if a parameter is continuous."""
         axes = [parameter.values for parameter in self.parameters]
         finite = [axis for axis in axes if axis is not None]
         return Configurations(self.parameters, finite) if len(finite) == len(axes) else None
 
     def grid_configurations(self, resolution: int) -> Configurations:
-        """The configurations of a grid, worked out when asked for.
+        """Return the configurations of a grid; they are computed on access.
 
         Args:
-            resolution: How many values to take of every Float without a step and of every Int
-                without a step on a log scale (evenly on its scale, both ends included): 2 or more.
+            resolution: Number of values, 2 or more, of every Float without a step and of every Int
+                without a step on a log scale. They are equidistant on the scale, with both ends.
 
         Raises:
             SpaceError: The resolution is below 2.
@@ -208,35 +208,35 @@ class SearchSpace:
         return Configurations(self.parameters, axes)
 
     def grid(self, resolution: int) -> Iterator[Params]:
-        """Go through a grid lazily, in the order of `Configurations`; nothing comes twice."""
+        """Iterate over a grid, without duplicates, in the order of `Configurations`."""
         return iter(self.grid_configurations(resolution))
 
     def grid_size(self, resolution: int) -> int:
-        """How many configurations `grid` goes through, worked out without going through it."""
+        """Return the number of configurations of a grid, without iterating over it."""
         return self.grid_configurations(resolution).count
 
     # --- two spaces ---------------------------------------------------------------------------
 
     def extended(self, entries: Sequence[Mapping[str, object]]) -> SearchSpace:
-        """This space and, behind it, what these entries of the JSON form declare in addition.
+        """Return this space with the new declarations of these entries (in JSON form) at its end.
 
-        They may depend on parameters that are declared here only; what is declared in both keeps
-        the bounds it has here.
+        The entries may depend on parameters of this space. A parameter that is declared in both
+        keeps the bounds of this space.
 
         Raises:
-            SpaceError: An entry is no hyperparameter, or depends on what is not declared.
+            SpaceError: An entry is not a valid declaration, or its parent is not declared.
         """
         known = {identity(parameter) for parameter in self.parameters}
         more = (parameter_from_json(entry) for entry in entries)
         return SearchSpace(self.parameters + tuple(p for p in more if identity(p) not in known))
 
     def missing_from(self, other: SearchSpace) -> list[JsonEntry]:
-        """What is declared here and not in the other space, in the JSON form."""
+        """Return the declarations, in JSON form, that the other space does not have."""
         known = {identity(parameter) for parameter in other.parameters}
         return [parameter_to_json(p) for p in self.parameters if identity(p) not in known]
 
     def differences(self, other: SearchSpace) -> list[str]:
-        """What became of this space's declarations in the other one, one line each."""
+        """Describe the changes from this space to the other one, one line each."""
         before = {identity(parameter): parameter for parameter in self.parameters}
         after = {identity(parameter): parameter for parameter in other.parameters}
         lines = []

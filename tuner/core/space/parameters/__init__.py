@@ -1,17 +1,17 @@
-"""The kinds of hyperparameters: which values each allows, and how it reads in JSON.
+"""The kinds of hyperparameters, with KerasTuner's meaning, and their JSON form.
 
-They are KerasTuner's kinds, with KerasTuner's meaning. A parameter is identified by its name and
-its conditions together: the same name may be declared twice, under different conditions.
+A parameter is identified by its name and its conditions together: a name may be declared again
+under other conditions.
 
-Every kind has these in common, and nothing else asks which kind it has before it:
+All kinds have these attributes and methods:
 
 - `name`, `default`, `conditions`;
-- `values`: all the values, in the order of the unit interval; None if they form a continuum;
-- `grid_values(resolution)`: the values that a grid goes through;
-- `from_unit(u)` and `to_unit(value)`: to and from [0, 1], evenly on the parameter's own scale;
+- `values`: all values, in the order of the unit interval; None if they are continuous;
+- `grid_values(resolution)`: the values for a grid;
+- `from_unit(u)` and `to_unit(value)`: maps from and to [0, 1], uniform on the parameter's scale;
 - `explain(value)`: why a value is not allowed; empty if it is;
-- `canonical(value)`: the same value as this parameter would have written it itself;
-- `read(text)`: the value that this text says; the text itself if it says none;
+- `canonical(value)`: the equal value of the parameter's own type;
+- `read(text)`: the value that a text stands for; the text itself if it stands for none;
 - `bounds`: kind and allowed values in words.
 
 May import: `errors`, `core`.
@@ -41,12 +41,12 @@ Parameter = FloatParameter | IntParameter | ChoiceParameter | BooleanParameter |
 
 
 def identity(parameter: Parameter) -> tuple[str, tuple[Condition, ...]]:
-    """What tells this declaration from others: name and conditions."""
+    """Return what identifies a declaration: its name and conditions."""
     return (parameter.name, parameter.conditions)
 
 
 def label(parameter: Parameter) -> str:
-    """The name, with the conditions in words if there are any."""
+    """Return the name, followed by the conditions in words if there are any."""
     if not parameter.conditions:
         return parameter.name
     return f"{parameter.name} (when {' and '.join(map(str, parameter.conditions))})"

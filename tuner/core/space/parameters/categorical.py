@@ -1,4 +1,4 @@
-"""Values without a range: choices, truth values, and the one that is fixed."""
+"""Parameters without a range: choices, booleans, and fixed values."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from .scales import bucket, bucket_centre
 
 @dataclass(frozen=True, slots=True)
 class ChoiceParameter:
-    """One of several values, all of them of one type; values given twice are dropped.
+    """One of several values of one type; duplicates are dropped.
 
     Attributes:
         name: The hyperparameter's name.
         values: The choices.
-        ordered: Whether the order of the values means something; None means yes for numbers and
-            no for words.
-        default: KerasTuner's value before anything was searched; the first one if not given.
-        conditions: All must hold for the parameter to be active.
-        prior: Which values are expected to be good; None for all alike.
+        ordered: Whether the values are ordered; by default numbers are, and texts are not.
+        default: Value before the search; by default the first one.
+        conditions: Conditions that all must hold for the parameter to be active.
+        prior: Prior on the values; None for a uniform one.
 
     Raises:
-        SpaceError: There is no choice, or choices of several types, or the default is none of
-            them, or words are called ordered.
+        SpaceError: There are no choices or choices of several types, the default is not among
+            them, or texts are declared ordered.
     """
 
     name: str
@@ -47,13 +46,13 @@ class ChoiceParameter:
         if len(kinds) > 1:
             raise SpaceError(
                 f"{self.name}: the choices {list(values)} mix {' and '.join(kinds)}; "
-                "all of them must be of one type"
+                "give values of one type"
             )
         values = tuple(dict.fromkeys(values))
         numeric = not isinstance(values[0], str)
         if self.ordered and not numeric:
             raise SpaceError(
-                f"{self.name}: the choices {list(values)} are words and cannot be ordered; "
+                f"{self.name}: the choices {list(values)} are texts and cannot be ordered; "
                 "leave `ordered` out"
             )
         ordered = numeric if self.ordered is None else self.ordered
@@ -61,8 +60,8 @@ class ChoiceParameter:
         found = position(default, values)
         if found is None:
             raise SpaceError(
-                f"{self.name}: the default {default!r} is none of the choices {list(values)}; "
-                "choose one of them"
+                f"{self.name}: the default {default!r} is not among the choices {list(values)}; "
+                "give one of them"
             )
         set_fields(self, values=values, ordered=ordered, default=values[found])
 
@@ -72,18 +71,18 @@ class ChoiceParameter:
         return f"Choice of {', '.join(map(repr, self.values))}"
 
     def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it is a finite set
-        """Every choice."""
+        """Return all choices."""
         return self.values
 
     def from_unit(self, u: float) -> ParamValue:
-        """The value at `u` of [0, 1]."""
+        """Return the value at `u` in [0, 1]."""
         return self.values[bucket(apply_prior(u, self.prior), len(self.values))]
 
     def to_unit(self, value: ParamValue) -> float:
-        """The middle of this choice's part of [0, 1].
+        """Return the centre of this choice's part of [0, 1].
 
         Raises:
-            SpaceError: It is none of the choices.
+            SpaceError: The value is not among the choices.
         """
         found = position(value, self.values)
         if found is None:
@@ -91,16 +90,16 @@ class ChoiceParameter:
         return undo_prior(bucket_centre(found, len(self.values)), self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
-        """The choice itself, where an int stands for a float."""
+        """Return the equal choice, a float for an int; the value itself if there is none."""
         found = position(value, self.values)
         return value if found is None else self.values[found]
 
     def read(self, text: str) -> ParamValue:
-        """The choice that this text says; the text itself if it says none."""
+        """Return the choice that the text stands for; the text itself if there is none."""
         return value_in(text, self.values)
 
     def explain(self, value: ParamValue) -> str:
-        """Why this value is not allowed; empty if it is."""
+        """Return why the value is not allowed; empty if it is."""
         if position(value, self.values) is not None:
             return ""
         return f"{self.name} is {value!r}; allowed are {', '.join(map(repr, self.values))}"
@@ -112,12 +111,12 @@ class BooleanParameter:
 
     Attributes:
         name: The hyperparameter's name.
-        default: KerasTuner's value before anything was searched.
-        conditions: All must hold for the parameter to be active.
-        prior: Which values are expected to be good; None for all alike.
+        default: Value before the search.
+        conditions: Conditions that all must hold for the parameter to be active.
+        prior: Prior on the values; None for a uniform one.
 
     Raises:
-        SpaceError: The default is neither.
+        SpaceError: The default is not a boolean.
     """
 
     name: str
@@ -127,7 +126,7 @@ class BooleanParameter:
     prior: Prior | None = None
 
     def __post_init__(self) -> None:
-        # A number would pass for a bool in KerasTuner, which only asks whether it equals one.
+        # KerasTuner takes 0 and 1 as well.
         default: object = plain(self.default)
         if default not in (True, False):
             raise SpaceError(f"{self.name}: the default is {default!r}; give True or False")
@@ -135,7 +134,7 @@ class BooleanParameter:
 
     @property
     def values(self) -> tuple[bool, bool]:
-        """Both values."""
+        """False and True."""
         return (False, True)
 
     @property
@@ -144,41 +143,41 @@ class BooleanParameter:
         return "Boolean"
 
     def grid_values(self, resolution: int) -> Sequence[bool]:  # noqa: ARG002 - it is a finite set
-        """Both values."""
+        """Return both values."""
         return self.values
 
     def from_unit(self, u: float) -> bool:
-        """False in the lower half of [0, 1], True in the upper one."""
+        """Return False in the lower half of [0, 1], True in the upper one."""
         return apply_prior(u, self.prior) >= 0.5
 
     def to_unit(self, value: ParamValue) -> float:
-        """The middle of this value's half of [0, 1]."""
+        """Return the centre of this value's half of [0, 1]."""
         return undo_prior(0.75 if value else 0.25, self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
-        """The value as it is."""
+        """Return the value itself."""
         return value
 
     def read(self, text: str) -> ParamValue:
-        """The truth value that this text says; the text itself if it says none."""
+        """Return the boolean that the text stands for; the text itself if it stands for none."""
         return truth_in(text)
 
     def explain(self, value: ParamValue) -> str:
-        """Why this value is not allowed; empty if it is."""
+        """Return why the value is not allowed; empty if it is."""
         return "" if isinstance(value, bool) else f"{self.name} is {value!r}; give True or False"
 
 
 @dataclass(frozen=True, slots=True)
 class FixedParameter:
-    """A value that is recorded and never searched.
+    """A value that is recorded and not searched.
 
     Attributes:
         name: The hyperparameter's name.
         value: The value.
-        conditions: All must hold for the parameter to be active.
+        conditions: Conditions that all must hold for the parameter to be active.
 
     Raises:
-        SpaceError: The value is neither a finite number, a word nor a truth value.
+        SpaceError: The value is not a finite number, a text or a boolean.
     """
 
     name: str
@@ -205,27 +204,27 @@ class FixedParameter:
         return f"Fixed {self.value!r}"
 
     def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it has one value
-        """The only value."""
+        """Return the only value."""
         return self.values
 
     def from_unit(self, u: float) -> ParamValue:  # noqa: ARG002 - it has one value
-        """The only value."""
+        """Return the only value."""
         return self.value
 
     def to_unit(self, value: ParamValue) -> float:  # noqa: ARG002 - it has one value
-        """The middle of [0, 1]."""
+        """Return the centre of [0, 1]."""
         return 0.5
 
     def canonical(self, value: ParamValue) -> ParamValue:
-        """The fixed value itself, where an int stands for a float."""
+        """Return the fixed value if the given one is equal (as an int to a float)."""
         return self.value if position(value, self.values) is not None else value
 
     def read(self, text: str) -> ParamValue:
-        """The value, if this text says it; the text itself if not."""
+        """Return the value if the text stands for it; the text itself if not."""
         return value_in(text, self.values)
 
     def explain(self, value: ParamValue) -> str:
-        """Why this value is not allowed; empty if it is."""
+        """Return why the value is not allowed; empty if it is."""
         if position(value, self.values) is not None:
             return ""
         return f"{self.name} is {value!r}; it is fixed to {self.value!r}"

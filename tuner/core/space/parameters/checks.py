@@ -1,4 +1,4 @@
-"""What may stand in a declaration; every error names the parameter, what was found, what to do."""
+"""Checks of declarations. Every error says the parameter, the value found, and what to do."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from ...trial import ParamValue
 from .scales import Scale
 
 LARGEST_INTEGER = 2**53
-"""Integers beyond it cannot be told apart as floats, nor by many readers of JSON."""
+"""Limit for integers: beyond it, floats and many JSON readers cannot distinguish them."""
 
 MOST_MULTIPLIED_STEPS = 1_000_000
+"""Limit for the steps of a log scale, which are stored in a tuple."""
 
-_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def set_fields(parameter: object, **fields: object) -> None:
-    """Set fields of a frozen parameter, in its `__post_init__` only."""
+    """Set fields of a frozen parameter; for its `__post_init__` only."""
     for name, value in fields.items():
         object.__setattr__(parameter, name, value)
 
 
 def plain(value: object) -> object:
-    """A numpy scalar as its plain Python twin; anything else as it is."""
+    """Return a numpy scalar as a Python scalar; any other value itself."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether this is a finite int or float; True and False are not numbers here."""
+    """Return whether a value is a finite int or float; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return -sys.float_info.max <= value <= sys.float_info.max
 
 
 def finite_float(name: str, what: str, value: object) -> float:
-    """This bound, step or default of a parameter as a float.
+    """Return a bound, step or default as a float.
 
     Raises:
-        SpaceError: It is no finite number.
+        SpaceError: The value is not a finite number.
     """
     number = plain(value)
     if not is_number(number):
@@ -52,10 +53,10 @@ def finite_float(name: str, what: str, value: object) -> float:
 
 
 def whole_number(name: str, what: str, value: object) -> int:
-    """This bound, step or default of a parameter as an int; 3.0 is taken for 3.
+    """Return a bound, step or default as an int; 3.0 becomes 3.
 
     Raises:
-        SpaceError: It is no whole number, or beyond `LARGEST_INTEGER`.
+        SpaceError: The value is not a whole number, or is beyond `LARGEST_INTEGER`.
     """
     number = plain(value)
     if not is_number(number) or number != int(number):
@@ -63,14 +64,14 @@ def whole_number(name: str, what: str, value: object) -> int:
     whole = int(number)
     if abs(whole) > LARGEST_INTEGER:
         raise SpaceError(
-            f"{name}: {what} is {whole}; allowed are whole numbers between -2**53 and 2**53. "
+            f"{name}: {what} is {whole}; allowed are whole numbers from -2**53 to 2**53. "
             "Narrow the range, or declare the number as Fixed"
         )
     return int(whole)
 
 
 def check_range(name: str, low: float, high: float, *, step: float | None, scale: Scale) -> None:
-    """Check that bounds, step and scale of a numerical parameter go together.
+    """Check that bounds, step and scale of a numerical parameter fit together.
 
     Raises:
         SpaceError: They do not.
@@ -81,7 +82,7 @@ def check_range(name: str, low: float, high: float, *, step: float | None, scale
         )
     if scale is not Scale.LINEAR and low <= 0:
         raise SpaceError(
-            f"{name}: the lower bound is {low} on a {scale} scale; it must be above 0 there. "
+            f"{name}: the lower bound is {low} on a {scale} scale; it must be above 0. "
             "Raise it, or use a linear scale"
         )
     width = high - low if scale is Scale.LINEAR else high / low
@@ -106,7 +107,7 @@ def check_range(name: str, low: float, high: float, *, step: float | None, scale
 
 
 def typed_equal(left: ParamValue, right: ParamValue) -> bool:
-    """Whether two values are the same, where 1, 1.0 and True all differ."""
+    """Return whether two values are equal and of one type; 1, 1.0 and True differ."""
     return type(left) is type(right) and left == right
 
 
@@ -114,7 +115,7 @@ def check_default(name: str, default: float, low: float, high: float) -> None:
     """Check that the default lies within the bounds.
 
     Raises:
-        SpaceError: It does not.
+        SpaceError: The default does not.
     """
     if not low <= default <= high:
         raise SpaceError(
@@ -124,22 +125,21 @@ def check_default(name: str, default: float, low: float, high: float) -> None:
 
 
 def scalar(name: str, value: object) -> ParamValue:
-    """This value, if it can be a hyperparameter's: a finite number, a word, True or False.
+    """Return a value if a hyperparameter can have it: a finite number, a text or a boolean.
 
     Raises:
-        SpaceError: It cannot.
+        SpaceError: A hyperparameter cannot have this value.
     """
     value = plain(value)
     if isinstance(value, bool | str) or is_number(value):
         return value
     raise SpaceError(
-        f"{name}: {value!r} is no value for a hyperparameter; give finite numbers, words, "
-        "True or False"
+        f"{name}: {value!r} is not allowed as a value; give a finite number, a text, True or False"
     )
 
 
 def position(value: ParamValue, values: Sequence[ParamValue]) -> int | None:
-    """Where a value stands among others, an int standing for the equal float as well.
+    """Return the index of a value; None if absent. An int matches the equal float.
 
     >>> position(1, (0.5, 1.0)), position(True, (0, 1))
     (1, None)
@@ -150,7 +150,7 @@ def position(value: ParamValue, values: Sequence[ParamValue]) -> int | None:
 
 
 def number_in(text: str) -> int | float | str:
-    """The number that this text says, an int if it is written as one; else the text itself.
+    """Return the number that a text stands for, an int if written as one; else the text.
 
     >>> number_in("64"), number_in("1e-3"), number_in("many")
     (64, 0.001, 'many')
@@ -164,16 +164,16 @@ def number_in(text: str) -> int | float | str:
 
 
 def truth_in(text: str) -> bool | str:
-    """The truth value that this text says; else the text itself.
+    """Return the boolean that a text stands for; else the text.
 
     >>> truth_in("True"), truth_in("no"), truth_in("maybe")
     (True, False, 'maybe')
     """
-    return _TRUTHS.get(text.lower(), text)
+    return _BOOLEANS.get(text.lower(), text)
 
 
 def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
-    """Which of these values the text says, as it is or as a number; else the text itself.
+    """Return the value that a text stands for: as it is, as a number, as a boolean; else the text.
 
     >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
     (0.5, '1', '2')

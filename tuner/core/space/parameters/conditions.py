@@ -1,4 +1,4 @@
-"""When a parameter is active."""
+"""Conditions: when a parameter is active."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .checks import scalar
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Holds while the parameter `name` is active and has one of `values`.
+    """A condition that holds while the parameter `name` is active and has one of `values`.
 
-    Values are compared as Python compares them (1 equals True), because KerasTuner does so when
-    the model is built, and the two must agree on which parameters are active.
+    Values are compared as in Python (1 equals True), as in KerasTuner: a study and the user's code
+    must agree on which parameters are active.
     """
 
     name: str
@@ -24,13 +24,13 @@ class Condition:
         values = tuple(scalar(f"a condition on {self.name}", value) for value in self.values)
         if not values:
             raise SpaceError(
-                f"a condition on {self.name} names no values; give at least one value of "
-                f"{self.name} for which the parameters in the scope are used"
+                f"a condition on {self.name} has no values; give at least one value of "
+                f"{self.name} for which the parameters in the scope are active"
             )
         object.__setattr__(self, "values", values)
 
     def holds(self, params: Params) -> bool:
-        """Whether the condition is met by these values."""
+        """Return whether the values meet the condition."""
         return self.name in params and params[self.name] in self.values
 
     def __str__(self) -> str:

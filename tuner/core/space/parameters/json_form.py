@@ -1,4 +1,4 @@
-"""Parameters as KerasTuner writes them: entries of `HyperParameters.get_config()["space"]`."""
+"""The JSON form of parameters: KerasTuner's, as in `HyperParameters.get_config()["space"]`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from . import (
 from .checks import plain
 from .scales import Scale
 
-_Config = Mapping[str, Any]  # JSON; what it holds is checked where a parameter is made
+_Config = Mapping[str, Any]  # JSON; the parameter's constructor checks its values
 JsonEntry = dict[str, object]
 
 
 def parameter_to_json(parameter: Parameter) -> JsonEntry:
-    """Write one declaration as KerasTuner's configuration, which is plain JSON.
+    """Return one declaration in its JSON form.
 
     >>> parameter_to_json(BooleanParameter("shuffle"))
     {'class_name': 'Boolean', 'config': {'name': 'shuffle', 'conditions': [], 'default': False}}
@@ -55,18 +55,17 @@ def parameter_to_json(parameter: Parameter) -> JsonEntry:
 
 
 def parameter_from_json(entry: Mapping[str, object]) -> Parameter:
-    """Read one declaration from KerasTuner's configuration.
+    """Read one declaration from its JSON form.
 
     Raises:
-        SpaceError: It is of an unknown kind, lacks something, or makes no sense.
+        SpaceError: The kind is unknown, an argument is missing, or the declaration is not valid.
     """
     config = entry.get("config")
     reader = _READERS.get(str(entry.get("class_name")))
     if reader is None or not isinstance(config, Mapping):
         raise SpaceError(
-            f"{entry!r} declares no hyperparameter that is known here; allowed are "
-            f"{', '.join(_READERS)}, each with its `config`. Declare it with hp.Int, hp.Float, "
-            "hp.Choice, hp.Boolean or hp.Fixed"
+            f"{entry!r} is not a known hyperparameter; allowed are {', '.join(_READERS)} with a "
+            "`config`. Declare it with hp.Int, hp.Float, hp.Choice, hp.Boolean or hp.Fixed"
         )
     return reader(config)
 
@@ -147,7 +146,7 @@ def _need(config: _Config, key: str) -> Any:
 def _list(config: _Config, key: str) -> Sequence[Any]:
     found = _need(config, key)
     if isinstance(found, str) or not isinstance(found, Sequence):
-        raise SpaceError(f"{config.get('name')}: `{key}` is {found!r}; it must be a list")
+        raise SpaceError(f"{config.get('name')}: `{key}` is {found!r}; give a list")
     return found
 
 
@@ -188,7 +187,7 @@ def _condition_from_json(entry: object, owner: _Config) -> Condition:
         or not isinstance(config, Mapping)
     ):
         raise SpaceError(
-            f"{_name(owner)}: the condition {entry!r} is not known here; allowed is a parent's "
-            "name with values. Use hp.conditional_scope(parent, values)"
+            f"{_name(owner)}: the condition {entry!r} is not known; give a parent's name and "
+            "values, with hp.conditional_scope(parent, values)"
         )
     return Condition(_name(config), tuple(_list(config, "values")))

@@ -1,4 +1,4 @@
-"""Numbers between two bounds."""
+"""Parameters that are numbers between two bounds."""
 
 from __future__ import annotations
 
@@ -40,14 +40,13 @@ class FloatParameter:
         high: The greatest value.
         step: The distance between two values (linear scale), or the factor between them (log
             scales); None means any value in the range.
-        scale: The scale on which values are drawn evenly.
-        default: KerasTuner's value before anything was searched; `low` if not given. It may lie
-            between two steps.
-        conditions: All must hold for the parameter to be active.
-        prior: Where good values are expected; None for anywhere on the scale alike.
+        scale: The scale on which values are uniform.
+        default: Value before the search; by default `low`. It may lie between two steps.
+        conditions: Conditions that all must hold for the parameter to be active.
+        prior: Prior on the values; None for a uniform one.
 
     Raises:
-        SpaceError: The bounds, the step, the scale and the default do not go together.
+        SpaceError: Bounds, step, scale and default do not fit together.
     """
 
     name: str
@@ -85,20 +84,20 @@ class FloatParameter:
         return f"Float {_range_words(self.low, self.high, self.step, self.scale)}"
 
     def grid_values(self, resolution: int) -> Sequence[float]:
-        """Every step, or `resolution` values evenly on the scale, both ends included."""
+        """Return every step, or `resolution` values equidistant on the scale, with both ends."""
         if self.values is not None:
             return self.values
         return tuple(dict.fromkeys(self.from_unit(k / (resolution - 1)) for k in range(resolution)))
 
     def from_unit(self, u: float) -> float:
-        """The value at `u` of [0, 1]."""
+        """Return the value at `u` in [0, 1]."""
         u = apply_prior(u, self.prior)
         if self.values is not None:
             return self.values[bucket(u, len(self.values))]
         return project(u, self.low, self.high, self.scale)
 
     def to_unit(self, value: ParamValue) -> float:
-        """Where in [0, 1] this number lies: out of range at the ends, off the steps at the next."""
+        """Return the point of a number in [0, 1]; the nearest one if the number is not allowed."""
         number = finite_float(self.name, "a value", value)
         if self.values is not None:
             centre = bucket_centre(_nearest(self.values, number), len(self.values))
@@ -106,7 +105,7 @@ class FloatParameter:
         return undo_prior(invert(number, self.low, self.high, self.scale), self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
-        """A float for an int, the exact step for one that is off by rounding."""
+        """Return the number as a float, and as the exact step if it differs by rounding only."""
         if not is_number(value):
             return value
         number = finite_float(self.name, "a value", value) + 0.0  # makes 0.0 of -0.0
@@ -117,11 +116,11 @@ class FloatParameter:
         return step if math.isclose(step, number, rel_tol=1e-9, abs_tol=slack) else number
 
     def read(self, text: str) -> ParamValue:
-        """The number that this text says; the text itself if it says none."""
+        """Return the number that the text stands for; the text itself if it stands for none."""
         return number_in(text)
 
     def explain(self, value: ParamValue) -> str:
-        """Why this value is not allowed; empty if it is."""
+        """Return why the value is not allowed; empty if it is."""
         if not is_number(value):
             return f"{self.name} is {value!r}; it must be a finite number"
         number = self.canonical(value)
@@ -143,14 +142,13 @@ class IntParameter:
         high: The greatest value.
         step: The distance between two values (linear scale; 1 if not given), or the factor
             between them (log scales; if not given, every whole number is possible).
-        scale: The scale on which values are drawn evenly.
-        default: KerasTuner's value before anything was searched; `low` if not given. It may lie
-            between two steps.
-        conditions: All must hold for the parameter to be active.
-        prior: Where good values are expected; None for anywhere on the scale alike.
+        scale: The scale on which values are uniform.
+        default: Value before the search; by default `low`. It may lie between two steps.
+        conditions: Conditions that all must hold for the parameter to be active.
+        prior: Prior on the values; None for a uniform one.
 
     Raises:
-        SpaceError: The bounds, the step, the scale and the default do not go together.
+        SpaceError: Bounds, step, scale and default do not fit together.
     """
 
     name: str
@@ -189,7 +187,7 @@ class IntParameter:
         return f"Int {_range_words(self.low, self.high, step, self.scale)}"
 
     def grid_values(self, resolution: int) -> Sequence[int]:
-        """Every step; without one, `resolution` values evenly on the scale, both ends included."""
+        """Return every step; without steps, `resolution` values equidistant on the scale."""
         if self.step is not None or len(self.values) <= resolution:
             return self.values
         points = (k / (resolution - 1) for k in range(resolution))
@@ -198,7 +196,7 @@ class IntParameter:
         )
 
     def from_unit(self, u: float) -> int:
-        """The value at `u` of [0, 1]."""
+        """Return the value at `u` in [0, 1]."""
         u = apply_prior(u, self.prior)
         if self.step is not None:
             return self.values[bucket(u, len(self.values))]
@@ -206,9 +204,9 @@ class IntParameter:
         return min(max(value, self.low), self.high)
 
     def to_unit(self, value: ParamValue) -> float:
-        """Where in [0, 1] this number lies: out of range at the ends, off the steps at the next.
+        """Return the point of a number in [0, 1]; the nearest one if the number is not allowed.
 
-        `from_unit` finds it there again, for ranges within plus or minus 2**40 exactly.
+        `from_unit` returns the same number, exactly for bounds within plus or minus 2**40.
         """
         number = min(max(whole_number(self.name, "a value", value), self.low), self.high)
         if self.step is not None:
@@ -218,17 +216,17 @@ class IntParameter:
         return undo_prior(centre, self.prior)
 
     def canonical(self, value: ParamValue) -> ParamValue:
-        """The value as it is."""
+        """Return the value itself."""
         return value
 
     def read(self, text: str) -> ParamValue:
-        """The number that this text says, a whole one as an int; the text if it says none."""
+        """Return the number that the text stands for, an int if it is whole; else the text."""
         number = number_in(text)
         is_whole = isinstance(number, float) and number.is_integer()
         return int(number) if is_whole else number
 
     def explain(self, value: ParamValue) -> str:
-        """Why this value is not allowed; empty if it is."""
+        """Return why the value is not allowed; empty if it is."""
         if isinstance(value, bool) or not isinstance(value, int):
             return f"{self.name} is {value!r}; it must be a whole number"
         if not self.low <= value <= self.high:

@@ -1,9 +1,9 @@
-"""How a number in [0, 1] becomes a value between two bounds, and which values a step allows.
+"""Scales: maps between [0, 1] and a range, and the values that a step allows.
 
-The formulas are KerasTuner's (`Numerical` in its `hp_types`), so that a space means the same here
-and there, with two departures: the ends of a range are exact, and a linear step reaches the upper
-bound even where floating point falls short by a rounding error (KerasTuner's documentation
-promises 1.0 for `Float(0, 1, step=0.1)`, its code stops at 0.9).
+The formulas are KerasTuner's (`Numerical` in its `hp_types`), so that a space has the same meaning
+in both, with two differences. The ends of a range are exact. A linear step reaches the upper bound
+despite rounding errors: KerasTuner's documentation promises 1.0 for `Float(0, 1, step=0.1)`, its
+code stops at 0.9.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from collections.abc import Sequence
 from typing import overload
 
 _ROUNDING = 1e-9
+"""Part of a step by which rounding may miss the upper bound."""
 
 
 class Scale(enum.StrEnum):
-    """On which scale a number is drawn evenly."""
+    """A scale on which a number is uniform."""
 
     LINEAR = "linear"
     LOG = "log"
-    """Every decade is as likely as every other; the lower bound must be above 0."""
+    """All decades are equally likely; the lower bound must be above 0."""
     REVERSE_LOG = "reverse_log"
-    """Like `LOG`, mirrored: dense near the upper bound."""
+    """`LOG` mirrored: dense near the upper bound."""
 
 
 def project(u: float, low: float, high: float, scale: Scale) -> float:
-    """The value at `u` of [0, 1] on a scale from `low` to `high`, both of them met exactly.
+    """Return the value at `u` in [0, 1] on a scale from `low` to `high`, exact at both ends.
 
     >>> project(0.5, 1.0, 100.0, Scale.LOG), project(1.0, 0.001, 0.3, Scale.LOG)
     (10.0, 0.3)
@@ -46,7 +47,7 @@ def project(u: float, low: float, high: float, scale: Scale) -> float:
 
 
 def invert(value: float, low: float, high: float, scale: Scale) -> float:
-    """Where in [0, 1] `project` finds this value; 0.5 if there is but one value.
+    """Return the point in [0, 1] of a value, the inverse of `project`; 0.5 if `low` is `high`.
 
     >>> invert(10.0, 1.0, 100.0, Scale.LOG)
     0.5
@@ -63,7 +64,7 @@ def invert(value: float, low: float, high: float, scale: Scale) -> float:
 
 
 def bucket(u: float, count: int) -> int:
-    """Which of `count` equal parts of [0, 1] holds `u`.
+    """Return which of `count` equal parts of [0, 1] contains `u`.
 
     >>> [bucket(u, 4) for u in (0.0, 0.3, 0.5, 1.0)]
     [0, 1, 2, 3]
@@ -72,12 +73,12 @@ def bucket(u: float, count: int) -> int:
 
 
 def bucket_centre(index: int, count: int) -> float:
-    """The middle of one of `count` equal parts of [0, 1]."""
+    """Return the centre of one of `count` equal parts of [0, 1]."""
     return (index + 0.5) / count
 
 
 class LinearSteps(Sequence[float]):
-    """The floats low, low + step, … up to high, worked out when asked for."""
+    """The floats low, low + step, … up to high, computed on access."""
 
     __slots__ = ("_count", "_high", "_low", "_step")
 
@@ -102,14 +103,14 @@ class LinearSteps(Sequence[float]):
         return min(self._low + index * self._step, self._high)
 
     def nearest(self, value: float) -> int:
-        """The index of the step that is nearest to this value."""
+        """Return the index of the step nearest to a value."""
         return min(max(round((value - self._low) / self._step), 0), self._count - 1)
 
 
 def multiplied_steps(low: float, high: float, step: float, scale: Scale) -> tuple[float, ...]:
-    """The floats that a multiplying step reaches, in KerasTuner's order.
+    """Return the floats that a multiplying step reaches, in KerasTuner's order.
 
-    `LOG` climbs from the lower bound, `REVERSE_LOG` descends from the upper one.
+    `LOG` starts at the lower bound, `REVERSE_LOG` at the upper one.
 
     >>> multiplied_steps(1.0, 100.0, 10.0, Scale.LOG)
     (1.0, 10.0, 100.0)
@@ -118,12 +119,12 @@ def multiplied_steps(low: float, high: float, step: float, scale: Scale) -> tupl
     """
     count = int(math.log(high / low) / math.log(step) + 1e-8) + 1
     factors = (low * math.pow(step, index) for index in range(count))
-    # Steps that fall on the same float are one value.
+    # Adjacent steps may round to the same float.
     return tuple(dict.fromkeys(_mirrored(min(f, high), low, high, scale) for f in factors))
 
 
 def multiplied_integers(low: int, high: int, step: int, scale: Scale) -> tuple[int, ...]:
-    """The integers that a multiplying step reaches, in KerasTuner's order.
+    """Return the integers that a multiplying step reaches, in KerasTuner's order.
 
     >>> multiplied_integers(2, 40, 2, Scale.LOG)
     (2, 4, 8, 16, 32)
