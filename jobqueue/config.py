@@ -228,11 +228,11 @@ _SHARED_KEYS = ("account", "modules", "environment", "prologue")
 """The keys at the top that apply to the master as well; the others concern its workers' nodes."""
 
 
-def _master(said: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(said, dict):
+def _master(given: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(given, dict):
         raise ConfigError("`master` is not a single table; begin it with [master]")
-    _check_keys(said, _MASTER_KEYS, "[master]: ")
-    plain = {key: top[key] for key in _SHARED_KEYS if key in top} | said
+    _check_keys(given, _MASTER_KEYS, "[master]: ")
+    plain = {key: top[key] for key in _SHARED_KEYS if key in top} | given
     return _values(plain)
 
 

@@ -66,19 +66,19 @@ def master_shape(config: SlurmConfig, partitions: Sequence[Partition]) -> Shape:
     Raises:
         ConfigError: There is no such partition, or the notice is longer than the walltime.
     """
-    said = dict(config.master)
+    given = dict(config.master)
     known = {each.name: each for each in partitions}
     default = next((each.name for each in partitions if each.is_default and each.is_up), None)
-    names = said.setdefault("partition", default or config.shapes[0].partition).split(",")
+    names = given.setdefault("partition", default or config.shapes[0].partition).split(",")
     for name in names:
         if name not in known:
             raise ConfigError(
                 f"[master]: there is no partition {name!r}; Slurm has {', '.join(sorted(known))}"
             )
     limits = [known[name].limit_seconds or _LONGEST_SECONDS for name in names]
-    said.setdefault("walltime", clock(min(limits)))
-    said.setdefault("memory", _DEFAULT_MEMORY_BYTES)
-    shape = Shape(name="master", **said)
+    given.setdefault("walltime", clock(min(limits)))
+    given.setdefault("memory", _DEFAULT_MEMORY_BYTES)
+    shape = Shape(name="master", **given)
     try:
         check_notice(shape)
     except ConfigError as error:
@@ -142,8 +142,8 @@ class RequeueOutcome(enum.Enum):
 
 def notice_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
     """Return how long before its end the master's job is signalled; None if there is no job."""
-    said = environment.get(MASTER_NOTICE)
-    return None if said is None else float(said)
+    given = environment.get(MASTER_NOTICE)
+    return None if given is None else float(given)
 
 
 class RequeueInquiry:

@@ -208,9 +208,8 @@ def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Pat
     )
     before = script.rpartition("\nexec ")[0]
     python = _python(shape, worker)
-    said = [f"exec {python}{line.removeprefix('python')}" if line.startswith("python ") else line
-            for line in lines]  # fmt: skip
-    return "\n".join([before, *said, ""])
+    commands = [re.sub(r"^python(?= )", lambda _: f"exec {python}", line) for line in lines]
+    return "\n".join([before, *commands, ""])
 
 
 def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:

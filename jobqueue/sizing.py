@@ -93,7 +93,7 @@ def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) ->
 def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     """Return the worker for a node: for as many trials as fit, or as the shape says.
 
-    The worker asks for no more than its trials hold. If nobody specified memory, it asks for a
+    The worker asks for no more than its trials hold. If memory is not specified, it asks for a
     part of the node's, in proportion to its cores or its GPUs, whichever is more.
 
     Raises:

@@ -70,14 +70,14 @@ def connect(address: str, *, name: str) -> Client:
     """
     silence()
     if why := refusal(address, timeout_seconds=_CONNECT_SECONDS):
-        raise _nobody(address, why)
+        raise _no_scheduler(address, why)
     with warnings.catch_warnings():
         # Dask's warnings on versions; they are checked below.
         warnings.simplefilter("ignore")
         try:
             client = Client(address, name=name, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError, ImportError) as error:
-            raise _nobody(address, str(error) or type(error).__name__) from error
+            raise _no_scheduler(address, str(error) or type(error).__name__) from error
     try:
         scheduler: Any = client.scheduler
         found = dict(client.sync(scheduler.versions)["packages"])
@@ -97,7 +97,7 @@ def connect(address: str, *, name: str) -> Client:
     return client
 
 
-def _nobody(address: str, why: str) -> StudyError:
+def _no_scheduler(address: str, why: str) -> StudyError:
     return StudyError(
         f"no Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
         "prints its address; a firewall between the machines may be the cause."
@@ -123,7 +123,7 @@ class DaskExecutor(Executor):
         client: A client whose workers are used instead; it stays open.
         workers_end: Whether the client's workers have stopped before `close`: then the plugin is
             not removed from them.
-        warm_address: A warm parent on this machine, for the workers that we start ourselves.
+        warm_address: The address of the fork server, for the workers that are started here.
         access: What workers of a client must see of the study; None where they surely do.
     """
 

@@ -78,7 +78,7 @@ class SimulatedWorker:
 
     @property
     def capacity(self) -> Capacity:
-        """What it has, in the words of a real worker."""
+        """Its capacity, as a real worker announces it."""
         gpus = tuple(str(number) for number in range(self.gpus))
         return Capacity(
             tuple(range(self.cores)),
@@ -90,16 +90,16 @@ class SimulatedWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What an attempt uses.
+    """Resources that an attempt uses.
 
     Attributes:
-        memory_bytes: Of the host's memory, from its beginning to its end. Where those of a worker
-            hold more than it has, the one that holds most is killed.
-        busy: How many cores it keeps busy while nobody is in its way. Where those of a worker want
-            more than it has, the epochs of all take so much longer.
-        gpu_memory_bytes: Of the memory of a GPU, where it holds one.
-        gpu_busy: For what share of the time it keeps its GPU busy while nobody is in its way.
-            Where those on a GPU want more than all of it, their epochs take so much longer.
+        memory_bytes: Host memory, from its start to its end. If the attempts of a worker use more
+            than it has, the one that uses most is killed.
+        busy: How many cores it keeps busy when it runs alone. If the attempts of a worker need
+            more than it has, the epochs of all take longer in proportion.
+        gpu_memory_bytes: GPU memory, if it holds a GPU.
+        gpu_busy: The share of the time in which it keeps its GPU busy when it runs alone. If the
+            attempts on a GPU need more than all of it, their epochs take longer in proportion.
     """
 
     memory_bytes: int = 0
@@ -115,7 +115,7 @@ class Faults:
     Attributes:
         killed_attempts: The share of attempts whose process is killed, in any of their epochs.
         stragglers: The share of attempts that are slowed down.
-        straggler_slowdown: By what factor.
+        straggler_slowdown: The factor by which they are slowed down.
         worker_life_seconds: How long a worker lives on average; None for no limit.
         replaced_after_seconds: When a worker that was lost is replaced by another of its kind;
             None for never.

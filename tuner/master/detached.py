@@ -73,7 +73,7 @@ def detach_again(
         changes: Fields of `StudySettings` to change.
         directory: Where the study is.
         arguments: As for `detach_new`.
-        accept_space: Whether the study may go on in another search space.
+        accept_space: Whether the study may continue in another search space.
         tries: Configurations, given in part, to try next.
 
     Raises:

@@ -14,7 +14,7 @@ from ..core.sampler import Sampler
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Params
-from ..errors import SpaceError, UsageError
+from ..errors import SpaceError
 from ..pruners.registry import make_pruner
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
@@ -66,8 +66,8 @@ class Replayed:
         """Return text for the user."""
         found = self.difference
         if found is None:
-            return f"{self.same} suggestions, all the same"
-        lines = [f"{self.same} suggestions are the same; trial {found.trial} differs:"]
+            return f"{self.same} suggestions, all equal"
+        lines = [f"{self.same} suggestions are equal; trial {found.trial} differs:"]
         recorded, again = found.recorded or {}, found.again or {}
         for name in dict.fromkeys((*recorded, *again)):
             left = repr(recorded[name]) if name in recorded else "-"
@@ -96,7 +96,6 @@ def replay(
 
     Raises:
         NoStudyError: There is no study.
-        UsageError: It was written by a version of hptune that did not note all that is needed.
     """
     reader = LedgerReader(directory)
     facts = reader.facts()
@@ -104,11 +103,6 @@ def replay(
     same = 0
     for event in reader.events():
         if isinstance(event, StudyOpened):
-            if not event.space and facts["space"]:
-                raise UsageError(
-                    f"{directory} was begun with an older hptune, whose ledger does not say what "
-                    "space was searched when; it cannot be replayed"
-                )
             search.begin(event)
         elif isinstance(event, Suggested):
             recorded = [suggestion.params for suggestion in event.suggestions]
@@ -168,7 +162,7 @@ def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
         StudySettings.from_json(facts["settings"]),
         goals=goals_of(facts),
         seed=facts["seed"],
-        studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
+        studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
     )
 
 

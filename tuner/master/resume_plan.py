@@ -1,4 +1,4 @@
-"""How a study that has run before goes on: its plan, from the ledger and what the user asks now."""
+"""The plan of a resumed study, from its ledger and what the user asks for now."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_resume(
     accept_space: bool,
     tries: Sequence[Mapping[str, object]],
 ) -> None:
-    """Check what the user asks for, before the study goes on in another process.
+    """Check what the user asks for, before another process resumes the study.
 
     Args:
         settings: As for `plan_resume`.
@@ -59,7 +59,7 @@ def check_resume(
         tries: As for `plan_resume`.
 
     Raises:
-        UsageError: The study cannot go on like this.
+        UsageError: The study cannot be resumed like this.
     """
     facts, trials = state.facts, state.trials
     check_changes(settings, state)
@@ -80,7 +80,7 @@ def plan_resume(
     accept_space: bool,
     tries: Sequence[Mapping[str, object]] = (),
 ) -> RunPlan:
-    """Plan how a study goes on.
+    """Plan how a study is resumed.
 
     Args:
         settings: What the user asks for now.
@@ -88,12 +88,12 @@ def plan_resume(
         found: What the user's code declares now.
         workers: The workers of the run.
         epochs: The full training of a trial; None to leave it as it was.
-        accept_space: Whether the study may go on in another search space than before.
+        accept_space: Whether the study may continue in another search space than before.
         tries: Configurations to try next, given in part.
 
     Raises:
         SpaceChangedError: The user's code declares another search space than before.
-        UsageError: The study cannot go on like this.
+        UsageError: The study cannot be resumed like this.
     """
     facts, engine = past.facts, past.engine
     declared, space = _spaces(settings, past, found, accept_space=accept_space)
@@ -114,7 +114,7 @@ def plan_resume(
         seed=facts["seed"],
         declared=declared,
         space=space,
-        studies=tuple(map(EarlierStudy.from_json, facts.get("warm_start", ()))),
+        studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
         added=added,
         layout=layout_for(workers, found, goals),
         notes=(
@@ -146,7 +146,7 @@ def _spaces(
         return declared, space
     raise SpaceChangedError(
         f"the search space of {settings.source.path} has changed since the study "
-        f"began: {'; '.join(differences)}. Undo that, or go on in the new space with "
+        f"began: {'; '.join(differences)}. Undo that, or continue in the new space with "
         f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
         "start a new study with `hptune run … --study OTHER`."
     )

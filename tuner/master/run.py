@@ -60,7 +60,7 @@ def start(
 
     Raises:
         UsageError: Something in the request or in the user's code is wrong. No study was made.
-        StudyError: The study could not go on; it can be resumed.
+        StudyError: The study had to stop; it can be resumed.
     """
     directory.check_place()
     try:
@@ -125,7 +125,7 @@ def resume(
         StudyLockedError: Another master runs it.
         SpaceChangedError: The model file declares another search space than before.
         UsageError: As for `start`.
-        StudyError: The study could not go on; it can be resumed.
+        StudyError: The study had to stop; it can be resumed.
     """
     directory.open()
     with directory.acquire() as lock, Ledger.open(directory) as ledger:
