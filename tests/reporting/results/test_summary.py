@@ -132,7 +132,7 @@ def test_a_spent_budget_is_no_early_stop_and_the_study_continues_with_a_larger_o
     command = "hptune resume 'runs/my digits' --budget 200gpu-h"
     assert any(line.startswith(f"  {command}") for line in lines)
     assert (
-        f"state    not running (the budget of 100 GPU hours is spent); continue with: {command}"
+        f"state    not running: the budget of 100 GPU hours is spent; continue with: {command}"
         in status_text(spent, now=0.0).splitlines()
     )
 

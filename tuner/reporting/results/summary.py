@@ -21,6 +21,8 @@ from .view import StudyView
 _FAILURES_IN_STATUS = 5
 _FAILURES_IN_THE_END = 3
 _TRIALS_NAMED = 6
+_LEAST_IDLE = 0.01
+"""Share of idle core time from which on it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,9 @@ def _cost_words(view: StudyView, now: float) -> str:
     cost = _cost(view, now)
     words = []
     if cost.core_hours:
-        idle = f" ({cost.idle_core_hours / cost.core_hours:.0%} idle)"
-        words.append(f"{cost.core_hours:.3g} core hours{idle if cost.idle_core_hours else ''}")
+        idle = cost.idle_core_hours / cost.core_hours
+        idle_words = f" ({idle:.0%} idle)" if idle >= _LEAST_IDLE else ""
+        words.append(f"{cost.core_hours:.3g} core hours{idle_words}")
     if cost.gpu_hours:
         words.append(f"{cost.gpu_hours:.3g} GPU hours")
     if words and cost.wait_seconds >= 1.0:
@@ -284,7 +287,7 @@ def _state_words(view: StudyView, now: float) -> str:
         if limits and view.ended - view.confirmations >= min(limits):
             return "done"
         last = view.last_finish
-        why = f" ({text.clean(last.reason)})" if last is not None and last.reason else ""
+        why = f": {text.clean(last.reason)}" if last is not None and last.reason else ""
         return f"not running{why}; continue with: {_resume(view, last)}"
     words = f"running on {text.clean(master.host)}"
     words += f" in process {master.pid}" if master.pid else ""
