@@ -1,9 +1,8 @@
-"""The `hp` that the user's code declares hyperparameters with.
+"""The `hp` object with which the user's code declares hyperparameters.
 
-`HyperParameters` has the methods of KerasTuner's class of that name, with the same meaning, and
-needs no framework: KerasTuner imports Keras and its backend, which costs seconds and half a
-gigabyte. User code that has imported KerasTuner gets a subclass of both classes, so that
-`isinstance` holds there.
+`HyperParameters` has the methods of KerasTuner's class of that name, with the same meaning, but
+needs no framework. KerasTuner imports Keras and its backend, which takes some 4 seconds and half a
+gigabyte. If the user's code has imported KerasTuner, `hp` is an instance of both classes.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ..core.space.parameters import (
     BooleanParameter,
@@ -27,22 +26,24 @@ from ..core.space.parameters.checks import plain
 from ..core.space.parameters.json_form import parameter_from_json, parameter_to_json, scale_of
 from ..errors import SpaceError
 
+_Made = TypeVar("_Made")
+
 
 class HyperParameters:
     """The declared hyperparameters and their values in one trial.
 
     `Int`, `Float`, `Choice`, `Boolean` and `Fixed` declare a hyperparameter and return its value;
-    None if a condition on it does not hold. Declared again under the same conditions, a
-    hyperparameter keeps its first bounds. Without a value it gets its default.
+    None if one of its conditions does not hold. A hyperparameter without a value gets its default.
+    One that is declared again under the same conditions keeps its first bounds.
 
-    Not offered: the methods that only KerasTuner's own tuners call (`merge`,
+    The methods that only KerasTuner's own tuners call are missing (`merge`,
     `ensure_active_values`, `to_proto`, `from_proto`).
 
     Attributes:
         values: The values of the active hyperparameters.
-        active_scopes: The conditions of every `conditional_scope` that was entered while they held.
-        inactive_scopes: The same of those that were entered while one did not hold.
-        on_declaration: Called after each new declaration; None for nothing.
+        active_scopes: Conditions of each `conditional_scope` whose code ran while all of them held.
+        inactive_scopes: Conditions of each scope whose code ran while one of them did not hold.
+        on_declaration: Function to call after each new declaration; None for no call.
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,7 @@ class HyperParameters:
             max_value: The greatest value.
             step: The distance between two values; with `sampling="log"` the factor.
             sampling: "linear", "log" or "reverse_log".
-            default: The value before anything was searched; `min_value` if not given.
+            default: The value before the search; `min_value` if not given.
             parent_name: The hyperparameter that this one depends on.
             parent_values: The values of the parent for which this one is active.
         """
@@ -127,8 +128,8 @@ class HyperParameters:
         Args:
             name: The hyperparameter's name.
             values: The choices.
-            ordered: Whether their order means something; if not given, that of numbers does.
-            default: The value before anything was searched; the first one if not given.
+            ordered: Whether the choices are ordered; by default numbers are, and texts are not.
+            default: The value before the search; the first one if not given.
             parent_name: The hyperparameter that this one depends on.
             parent_values: The values of the parent for which this one is active.
         """
@@ -154,7 +155,7 @@ class HyperParameters:
         parent_name: str | None = None,
         parent_values: Any = None,
     ) -> Any:
-        """Declare a truth value."""
+        """Declare a boolean."""
         parent = parent_name, parent_values
         return self._declare(BooleanParameter, name, parent, default=default)
 
@@ -166,7 +167,7 @@ class HyperParameters:
 
     @contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
-        """Put `name/` before the names that are used in this scope."""
+        """Prefix all names in this scope with `name/`."""
         self._name_scopes.append(name)
         try:
             yield
@@ -175,22 +176,24 @@ class HyperParameters:
 
     @contextmanager
     def conditional_scope(self, parent_name: str, parent_values: Any) -> Iterator[None]:
-        """Make what is declared in this scope depend on another hyperparameter.
+        """Make the declarations in this scope depend on another hyperparameter.
 
         Args:
-            parent_name: The other one, declared outside of the scope.
-            parent_values: The value or values of it for which the scope is active.
+            parent_name: The other hyperparameter, declared before the scope.
+            parent_values: Its value or values for which the declarations are active.
 
         Raises:
             SpaceError: The parent is not declared in the surrounding scope.
         """
         parent = self._full_name(parent_name)
         if (parent, tuple(self._conditions)) not in self._declared:
-            within = f" within the scope {self._scope_words()}" if self._conditions else ""
+            scope = f" in the scope {' and '.join(map(str, self._conditions))}"
             raise SpaceError(
-                f"conditional_scope: {parent} is not declared{within}; declare it before the scope"
+                f"conditional_scope: {parent} is not declared{scope if self._conditions else ''}; "
+                "declare it before the scope"
             )
-        self._conditions.append(Condition(parent, _of_one_type(parent_values)))
+        values = _of_one_type(parent_values)
+        self._conditions.append(_valid(Condition, name=parent, values=values))
         is_active = self._hold(self._conditions)
         (self.active_scopes if is_active else self.inactive_scopes).append([*self._conditions])
         try:
@@ -205,7 +208,7 @@ class HyperParameters:
 
         Raises:
             ValueError: The hyperparameter is not active.
-            KeyError: There is none of this name.
+            KeyError: There is no hyperparameter of this name.
         """
         name = self._full_name(name)
         if name in self.values:
@@ -221,14 +224,14 @@ class HyperParameters:
         return self._full_name(name) in self.values
 
     def is_active(self, hyperparameter: object) -> bool:
-        """Return whether the conditions of a hyperparameter, or of any of this name, hold."""
+        """Return whether all conditions hold of a declaration, or of any one of this name."""
         if isinstance(hyperparameter, Parameter):
             return self._hold(hyperparameter.conditions)
         return any(self._hold(p.conditions) for p in self.space if p.name == str(hyperparameter))
 
     @property
     def space(self) -> list[Parameter]:
-        """All the declarations, a parent before those that depend on it."""
+        """The declarations, parents before children."""
         return list(self._declared.values())
 
     def get_config(self) -> dict[str, Any]:
@@ -240,7 +243,7 @@ class HyperParameters:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return what `get_config` has written down.
+        """Read the result of `get_config`.
 
         Raises:
             SpaceError: A declaration is not valid.
@@ -252,7 +255,7 @@ class HyperParameters:
         return hp
 
     def copy(self) -> Self:
-        """Return another object with the same declarations and values."""
+        """Return an independent object with the same declarations and values."""
         return self.from_config(self.get_config())
 
     # --- helpers ------------------------------------------------------------------------------
@@ -269,11 +272,7 @@ class HyperParameters:
             name, conditions = self._full_name(name), tuple(self._conditions)
             if any(condition.name == name for condition in conditions):
                 raise SpaceError(f"{name} depends on itself; give it another name")
-            try:
-                declared = kind(name=name, conditions=conditions, **fields)
-            except SpaceError as error:
-                # The user's own line comes last in the traceback, not that of a generated method.
-                raise error.with_traceback(None) from None
+            declared = _valid(kind, name=name, conditions=conditions, **fields)
             if not name:
                 raise SpaceError(f"a hyperparameter ({declared.bounds}) has no name; give it one")
             is_new = identity(declared) not in self._declared
@@ -291,12 +290,17 @@ class HyperParameters:
     def _full_name(self, name: object) -> str:
         return "/".join((*self._name_scopes, str(name)))
 
-    def _scope_words(self) -> str:
-        return " and ".join(map(str, self._conditions))
+
+def _valid(kind: Callable[..., _Made], **fields: Any) -> _Made:
+    try:
+        return kind(**fields)
+    except SpaceError as error:
+        # Without the frames of the dataclass, the traceback ends with the user's own line.
+        raise error.with_traceback(None) from None
 
 
 def _of_one_type(values: Any) -> tuple[Any, ...]:
-    """The values of a condition, as KerasTuner reads them: all of the type of the first."""
+    """Return the values of a condition as KerasTuner reads them: with the type of the first."""
     several = tuple(values) if isinstance(values, list | tuple) else (values,)
     for kind in (str, bool, int):
         if several and isinstance(several[0], kind):
@@ -307,14 +311,14 @@ def _of_one_type(values: Any) -> tuple[Any, ...]:
 def make_hyperparameters(
     space: Sequence[Mapping[str, object]] = (), values: Mapping[str, Any] | None = None
 ) -> HyperParameters:
-    """Make the `hp` for the user's code, after that was imported.
+    """Make the `hp` for the user's code; call it after the code was imported.
 
     Args:
         space: Declarations in their JSON form.
         values: The trial's values.
     """
-    own: Any = HyperParameters
+    kind: Any = HyperParameters
     if keras_tuner := sys.modules.get("keras_tuner"):
-        own = type("HyperParameters", (HyperParameters, keras_tuner.HyperParameters), {})
-    hp: HyperParameters = own.from_config({"space": space, "values": values or {}})
+        kind = type("HyperParameters", (HyperParameters, keras_tuner.HyperParameters), {})
+    hp: HyperParameters = kind.from_config({"space": space, "values": values or {}})
     return hp

@@ -85,6 +85,20 @@ def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
             "def objective(hp, trial):\n return hp.Choice('act', ['a', 1])",
             ["line 2", "act: the choices ['a', 1]", "one type"],
         ),
+        (
+            (
+                "def objective(hp, trial):\n"
+                " with hp.conditional_scope('deep', [True]): hp.Int('n', 1, 2)"
+            ),
+            ["line 2", "deep is not declared; declare it before"],
+        ),
+        (
+            (
+                "def objective(hp, trial):\n hp.Boolean('deep')\n"
+                " hp.Int('n', 1, 2, parent_name='deep', parent_values=[])"
+            ),
+            ["line 3", "a condition on deep has no values"],
+        ),
     ],
 )
 def test_what_the_users_code_raises(probe: Any, text: str, words: list[str]) -> None:
