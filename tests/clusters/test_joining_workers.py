@@ -66,11 +66,11 @@ def objective(hp, trial):
 
 
 @dataclass
-class ExistingScheduler:
+class RealScheduler:
     """A scheduler, and how to join it and use it."""
 
     hptune: Hptune
-    scheduler: Started
+    started: Started
     address: str
 
     def worker(self, *arguments: object, **environment: str) -> Started:
@@ -84,23 +84,23 @@ class ExistingScheduler:
 
     def end(self) -> None:
         """End the scheduler and wait until it is gone."""
-        self.scheduler.process.terminate()
-        assert self.scheduler.wait(seconds=20).code == 0
+        self.started.process.terminate()
+        assert self.started.wait(seconds=20).code == 0
 
 
-def open_meeting(hptune: Hptune, port: int = 0) -> ExistingScheduler:
+def open_scheduler(hptune: Hptune, port: int = 0) -> RealScheduler:
     scheduler = hptune.start("scheduler", "--port", port)
     assert scheduler.process.stdout is not None
     found = re.search(r"tcp://\S+", scheduler.process.stdout.readline())
     assert found, scheduler.wait()
-    return ExistingScheduler(hptune, scheduler, found[0])
+    return RealScheduler(hptune, scheduler, found[0])
 
 
 @pytest.fixture
-def meeting(hptune: Hptune) -> Iterator[ExistingScheduler]:
-    opened = open_meeting(hptune)
+def scheduler(hptune: Hptune) -> Iterator[RealScheduler]:
+    opened = open_scheduler(hptune)
     yield opened
-    if opened.scheduler.process.poll() is None:
+    if opened.started.process.poll() is None:
         opened.end()
 
 
@@ -157,17 +157,17 @@ def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
 
 
 def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goes(
-    meeting: ExistingScheduler, hptune: Hptune
+    scheduler: RealScheduler, hptune: Hptune
 ) -> None:
     model = model_of(hptune)
     arguments = ("--trials", 3, "--seed", 5, "--search", "random")
-    run = meeting.run(model, *arguments)
+    run = scheduler.run(model, *arguments)
     told(run.process.stderr, "waiting for a worker")
-    small = meeting.worker("--cpus", 1, "--name", "small")
+    small = scheduler.worker("--cpus", 1, "--name", "small")
     study = hptune.study()
     wait_for(lambda: reached(study, 3), "the first trial to be in its middle")
     assert len(attempts(study)) == 1, "more trials than the worker has cores"
-    large = meeting.worker("--cpus", 2, "--name", "large")
+    large = scheduler.worker("--cpus", 2, "--name", "large")
     wait_for(lambda: len(attempts(study)) == 3, "the worker that came late to have its batch")
     first = attempts(study)[0]
     said = leave(small)
@@ -189,31 +189,31 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
 
 
 def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
-    meeting: ExistingScheduler, hptune: Hptune
+    scheduler: RealScheduler, hptune: Hptune
 ) -> None:
     model = model_of(hptune)
     study = hptune.study()
-    run = meeting.run(model, "--trials", 1, "--seed", 5)
-    killed = meeting.worker("--cpus", 1)
+    run = scheduler.run(model, "--trials", 1, "--seed", 5)
+    killed = scheduler.worker("--cpus", 1)
     wait_for(lambda: reached(study, 3), "the trial to be in its middle")
     pid = trial_pid(hptune, study)
     killed.kill()
     wait_for(lambda: not is_alive(pid), "the trial to end with its worker")
     # A worker of Dask's own; somebody else may have started it.
     plain = hptune.other(
-        sys.executable, "-m", "distributed.cli.dask_worker", meeting.address,
+        sys.executable, "-m", "distributed.cli.dask_worker", scheduler.address,
         "--nthreads", "1", "--no-dashboard",
     )  # fmt: skip
     wait_for(lambda: len(attempts(study)) == 2, "the trial to go on elsewhere")
     os.killpg(plain.pid, signal.SIGTERM)
     plain.wait(seconds=30)
-    waits = meeting.worker("--cpus", 1)
+    waits = scheduler.worker("--cpus", 1)
     # Not before it trains there: what is only placed would begin under the next scheduler.
     for said in ("joined", f"study {study}: trial 0 starts with "):
         told(waits.process.stdout, said)
     assert len(attempts(study)) == 3
-    port = int(meeting.address.rpartition(":")[2])
-    meeting.scheduler.kill()
+    port = int(scheduler.address.rpartition(":")[2])
+    scheduler.started.kill()
     ended = run.wait()
     assert (ended.code, "connection to the Dask scheduler is lost" in ended.err) == (1, True), ended
     assert f"`hptune resume {study}`" in ended.err
@@ -221,7 +221,7 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     # Told one by one, or together where they follow each other quickly.
     assert re.search(r"lost, \d trials? go(es)? on from the last checkpoint", ended.err), ended.err
     (hptune.directory / "go").touch()
-    again = open_meeting(hptune, port)
+    again = open_scheduler(hptune, port)
     resumed = hptune("resume", study)
     assert resumed.code == 0, resumed
     assert again.address in resumed.err, "the scheduler is not remembered"
@@ -239,14 +239,14 @@ def trial_pid(hptune: Hptune, study: Path) -> int:
 
 
 def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
-    meeting: ExistingScheduler, hptune: Hptune
+    scheduler: RealScheduler, hptune: Hptune
 ) -> None:
-    worker = meeting.worker("--cpus", 2, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b")
+    worker = scheduler.worker("--cpus", 2, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b")
     arguments = ("--trials", 6, "--seed", 1, "--search", "random", "--gpus-per-trial", 1)
 
     def running(study: str, gate: str, *more: object) -> Started:
         model = model_of(hptune, HOLDING, study=study, gate=gate)
-        return meeting.run(model, *arguments, *more, study=study)
+        return scheduler.run(model, *arguments, *more, study=study)
 
     dead = running("dead", "never", "--master-grace", 0)
     wait_for(lambda: reached(hptune.study("dead"), 1, trial=1), "a study to hold both GPUs")
@@ -274,14 +274,14 @@ def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
 
 
 def test_a_worker_with_another_version_is_refused_with_both_named(
-    meeting: ExistingScheduler, hptune: Hptune
+    scheduler: RealScheduler, hptune: Hptune
 ) -> None:
     other = hptune.directory / "site" / "hptune-9.9.9.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hptune\nVersion: 9.9.9\n")
-    run = meeting.run(model_of(hptune), "--trials", 1)
+    run = scheduler.run(model_of(hptune), "--trials", 1)
     told(run.process.stderr, "waiting for a worker")
-    ended = meeting.worker("--cpus", 1, PYTHONPATH=str(other.parent)).wait(seconds=60)
+    ended = scheduler.worker("--cpus", 1, PYTHONPATH=str(other.parent)).wait(seconds=60)
     named = r"the master has hptune \d+\.\d+\S*, this worker has 9\.9\.9"
     assert ended.code == 1, ended
     assert re.search(named, ended.err), ended

@@ -36,13 +36,13 @@ def on_joblib(stage: Stage, cores: list[tuple[int, ...]]) -> Iterator[JoblibExec
 class TestJoblibExecutor(ExecutorSuite):
     @pytest.fixture
     def shared(self, stage: Stage) -> Iterator[Driver]:
-        """A fresh one for each test: a program has one pool of loky's, and seats fill it."""
+        """A fresh one for each test: a process has one pool of loky, and workers fill it."""
         with self.driver(stage) as driver:
             yield driver
 
     @contextmanager
     def executor(self, stage: Stage, cores: int) -> Iterator[Executor]:
-        # joblib does not start a process for a single seat.
+        # joblib does not start a process for a single worker.
         with on_joblib(stage, [tuple(range(cores))] * 2) as executor:
             yield executor
 
@@ -51,15 +51,15 @@ class TestJoblibExecutor(ExecutorSuite):
         assert pid != os.getpid()
         os.kill(pid, signal.SIGKILL)
 
-    def seats(self, driver: Driver, count: int) -> None:
-        driver.wait(lambda: len(driver.workers) == count, f"{count} seats are there")
+    def wait_for_workers(self, driver: Driver, count: int) -> None:
+        driver.wait(lambda: len(driver.workers) == count, f"{count} workers")
         for worker in [*driver.workers]:
             assert driver.ending(driver.start("return", worker=worker)).cause is Cause.RETURNED
 
     def test_each_seat_is_a_process_of_its_own(self, stage: Stage) -> None:
         with on_joblib(stage, [(0,), (1,)]) as executor:
             driver = Driver(executor, stage.brief, self.limit_seconds)
-            self.seats(driver, 2)
+            self.wait_for_workers(driver, 2)
             assert len({worker.split("-")[-2] for worker in driver.workers}) == 2
 
     def test_a_stranger_who_says_nothing_keeps_no_seat_waiting(
@@ -74,14 +74,14 @@ class TestJoblibExecutor(ExecutorSuite):
 
         monkeypatch.setattr("tuner.executors.joblib.Listener", Visited)
         with on_joblib(stage, [(0,), (1,)]) as executor:
-            self.seats(Driver(executor, stage.brief, self.limit_seconds), 2)
+            self.wait_for_workers(Driver(executor, stage.brief, self.limit_seconds), 2)
             assert len(strangers) == 1
             strangers[0].close()
 
     def test_threads_are_used_where_the_user_says_so(self, stage: Stage) -> None:
         with joblib.parallel_config("threading"), on_joblib(stage, [(0,), (1,)]) as executor:
             driver = Driver(executor, stage.brief, self.limit_seconds)
-            self.seats(driver, 2)
+            self.wait_for_workers(driver, 2)
             assert {worker.split("-")[-2] for worker in driver.workers} == {str(os.getpid())}
 
     def test_a_backend_of_the_users_own_is_used(self, stage: Stage) -> None:
@@ -97,7 +97,7 @@ class TestJoblibExecutor(ExecutorSuite):
         joblib.register_parallel_backend("own", Own)
         try:
             with joblib.parallel_config("own"), on_joblib(stage, [(0,), (1,)]) as executor:
-                self.seats(Driver(executor, stage.brief, self.limit_seconds), 2)
+                self.wait_for_workers(Driver(executor, stage.brief, self.limit_seconds), 2)
         finally:
             del BACKENDS["own"]
         assert len(used) == 2
@@ -119,5 +119,5 @@ class TestJoblibExecutor(ExecutorSuite):
             pids = {str(pid) for pid in client.run(os.getpid).values()}
             with on_joblib(stage, [(0,), (1,)]) as executor:
                 driver = Driver(executor, stage.brief, self.limit_seconds)
-                self.seats(driver, 2)
+                self.wait_for_workers(driver, 2)
                 assert {worker.split("-")[-2] for worker in driver.workers} == pids

@@ -1,4 +1,4 @@
-"""The master is told to let go, or dies, in every way: nothing is lost, nothing is left."""
+"""The master is told to stop, or dies, in every way: nothing is lost, nothing is left."""
 
 from __future__ import annotations
 

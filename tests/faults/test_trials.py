@@ -128,7 +128,7 @@ def test_the_same_failure_at_first_stops_the_study(hptune: Hptune) -> None:
                  f"hptune resume {hptune.study()}"):  # fmt: skip
         assert word in ended.err
     assert "tuner/" not in ended.err
-    # Those that ran beside the third one may have ended meanwhile.
+    # Trials that ran next to the third one may have ended meanwhile.
     assert 3 <= states(hptune.study())["FAILED"] <= 4
 
     # Mended, it goes on; told to, it would have gone on anyway.

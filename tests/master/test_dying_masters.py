@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from masters import (
-    Cluster,
     Files,
     MasterKilled,
     Recorder,
+    SimulatedStudy,
     check_whole,
     new_ledger,
     old_ledger,
@@ -29,38 +29,38 @@ from tuner.worker.orders import AttemptOrder
 
 @pytest.mark.parametrize("search", ["random", "grid"])
 def test_a_master_may_die_at_any_write(tmp_path: Path, search: str) -> None:
-    expected, writes = undisturbed(tmp_path / "whole", Cluster(search))
+    expected, writes = undisturbed(tmp_path / "whole", SimulatedStudy(search))
     assert writes > 20
     for when in ("die_before", "die_after"):
         for number in range(1, writes + 1):
             path = tmp_path / f"{when}-{number}"
-            cluster = Cluster(search)
+            study = SimulatedStudy(search)
             with new_ledger(path) as ledger, pytest.raises(MasterKilled):
-                cluster.run(Recorder(ledger, **{when: number}), Engine())
+                study.run(Recorder(ledger, **{when: number}), Engine())
             with old_ledger(path) as (ledger, engine):
-                finish = cluster.run(Recorder(ledger), engine)
+                finish = study.run(Recorder(ledger), engine)
                 assert finish.finish_reason is FinishReason.DONE
                 assert results(engine.trials) == expected
-                check_whole(ledger, engine, cluster)
+                check_whole(ledger, engine, study)
 
 
 @pytest.mark.parametrize("search", ["random", "grid"])
 def test_every_master_may_die_again_and_again(tmp_path: Path, search: str) -> None:
-    expected, _ = undisturbed(tmp_path / "whole", Cluster(search))
+    expected, _ = undisturbed(tmp_path / "whole", SimulatedStudy(search))
     path = tmp_path / "study"
-    cluster = Cluster(search)
+    study = SimulatedStudy(search)
     with new_ledger(path) as ledger, pytest.raises(MasterKilled):
-        cluster.run(Recorder(ledger, die_after=3), Engine())
+        study.run(Recorder(ledger, die_after=3), Engine())
     for life in range(4, 100):
         with old_ledger(path) as (ledger, engine):
             try:
-                cluster.run(Recorder(ledger, die_after=life), engine)
+                study.run(Recorder(ledger, die_after=life), engine)
             except MasterKilled:
                 continue
             assert results(engine.trials) == expected
-            check_whole(ledger, engine, cluster)
+            check_whole(ledger, engine, study)
             break
-    assert cluster.masters > 3
+    assert study.masters > 3
 
 
 def idle(params: Params) -> Needs:
@@ -70,16 +70,16 @@ def idle(params: Params) -> Needs:
 def test_a_packed_study_may_lose_its_master_at_any_write(tmp_path: Path) -> None:
     workers = [SimulatedWorker(name="a", cores=2, memory_bytes=10**10)]
 
-    def cluster() -> Cluster:
-        return Cluster(trials=12, workers=workers, needs=idle)
+    def study() -> SimulatedStudy:
+        return SimulatedStudy(trials=12, workers=workers, needs=idle)
 
-    expected, writes = undisturbed(tmp_path / "whole", cluster())
+    expected, writes = undisturbed(tmp_path / "whole", study())
     for number in range(3, writes + 1, 2):
         path = tmp_path / str(number)
         with new_ledger(path) as ledger, pytest.raises(MasterKilled):
-            cluster().run(Recorder(ledger, die_after=number), Engine())
+            study().run(Recorder(ledger, die_after=number), Engine())
         with old_ledger(path) as (ledger, engine):
-            others = cluster()
+            others = study()
             others.masters = 1
             assert others.run(Recorder(ledger), engine).finish_reason is FinishReason.DONE
             assert results(engine.trials) == expected
@@ -101,12 +101,12 @@ def test_a_full_disk_ends_the_study_and_loses_nothing(tmp_path: Path) -> None:
                 raise StorageFullError("no room")
             super().append(events, trials=trials, attempts=attempts)
 
-    expected, _ = undisturbed(tmp_path / "whole", Cluster())
-    cluster = Cluster()
+    expected, _ = undisturbed(tmp_path / "whole", SimulatedStudy())
+    study = SimulatedStudy()
     with new_ledger(tmp_path / "study") as ledger, pytest.raises(StorageFullError):
-        cluster.run(FullDisk(ledger), Engine())
+        study.run(FullDisk(ledger), Engine())
     with old_ledger(tmp_path / "study") as (ledger, engine):
-        cluster.run(Recorder(ledger), engine)
+        study.run(Recorder(ledger), engine)
         assert results(engine.trials) == expected
 
 
@@ -146,9 +146,9 @@ def test_nothing_is_done_before_it_is_written(tmp_path: Path) -> None:
 
     with new_ledger(tmp_path / "study") as ledger:
         recorder = Written(ledger)
-        cluster = Cluster()
-        cluster.executor = Watched
-        cluster.files = WatchedFiles()
-        cluster.run(recorder, Engine())
+        study = SimulatedStudy()
+        study.executor = Watched
+        study.files = WatchedFiles()
+        study.run(recorder, Engine())
     assert {name.trial for name in started} == {0, 1, 2, 3, 4}
     assert kept

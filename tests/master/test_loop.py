@@ -7,9 +7,9 @@ from pathlib import Path
 
 from masters import (
     SPACE,
-    Cluster,
     Observer,
     Recorder,
+    SimulatedStudy,
     attempts_of,
     check_whole,
     new_ledger,
@@ -31,20 +31,20 @@ def test_a_study_is_repeated_event_by_event(tmp_path: Path) -> None:
         with new_ledger(tmp_path / name) as ledger:
             faults = Faults(killed_attempts=0.3, stragglers=0.2, worker_life_seconds=9.0,
                             replaced_after_seconds=2.0)  # fmt: skip
-            Cluster(trials=12, faults=faults).run(Recorder(ledger), Engine())
+            SimulatedStudy(trials=12, faults=faults).run(Recorder(ledger), Engine())
             stories.append([*ledger.events()])
     assert stories[0] == stories[1]
     assert len(stories[0]) > 50
 
 
 def test_faults_change_no_result(tmp_path: Path) -> None:
-    expected, _ = undisturbed(tmp_path / "whole", Cluster(trials=20))
+    expected, _ = undisturbed(tmp_path / "whole", SimulatedStudy(trials=20))
     faults = Faults(killed_attempts=0.4, stragglers=0.2, worker_life_seconds=40.0,
                     replaced_after_seconds=1.0)  # fmt: skip
-    cluster = Cluster(trials=20, faults=faults)
+    study = SimulatedStudy(trials=20, faults=faults)
     with new_ledger(tmp_path / "study") as ledger:
         engine = Engine()
-        cluster.run(Recorder(ledger), engine)
+        study.run(Recorder(ledger), engine)
         events = [*ledger.events()]
     assert results(engine.trials) == expected
     lost = [each for each in attempts_of(engine, events) if each.outcome is Outcome.LOST]
@@ -54,7 +54,7 @@ def test_faults_change_no_result(tmp_path: Path) -> None:
 def test_a_grid_is_searched_to_its_end(tmp_path: Path) -> None:
     with new_ledger(tmp_path / "study") as ledger:
         engine = Engine()
-        finish = Cluster("grid", trials=None).run(Recorder(ledger), engine)
+        finish = SimulatedStudy("grid", trials=None).run(Recorder(ledger), engine)
     assert finish.finish_reason is FinishReason.EXHAUSTED
     seen = {SPACE.key(trial.params) for trial in engine.trials}
     assert len(seen) == len([*engine.trials]) == SPACE.grid_size(3)
@@ -65,10 +65,10 @@ def test_workers_may_come_late_and_all_be_gone_for_a_while(tmp_path: Path) -> No
         SimulatedWorker(name="early", joins_seconds=60.0, leaves_seconds=63.0),
         SimulatedWorker(name="late", joins_seconds=600.0),
     ]
-    cluster = Cluster(trials=4, workers=workers)
+    study = SimulatedStudy(trials=4, workers=workers)
     observer, engine = Observer(), Engine()
     with new_ledger(tmp_path / "study") as ledger:
-        cluster.run(Recorder(ledger), engine, observer=observer)
+        study.run(Recorder(ledger), engine, observer=observer)
     notices = {snapshot.stall_reason for snapshot in observer.snapshots}
     assert "waiting for a worker" in notices
     assert engine.active_seconds > 600.0
@@ -76,7 +76,7 @@ def test_workers_may_come_late_and_all_be_gone_for_a_while(tmp_path: Path) -> No
 
 
 def test_a_stop_lets_attempts_go_at_their_next_epoch(tmp_path: Path) -> None:
-    cluster = Cluster(trials=50)
+    study = SimulatedStudy(trials=50)
 
     def requests(executor: SimulatedExecutor) -> Sequence[Event]:
         now = executor.clock.now()
@@ -86,13 +86,13 @@ def test_a_stop_lets_attempts_go_at_their_next_epoch(tmp_path: Path) -> None:
 
     with new_ledger(tmp_path / "study") as ledger:
         engine = Engine()
-        finish = cluster.run(Recorder(ledger), engine, requests=requests)
+        finish = study.run(Recorder(ledger), engine, requests=requests)
         assert finish == Finish(FinishReason.INTERRUPTED, "Ctrl-C")
         assert 10.0 <= engine.active_seconds < 12.0
     with old_ledger(tmp_path / "study") as (ledger, engine):
         assert not any(trial.state is TrialState.RUNNING for trial in engine.trials)
-        cluster.run(Recorder(ledger), engine)
-        check_whole(ledger, engine, cluster)
+        study.run(Recorder(ledger), engine)
+        check_whole(ledger, engine, study)
         assert len([*engine.trials]) == 50
 
 
@@ -100,9 +100,9 @@ def test_the_display_is_told_every_end_once(tmp_path: Path) -> None:
     workers = [SimulatedWorker(name=f"w{number}", cores=64) for number in range(8)]
     observer = Observer()
     with new_ledger(tmp_path / "study") as ledger:
-        cluster = Cluster(trials=55, workers=workers)
+        study = SimulatedStudy(trials=55, workers=workers)
         recorder = Recorder(ledger)
-        cluster.run(recorder, Engine(), observer=observer)
+        study.run(recorder, Engine(), observer=observer)
     assert sorted(trial.number for trial in observer.ended) == [*range(55)]
     last = observer.snapshots[-1]
     assert (last.ended, last.running) == (55, ())
@@ -119,5 +119,5 @@ def test_nothing_is_polled_more_often_than_needed(tmp_path: Path) -> None:
     with new_ledger(tmp_path / "study") as ledger:
         engine = Engine()
         recorder = Recorder(ledger)
-        Cluster(trials=4).run(recorder, engine, requests=requests)
+        SimulatedStudy(trials=4).run(recorder, engine, requests=requests)
     assert asked <= engine.active_seconds / POLL_SECONDS + recorder.writes

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from masters import GOAL, SEED, SPACE, Cluster, MasterKilled, Recorder, old_ledger
+from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
 from real_runs import Hptune, trials
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
@@ -87,7 +87,7 @@ def study(
     """A study of 30 trials with faults, a grown space, and a master that died once."""
     faults = Faults(killed_attempts=0.2, stragglers=0.3, worker_life_seconds=60.0,
                     replaced_after_seconds=2.0)  # fmt: skip
-    cluster = Cluster(search, trials=30, faults=faults, pruner=pruner)
+    cluster = SimulatedStudy(search, trials=30, faults=faults, pruner=pruner)
     cluster.in_a_thread = in_a_thread
     plain = cluster.sampler
     if in_a_thread:

@@ -47,7 +47,7 @@ BRIEF = StudyBrief(
 
 
 class Scripted(Sampler):
-    """Says in its answers what it had heard; may wait to be let go, or fail."""
+    """Answers with the trials that it has seen; may wait to be released, or fail."""
 
     def __init__(self, *, go: threading.Event | None = None, fails_at: int | None = None) -> None:
         self.heard: list[tuple[int, TrialState]] = []

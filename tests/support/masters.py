@@ -118,7 +118,7 @@ class Recorder:
         self.ledger.set_facts(facts)
 
 
-class Cluster:
+class SimulatedStudy:
     """What every master of a study starts with."""
 
     def __init__(
@@ -253,16 +253,16 @@ def results(trials: Iterable[Trial]) -> list[str]:
     ]
 
 
-def undisturbed(path: Path, cluster: Cluster) -> tuple[list[str], int]:
+def undisturbed(path: Path, study: SimulatedStudy) -> tuple[list[str], int]:
     """The results of a study whose master lives, and how often it writes."""
     with new_ledger(path) as ledger:
         recorder, engine = Recorder(ledger), Engine()
-        finish = cluster.run(recorder, engine)
+        finish = study.run(recorder, engine)
         assert finish.finish_reason in (FinishReason.DONE, FinishReason.EXHAUSTED)
         return results(engine.trials), recorder.writes
 
 
-def check_whole(ledger: Ledger, engine: Engine, cluster: Cluster) -> None:
+def check_whole(ledger: Ledger, engine: Engine, study: SimulatedStudy) -> None:
     """Every trial is there once and over, and ran to its end once."""
     trials = [*engine.trials]
     assert [trial.number for trial in trials] == [*range(len(trials))]
@@ -282,8 +282,8 @@ def check_whole(ledger: Ledger, engine: Engine, cluster: Cluster) -> None:
     assert {report.attempt.trial for report in reports} <= {trial.number for trial in trials}
     best = engine.best
     assert best is not None
-    assert cluster.files.best == best.number
-    assert best.number not in cluster.files.discarded or len(trials) == 1
+    assert study.files.best == best.number
+    assert best.number not in study.files.discarded or len(trials) == 1
 
 
 def attempts_of(engine: Engine, events: Iterable[Event]) -> list[Attempt]:
