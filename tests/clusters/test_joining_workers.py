@@ -219,7 +219,9 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     assert f"`hptune resume {study}`" in ended.err
     assert "distributed.client" not in ended.err
     # Told one by one, or together where they follow each other quickly.
-    assert re.search(r"lost, \d trials? go(es)? on from the last checkpoint", ended.err), ended.err
+    assert re.search(r"lost; \d trials? resumes? from (its|their) last checkpoint", ended.err), (
+        ended.err
+    )
     (hptune.directory / "go").touch()
     again = open_scheduler(hptune, port)
     resumed = hptune("resume", study)
