@@ -53,8 +53,8 @@ def begin(hptune: Hptune) -> tuple[Started, Started, Started, Path]:
 
 
 def have_ended(study: Path) -> bool:
-    spools = [read_journal(path) for path in (study / "trials").glob("*/journal/*.events")]
-    return sum(isinstance(each, AttemptEnded) for events in spools for each in events) == 2
+    journals = [read_journal(path) for path in (study / "trials").glob("*/journal/*.events")]
+    return sum(isinstance(each, AttemptEnded) for events in journals for each in events) == 2
 
 
 def assert_counted_once(study: Path) -> None:

@@ -106,7 +106,7 @@ class MasterLock:
                 raise StudyLockedError(
                     f"the study in {shlex.quote(str(self._directory))} was taken over by "
                     f"{found or UNKNOWN}, because this master gave no sign of life for "
-                    f"{STALE_SECONDS:.0f} seconds. This one stops; the study goes on there"
+                    f"{STALE_SECONDS:.0f} seconds. This master stops, and the study continues there"
                 )
             self._refreshed = time.monotonic()
         except OSError as err:

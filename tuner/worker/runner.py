@@ -137,7 +137,7 @@ class AttemptRunner:
         self._deliver(lambda now: self._state.stop(attempt, halt, now=now))
 
     def outlive_master(self) -> None:
-        """Wait until no attempt runs that may go on without its master, which seems gone.
+        """Wait until no attempt runs that may continue without its master, which seems gone.
 
         Attempts whose grace time is over stop with a checkpoint. So do all of them if the master
         turns out to live, because it runs them elsewhere.

@@ -124,7 +124,7 @@ class _Attempt:
         brief: The study's limits for it.
         is_running: Whether it has a process; otherwise the fork server is awaited.
         timeout_at: When its time limit ends; None if it has none.
-        kill_at: When it is killed; None if it may go on.
+        kill_at: When it is killed; None if it may continue.
         halt: Why the master told it to stop.
         early_ending: Why the runner ends it.
         own_ending: How it ended, by its own message.
@@ -193,7 +193,7 @@ class RunnerState:
 
     @property
     def may_outlive_master(self) -> bool:
-        """Whether an attempt runs that may go on without its master."""
+        """Whether an attempt runs that may continue without its master."""
         return any(state.brief.master_grace_seconds for _, state in self._running())
 
     @property
@@ -205,7 +205,7 @@ class RunnerState:
     # --- orders -------------------------------------------------------------------------------
 
     def start(self, attempt: AttemptId, brief: StudyBrief) -> Instructions:
-        """An attempt is to start; if it `is_starting` afterwards, it needs a process."""
+        """Handle the order to start; if the attempt `is_starting` then, it needs a process."""
         if self._is_closed:
             # Nobody would watch it, and its devices are given to others.
             return (_ended(attempt, Ending(Cause.RELEASED, reason="its worker has ended")),)
@@ -215,7 +215,7 @@ class RunnerState:
         return ()
 
     def stop(self, attempt: AttemptId, halt: Halt, *, now: float) -> Instructions:
-        """An attempt is to stop. It is killed after the grace time, unless it may end its epoch."""
+        """Handle the order to stop; `tick` kills the attempt later, unless it may end its epoch."""
         state = self._attempts.get(attempt)
         if state is None:
             self._early_stops.add(attempt, halt)
@@ -232,21 +232,21 @@ class RunnerState:
         return (Tell(attempt, halt),)
 
     def close(self) -> None:
-        """The runner ends: no event follows for the attempts that run."""
+        """Forget all attempts; no event follows."""
         self._is_closed = True
         self._attempts.clear()
 
     # --- the process --------------------------------------------------------------------------
 
     def forked(self, attempt: AttemptId, *, now: float) -> None:
-        """A starting attempt has a process."""
+        """Note that a starting attempt has a process."""
         state = self._attempts[attempt]
         state.is_running = True
         if (seconds := state.brief.trial_timeout_seconds) is not None:
             state.timeout_at = now + seconds
 
     def fork_failed(self, attempt: AttemptId, reason: str) -> Instructions:
-        """No process could be started for an attempt."""
+        """End a starting attempt for which no process could be started."""
         if not self.is_starting(attempt):
             return ()
         del self._attempts[attempt]
@@ -254,7 +254,7 @@ class RunnerState:
         return (_ended(attempt, Ending(Cause.WORKER_LOST, reason=reason)),)
 
     def message(self, attempt: AttemptId, event: AttemptEvent, *, now: float) -> Instructions:
-        """The process sent an event."""
+        """Handle an event that the process sent."""
         state = self._attempts.get(attempt)
         if state is None:
             return ()
@@ -267,14 +267,14 @@ class RunnerState:
         return ()
 
     def channel_closed(self, attempt: AttemptId) -> Instructions:
-        """The process sends no more events."""
+        """Note that the process sends no more events."""
         if (state := self._attempts.get(attempt)) is None:
             return ()
         state.is_channel_open = False
         return self._finished(attempt, state)
 
     def exited(self, attempt: AttemptId, status: int | None) -> Instructions:
-        """The process ended with an exit status; None if the fork server failed."""
+        """Note the exit status of the process; None if the fork server failed."""
         state = self._attempts.get(attempt)
         if state is None or not state.is_running or state.exit_status is not None:
             return ()
@@ -294,7 +294,7 @@ class RunnerState:
     # --- limits -------------------------------------------------------------------------------
 
     def tick(self, *, now: float) -> Instructions:
-        """Time has passed: end the attempts that are over their limits."""
+        """Stop or kill the attempts whose time is over."""
         instructions: list[Instruction] = []
         for attempt, state in self._running():
             if state.timeout_at is not None and state.timeout_at <= now:
@@ -312,7 +312,7 @@ class RunnerState:
     def end_early(
         self, attempt: AttemptId, ending: Ending, grace_seconds: float, *, now: float
     ) -> Instructions:
-        """An attempt broke a limit: stop it, and kill it after the grace time."""
+        """Stop an attempt that broke a limit; `tick` kills it after the grace time."""
         state = self._attempts.get(attempt)
         if state is None or state.halt or state.early_ending or state.own_ending:
             return ()
@@ -325,15 +325,15 @@ class RunnerState:
     # --- the master ---------------------------------------------------------------------------
 
     def master_lost(self, seconds: float, *, now: float) -> Instructions:
-        """The master is gone for so many seconds: stop the attempts whose grace is over."""
+        """Stop the attempts whose grace time is over, as the master was lost some seconds ago."""
         return self._stop_all(Halt.LET_GO, now=now, longer_than=seconds)
 
     def master_replaced(self, *, now: float) -> Instructions:
-        """Another master has taken over: stop the attempts that might outlive theirs."""
+        """Stop the attempts that may outlive their master, because another one has taken over."""
         return self._stop_all(Halt.LET_GO, now=now)
 
     def cut_off(self, *, now: float) -> Instructions:
-        """The master lives, but not for this worker: it runs the attempts elsewhere."""
+        """Release the attempts that may outlive their master, because it runs them elsewhere."""
         return self._stop_all(Halt.RELEASE, now=now)
 
     def _stop_all(
