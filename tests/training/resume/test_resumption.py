@@ -183,4 +183,4 @@ def test_another_model_begins_anew_and_says_so(attempts: Attempts, tmp_path: Pat
     put.reports = {}
     result = put.attempt(number=1)
     assert result.steps == [1, 2, 3, 4, 5, 6]
-    assert "begins anew, as its checkpoint does not fit" in result.log
+    assert "starts again, as its checkpoint does not fit" in result.log

@@ -174,7 +174,7 @@ def test_what_cannot_be_picked_up_begins_anew_and_says_so(
     put.die(int(str(where[0])), str(where[1]))
     first = put.attempt()
     assert first.ending.cause is Cause.KILLED, first.log
-    assert "the trial will begin anew" in first.log
+    assert "an interrupted trial starts again" in first.log
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
     assert result.steps == sorted(put.reports)

@@ -15,10 +15,11 @@ from ...core.trial import Cause, Ending, Score
 from ...errors import ModelFileError
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
+from ..resume.callback_lists import extended_callback_lists
 from ..resume.checkpoint import NoRoom, room_needed
 from ..resume.randomness import seed_after_loading
 from .measured import measure
-from .recorder import make_recorder
+from .recorder import Recorder
 
 MODEL_FILE = "model.keras"
 WEIGHTS_FILE = "model.weights.h5"
@@ -54,18 +55,17 @@ def run(
     model = code.hypermodel.build(hp)
     if model is None:
         raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
-    recorder = make_recorder(trial)
-    result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)
+    recorder = Recorder(trial)
+    with extended_callback_lists():
+        result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)
     if not recorder.resumption.is_complete:
         trial.stop_if_told()
     metrics, step = _read_result(result, recorder, trial.metric)
-    metrics = {
-        **metrics,
-        **measure(trial.goals.metrics, recorder.best_model or model, recorder.times),
-    }
-    if recorder.best_weights is not None and step == recorder.best_step:
-        # The one that was trained: a user's fit may train a model around the built one.
-        recorder.best_model.set_weights(recorder.best_weights)
+    best = recorder.best
+    trained = model if best is None else best.model
+    metrics = {**metrics, **measure(trial.goals.metrics, trained, recorder.times)}
+    if best is not None and step == best.step:
+        best.restore_weights()
     missing = [name for name in trial.goals.metrics if name not in metrics]
     if missing:
         raise UnknownMetric(unknown_metric(missing[0], metrics))
@@ -76,23 +76,23 @@ def run(
         log.warning("The last epoch's checkpoint is not kept: %s", error)
     if trial.goals.is_nondominated(trial.goals.score(metrics), incumbents):
         save_model(model, trial.directory)
-    recorder.resumption.forget_if_ended_early()
+    recorder.resumption.remove_if_ended_early()
     return Ending(Cause.RETURNED, metrics, step, ended_early=_ended_early(recorder, trial.epochs))
 
 
-def _ended_early(recorder: Any, epochs: int | None) -> bool | None:
+def _ended_early(recorder: Recorder, epochs: int | None) -> bool | None:
     """Whether the training had fewer epochs than it might have, as by EarlyStopping."""
     if not recorder.step:
         return None  # a training of the user's own that tells nothing
     return recorder.resumption.ended_early or (epochs is not None and recorder.step < epochs)
 
 
-def _fit(code: UserCode, hp: Any, model: Any, recorder: Any, *, epochs: int, seed: int) -> Any:
+def _fit(code: UserCode, hp: Any, model: Any, recorder: Recorder, *, epochs: int, seed: int) -> Any:
     data = load_data(code, hp)
     seed_after_loading(seed)
     if recorder.resumption.is_resumed and not model.built:
         _build(model, data)
-    return train(code, hp, model, data, callback=recorder, epochs=epochs)
+    return train(code, hp, model, data, callback=recorder.callback(), epochs=epochs)
 
 
 def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epochs: int) -> Any:
@@ -226,7 +226,9 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return arguments, keywords
 
 
-def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, float], int | None]:
+def _read_result(
+    result: Any, recorder: Recorder, metric: str
+) -> tuple[dict[str, float], int | None]:
     if isinstance(result, numbers.Real) or (
         not isinstance(result, Mapping) and hasattr(result, "__float__")
     ):
@@ -236,8 +238,8 @@ def _read_result(result: Any, recorder: Any, metric: str) -> tuple[dict[str, flo
         if metric not in metrics and metric not in MEASURED:
             raise UnknownMetric(unknown_metric(metric, metrics))
         return metrics, None
-    if recorder.best_step is not None:
-        return recorder.best_metrics, recorder.best_step
+    if recorder.best is not None:
+        return recorder.best.metrics, recorder.best.step
     if recorder.seen:
         raise UnknownMetric(unknown_metric(metric, recorder.seen))
     # The user's fit did not pass the callbacks on, so the model is what the last epoch left, and

@@ -1,110 +1,170 @@
-"""Our Keras callback: it reports each epoch and remembers the best one."""
+"""The record of a Keras training: its reports, and its best epoch."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...core.goals import MEASURED, unknown_metric
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..resume.checkpoint import Checkpoints
-from ..resume.resumption import Resumption, watch_callback_lists
+from ..resume.resumption import Resumption
 from .measured import EpochTimes, measure
 
 
-def make_recorder(trial: TrialContext) -> Any:
-    """A Keras callback for one trial.
+@dataclass(frozen=True, slots=True)
+class BestEpoch:
+    """The best epoch of a training.
 
-    It reports each epoch to the study, and has the best one's step, metrics and weights. Its
-    `resumption` stops the training when told to, writes the checkpoints, and takes it up again.
-
-    The best epoch is that of the first goal that the training itself measures, among those that
-    keep the constraints that it measures. Where it measures no goal, it is the last one.
+    Attributes:
+        step: The epoch, counted from 1 over all calls of `fit`.
+        metrics: Its metrics.
+        weights: The model's weights at its end.
+        model: The model that was trained; a user's `fit` may train one around the built one.
     """
+
+    step: int
+    metrics: dict[str, float]
+    weights: list[Any]
+    model: Any
+
+    def restore_weights(self) -> None:
+        """Give the model the weights of this epoch."""
+        self.model.set_weights(self.weights)
+
+
+class Recorder:
+    """Reports each epoch to the study, and keeps the best one.
+
+    The best epoch is judged by the goals and constraints that the training itself measures. If it
+    measures no goal, the last epoch that violates the constraints least is the best.
+
+    Attributes:
+        step: Epochs so far, over all calls of `fit`.
+        best: The best epoch; None if no epoch has measured the goals.
+        seen: The names of all metrics that the training has measured.
+        times: How long the epochs took.
+        resumption: Stops the training if it is told to, writes its checkpoints, and continues it
+            from one.
+
+    Args:
+        trial: The trial.
+    """
+
+    def __init__(self, trial: TrialContext) -> None:
+        self.step = 0
+        self.best: BestEpoch | None = None
+        self.seen: set[str] = set()
+        self.times = EpochTimes()
+        self.resumption = Resumption(trial, self, Checkpoints(trial.directory))
+        self._trial = trial
+        self._goals = trial.goals.of_epochs
+        self._wanted = [name for name in trial.goals.metrics if name not in MEASURED]
+        self._reports: list[tuple[int, dict[str, float]]] = []
+
+    def callback(self) -> Any:
+        """Return a Keras callback that tells this recorder of each epoch."""
+        return _callback_class()(self)
+
+    def epoch_ends(self, model: Any, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Report an epoch, and keep it if it is the best so far.
+
+        Raises:
+            UnknownMetric: The training does not measure a metric that the study needs.
+            NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite.
+            AttemptStopped: The attempt is to stop, and Keras's own loop cannot be told.
+        """
+        if not self.resumption.has_begun:
+            self._trial.stop_if_told()  # a training loop of the user's own calls the callback
+        self.times.end()
+        metrics = as_metrics(logs)
+        self._check_measured(metrics)
+        metrics.update(measure(self._trial.goals.metrics, model, self.times))
+        # A user's fit may train in two phases; its second one starts from epoch 0 again.
+        self.step = max(self.step, epoch) + 1
+        self._reports.append((self.step, metrics))
+        self._trial.report(self.step, **metrics)
+        if self._is_best(metrics):
+            self.best = BestEpoch(self.step, metrics, model.get_weights(), model)
+
+    def _check_measured(self, metrics: Mapping[str, float]) -> None:
+        self.seen.update(metrics)
+        # Validation may come every few epochs only (`validation_freq`), or in a later phase.
+        is_validated = any(name.startswith("val_") for name in metrics)
+        for name in self._wanted:
+            may_come = name.startswith("val_") and not is_validated
+            if name not in self.seen and not may_come:
+                raise UnknownMetric(unknown_metric(name, self.seen))
+
+    def _is_best(self, metrics: Mapping[str, float]) -> bool:
+        goals = self._goals
+        if not set(goals.metrics) <= set(metrics):
+            return False
+        score = goals.score(metrics)
+        if self.best is None:
+            return True
+        before = goals.score(self.best.metrics)
+        if not goals.objectives and score.violation <= before.violation:
+            return True
+        return goals.is_nondominated(score, [before])
+
+    def state(self, models: Sequence[Any]) -> dict[str, Any]:
+        """Return what a checkpoint holds of this recorder.
+
+        Args:
+            models: The models that were trained so far.
+        """
+        best = self.best
+        return {
+            "step": self.step,
+            "seen": sorted(self.seen),
+            "reports": list(self._reports),
+            "epoch_seconds": list(self.times.seconds),
+            "best": None
+            if best is None
+            else (
+                best.step,
+                best.metrics,
+                best.weights,
+                [id(each) for each in models].index(id(best.model)),
+            ),
+        }
+
+    def restore(self, state: Mapping[str, Any], models: Sequence[Any]) -> None:
+        """Continue from a `state`, in another process."""
+        self.step = state["step"]
+        self.seen = set(state["seen"])
+        self._reports = list(state["reports"])
+        self.times.seconds = list(state["epoch_seconds"])
+        if state["best"] is not None:
+            step, metrics, weights, index = state["best"]
+            self.best = BestEpoch(step, metrics, weights, models[index])
+        for step, metrics in self._reports:
+            # The process may have died before the study received its last reports.
+            if step > (self._trial.resumed_from or 0):
+                self._trial.report(step, **metrics)
+
+
+@functools.cache
+def _callback_class() -> Any:
+    # Made when it is first needed: its base class is Keras's, which takes seconds to import.
     import keras
 
-    watch_callback_lists()
-    goals = trial.goals.of_epochs
-    wanted = [name for name in trial.goals.metrics if name not in MEASURED]
-
-    class Recorder(keras.callbacks.Callback):
-        step = 0
-        best_step: int | None = None
-        best_metrics: dict[str, float]
-        best_weights: Any = None
-        best_model: Any = None
-        seen: set[str]
-
-        def __init__(self) -> None:
+    class RecorderCallback(keras.callbacks.Callback):
+        def __init__(self, recorder: Recorder) -> None:
             super().__init__()
-            self.seen = set()
-            self.times = EpochTimes()
-            self._reports: list[tuple[int, dict[str, float]]] = []
-            self.resumption = Resumption(trial, self, Checkpoints(trial.directory))
+            self._recorder = recorder
+            self.resumption = recorder.resumption  # where the extended CallbackList looks for it
 
         def on_train_begin(self, _logs: Any = None) -> None:
-            self.times.begin()
+            self._recorder.times.begin()
 
         def on_epoch_begin(self, _epoch: int, _logs: Any = None) -> None:
-            self.times.begin()
+            self._recorder.times.begin()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if not self.resumption.is_told:
-                trial.stop_if_told()  # a training loop of the user's own calls us
-            self.times.end()
-            metrics = as_metrics(logs or {})
-            self.seen.update(metrics)
-            # Validation may come every few epochs only (`validation_freq`), or in a later phase.
-            validated = any(name.startswith("val_") for name in metrics)
-            for name in wanted:
-                may_come = name.startswith("val_") and not validated
-                if name not in self.seen and not may_come:
-                    raise UnknownMetric(unknown_metric(name, self.seen))
-            metrics.update(measure(trial.goals.metrics, self.model, self.times))
-            # A user's fit may train in two phases; its second one starts from epoch 0 again.
-            self.step = max(self.step, epoch) + 1
-            self._reports.append((self.step, metrics))
-            trial.report(self.step, **metrics)
-            if not set(goals.metrics) <= set(metrics):
-                return
-            score = goals.score(metrics)
-            before = [goals.score(self.best_metrics)] if self.best_step else []
-            as_good = not goals.objectives and all(
-                score.violation <= each.violation for each in before
-            )
-            if as_good or goals.is_nondominated(score, before):
-                self.best_step, self.best_metrics = self.step, metrics
-                self.best_model, self.best_weights = self.model, self.model.get_weights()
+            self._recorder.epoch_ends(self.model, epoch, logs or {})
 
-        def memory(self, models: Sequence[Any]) -> dict[str, Any]:
-            """What to write down; `models` are those that were trained so far."""
-            return {
-                "step": self.step,
-                "seen": sorted(self.seen),
-                "reports": list(self._reports),
-                "epoch_seconds": list(self.times.seconds),
-                "best": None
-                if self.best_step is None
-                else (
-                    self.best_step,
-                    self.best_metrics,
-                    self.best_weights,
-                    [id(each) for each in models].index(id(self.best_model)),
-                ),
-            }
-
-        def recall(self, memory: Mapping[str, Any], models: Sequence[Any]) -> None:
-            """Take back what `memory` told, in another process."""
-            self.step = memory["step"]
-            self.seen = set(memory["seen"])
-            self._reports = list(memory["reports"])
-            self.times.seconds = list(memory["epoch_seconds"])
-            if memory["best"] is not None:
-                self.best_step, self.best_metrics, self.best_weights, place = memory["best"]
-                self.best_model = models[place]
-            for step, metrics in self._reports:
-                # The process may have died before the study had heard of its last epochs.
-                if step > (trial.resumed_from or 0):
-                    trial.report(step, **metrics)
-
-    return Recorder()
+    return RecorderCallback

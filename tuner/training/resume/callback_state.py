@@ -1,9 +1,9 @@
-"""What the callbacks of a Keras training have in mind, to be written down and given back.
+"""The states of a training's callbacks, for a checkpoint.
 
-Keras's own callbacks keep what they know in plain attributes (`EarlyStopping.wait`, say). Those
-that have changed since the training began are the state; the others are what the user configured,
-and stay as the user has them now. A callback of the user's takes part by two methods,
-`get_state()`, which returns something that can be pickled, and `set_state(state)`.
+Keras's own callbacks keep their state in plain attributes (`EarlyStopping.wait`, for example).
+Those that have changed since the training began are the state. The others are what the user
+configured, and stay as the user's code sets them now. A callback of the user's takes part if it has
+two methods: `get_state()`, which returns something that can be pickled, and `set_state(state)`.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ _NEVER = {
 }
 
 
-def taking_part(callbacks: Iterable[Any]) -> list[Any]:
-    """The callbacks that have a state worth keeping, in their order."""
+def with_state(callbacks: Iterable[Any]) -> list[Any]:
+    """Return the callbacks that have a state to keep, in their order."""
     import keras
 
-    # The one shows, and the other continues a file, which it does if it is told to append.
-    aside = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
+    # The first has no state, and the second continues its file if it is set to append.
+    others = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
     own = tuple(
         kind
         for kind in vars(keras.callbacks).values()
-        if isinstance(kind, type) and kind not in (keras.callbacks.Callback, *aside)
+        if isinstance(kind, type) and kind not in (keras.callbacks.Callback, *others)
     )
     return [
         each
         for each in callbacks
-        if _speaks(each) or (isinstance(each, own) and not isinstance(each, aside))
+        if _has_own_state(each) or (isinstance(each, own) and not isinstance(each, others))
     ]
 
 
 def state_of(callback: Any, at_begin: Mapping[str, Any]) -> Any:
-    """What the callback has in mind.
+    """Return the state of a callback.
 
     Args:
-        callback: One of those taking part.
+        callback: One of those `with_state`.
         at_begin: Its `plain_attributes` when the training began.
     """
-    if _speaks(callback):
+    if _has_own_state(callback):
         return callback.get_state()
     now = plain_attributes(callback)
     return {
@@ -56,16 +56,16 @@ def state_of(callback: Any, at_begin: Mapping[str, Any]) -> Any:
     }
 
 
-def give_back(callback: Any, state: Any) -> None:
-    """Give the callback what `state_of` told."""
-    if _speaks(callback):
+def restore(callback: Any, state: Any) -> None:
+    """Give the callback a state that `state_of` returned."""
+    if _has_own_state(callback):
         callback.set_state(state)
     else:
         vars(callback).update(state)
 
 
 def plain_attributes(callback: Any) -> dict[str, Any]:
-    """The attributes that are plain values, arrays, or lists and dicts of them; copied."""
+    """Return copies of the attributes that are plain values, arrays, or lists and dicts of them."""
     found = {}
     for name, value in vars(callback).items():
         if name not in _NEVER and _is_plain(value):
@@ -73,7 +73,7 @@ def plain_attributes(callback: Any) -> dict[str, Any]:
     return found
 
 
-def _speaks(callback: Any) -> bool:
+def _has_own_state(callback: Any) -> bool:
     return all(callable(getattr(callback, name, None)) for name in ("get_state", "set_state"))
 
 
@@ -86,7 +86,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """Lists and dicts grow; arrays are replaced and never written into."""
+    # Lists and dicts grow; arrays are replaced, never written to.
     if isinstance(value, list | tuple):
         return [_copied(each) for each in value]
     if isinstance(value, dict):
