@@ -1,4 +1,4 @@
-"""The trial as the training sees it: report, be told to stop, keep files."""
+"""A trial as the training sees it: it reports, it is told to stop, it keeps files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..core.trial import AttemptId, Halt, Params, Report, StopAt
 
 
 class AttemptStopped(BaseException):
-    """The attempt was told to stop, and does.
+    """The attempt stops, as it was told to.
 
     Not an Exception, so that a user's `except Exception` does not swallow it.
 
     Attributes:
-        halt: Why it was told to.
+        halt: Why it was told to stop.
     """
 
     def __init__(self, halt: Halt) -> None:
@@ -28,28 +28,30 @@ class AttemptStopped(BaseException):
 
 
 class NonFiniteMetric(Exception):
-    """A metric became NaN or infinite: the training is a bad point and ends here."""
+    """A metric became NaN or infinite. The trial ends as a bad configuration."""
 
 
 class UnknownMetric(Exception):
-    """The training does not measure what the study optimises."""
+    """The training does not measure a metric that the study needs."""
 
 
 class TrialContext:
-    """One attempt of a trial, from inside: what `objective(hp, trial)` gets as `trial`.
+    """One attempt of a trial, which `objective(hp, trial)` gets as `trial`.
 
     Attributes:
         number: The trial's number, from 0.
         params: The configuration.
-        seed: Seeds derived from it repeat with the study's seed; Python's `random`, NumPy and
-            the framework are already seeded with it.
-        epochs: How many epochs to train, as `--epochs` or `EPOCHS` say; None if nobody said.
+        seed: The trial's seed, which follows from the study's. Python's `random`, NumPy and the
+            framework are already seeded with it.
+        goals: What the study optimises.
+        metric: The first metric that the training itself measures, among those to optimise.
+        epochs: Epochs to train, from `--epochs` or `EPOCHS`; None if neither is given.
         resumed_from: The last step that an earlier attempt of the trial has reported; None if
-            there was none. What that attempt kept in `checkpoint_dir` is still there.
-        checkpoint_every: After how many epochs each to keep a checkpoint; None for as often as
-            costs little, 0 for never.
-        keeps_last: Whether the checkpoint of the last epoch may be wanted, to train on later.
-        stop_at: When a Keras training that is told to stop does so.
+            there was none. The files of that attempt in `checkpoint_dir` are still there.
+        checkpoint_every: Epochs between two checkpoints; None for as often as costs little, 0 for
+            none.
+        keeps_last: Whether to keep the checkpoint of the last epoch, to train on later.
+        stop_at: When a Keras training that is told to stop does so: after a batch or an epoch.
     """
 
     def __init__(
@@ -84,75 +86,81 @@ class TrialContext:
         self._reports: list[Report] = []
 
     def report(self, step: int, **metrics: SupportsFloat) -> None:
-        """Tell the study what was measured after `step` epochs (or whatever you count, from 1).
+        """Report metrics to the study.
+
+        Args:
+            step: Epochs done (or whatever you count), from 1.
+            metrics: What was measured, by name.
 
         Raises:
-            NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite. Let it pass:
-                it ends the trial as a bad point.
+            NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite. Do not catch it:
+                it ends the trial as a bad configuration.
         """
         measured = as_metrics(metrics)
-        told = Report(int(step), measured)
-        self._reports.append(told)
-        self._send(Reported(0.0, self._attempt, told))
+        report = Report(int(step), measured)
+        self._reports.append(report)
+        self._send(Reported(0.0, self._attempt, report))
         for name in (self.metric, "loss"):
             value = measured.get(name, 0.0)
             if not math.isfinite(value):
                 raise NonFiniteMetric(f"{name} is {value} at step {step}")
 
     def should_stop(self) -> bool:
-        """Whether the study wants this attempt to stop; then return (the value is not used).
+        """Return whether the study wants this attempt to stop.
 
-        It is asked to because the trial is poor, because others deserve its place more (it may
-        go on later), or because the study ends; `halt` tells which.
+        If so, let `objective` return; its result is not used. `halt` tells the reason: the trial is
+        poor, it is paused for better ones and may continue later, or the study ends.
         """
         return self._halt is not None
 
     @property
     def halt(self) -> Halt | None:
-        """Why the attempt is to stop; None while it may go on."""
+        """Why the attempt is to stop; None while it may continue."""
         return self._halt
 
     @property
-    def is_at_its_end(self) -> bool:
-        """Whether all epochs were reported, so that an order to stop comes too late."""
+    def has_reported_all(self) -> bool:
+        """Whether all epochs are reported, so that an order to stop comes too late."""
         if self.epochs is None:
             return False
         return any(report.step >= self.epochs for report in self._reports)
 
     @property
     def ended_early(self) -> bool | None:
-        """Whether a training that is over has left out epochs; None if nobody can say.
+        """Whether a training that is over has trained fewer epochs than it was to; None if unknown.
 
-        It has if one more report would have been due: reports may come every few epochs only, and
+        It has if one more report would have been due. Reports may come every few epochs only, and
         may count from 0.
         """
         if self.epochs is None or not self._reports:
             return None
         steps = sorted({self.resumed_from or 0, *(report.step for report in self._reports)})
-        pause = max(later - step for step, later in pairwise(steps)) if len(steps) > 1 else 1
-        return steps[-1] + pause < self.epochs
+        interval = max(later - step for step, later in pairwise(steps)) if len(steps) > 1 else 1
+        return steps[-1] + interval < self.epochs
 
     @property
     def reported(self) -> set[str]:
-        """The names of all metrics that this attempt has reported."""
+        """Names of all metrics that this attempt has reported."""
         return {name for report in self._reports for name in report.metrics}
 
     def report_of(self, metric: str, value: float | None) -> Report | None:
-        """The report that a result belongs to; None if this attempt has made none.
+        """Return the report that a result belongs to; None if this attempt has made none.
+
+        It is the last report with this value, as an objective may return that of its best epoch;
+        without one, the last report.
 
         Args:
-            metric: One that the result has.
-            value: Its value there. The last report that measured just this is meant (an objective
-                may return its best epoch's), else the last of all.
+            metric: A metric of the result.
+            value: Its value.
         """
         same = (each for each in reversed(self._reports) if each.metrics.get(metric) == value)
         return next(same, self._reports[-1] if self._reports else None)
 
     def stop_if_told(self) -> None:
-        """Leave the training here if it is to stop.
+        """Stop the training here if the attempt is to stop.
 
         Raises:
-            AttemptStopped: It is to stop.
+            AttemptStopped: The attempt is to stop.
         """
         if self._halt is not None:
             raise AttemptStopped(self._halt)
@@ -164,9 +172,9 @@ class TrialContext:
 
     @property
     def checkpoint_dir(self) -> Path:
-        """A directory of the trial's own, which its later attempts find as this one leaves it.
+        """The trial's private directory, which its later attempts find as this one leaves it.
 
-        The best trial's is kept as the study's `best/`.
+        That of the best trial is kept in the study's `best/`.
         """
         directory = self._directory / "checkpoint"
         directory.mkdir(parents=True, exist_ok=True)
@@ -174,16 +182,16 @@ class TrialContext:
 
     @property
     def directory(self) -> Path:
-        """The trial's directory, where its log is."""
+        """The trial's directory, which holds its log."""
         return self._directory
 
     def request_stop(self, halt: Halt) -> None:
-        """The order to stop has come; may be called from another thread."""
+        """Tell the attempt to stop; may be called from another thread."""
         self._halt = halt
 
 
 def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers, as plain floats; others (lists, None) are left out."""
+    """Return the metrics that are numbers, as floats; others (lists, None) are left out."""
     measured = {}
     for name, value in metrics.items():
         try:
@@ -197,15 +205,15 @@ _current: TrialContext | None = None
 
 
 def enter(context: TrialContext) -> None:
-    """Make this the process's trial, for `tuner.report`."""
-    global _current  # noqa: PLW0603 - one attempt per process is the very idea
+    """Make this the trial of the process, for `tuner.report`."""
+    global _current  # noqa: PLW0603 - a process runs one attempt
     _current = context
 
 
 def report(step: int, **metrics: SupportsFloat) -> None:
-    """Report from a training loop of your own, wherever no `trial` is at hand.
+    """Report metrics from a training loop that has no `trial`.
 
-    Outside of a trial, as when the model file is run by itself, it does nothing.
+    Outside of a trial, for example if the model file is run by itself, it does nothing.
 
     Args:
         step: Epochs done (or whatever you count), from 1.

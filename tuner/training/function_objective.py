@@ -1,4 +1,4 @@
-"""`objective(hp, trial)`: any training at all."""
+"""Trials of an `objective(hp, trial)`, which may train anything."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from ..errors import ModelFileError
 from .context import TrialContext, as_metrics
 
 ANY_METRIC = "value"
-"""What the objective of a file is called that names none."""
+"""Name of the result of an objective that names no metric."""
 
 
 def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     """Call the user's objective and read its result.
 
-    What it has reported besides belongs to the result; of what it both reported and returned, the
-    returned value counts.
+    The metrics of the report that the result belongs to are added to it. A value that is both
+    reported and returned counts as returned.
 
     Raises:
         ModelFileError: It returned neither a number nor a dict of metrics.
-        AttemptStopped: It returned because it was told to stop.
+        AttemptStopped: It was told to stop, and has not reported all epochs.
     """
     if code.objective is None:
         raise TypeError("no objective")
     result = code.objective(hp, trial)
-    if not trial.is_at_its_end:
+    if not trial.has_reported_all:
         trial.stop_if_told()
     name = _name_of_a_number(code, trial)
     returned = read_result(result, name)
     counted = trial.metric if trial.metric in returned else name
     report = trial.report_of(counted, returned.get(counted))
     if report is None:
-        # An earlier attempt has reported all that there was to report.
+        # An earlier attempt has made all reports.
         return Ending(Cause.RETURNED, returned, trial.resumed_from)
     return Ending(
         Cause.RETURNED,
@@ -46,14 +46,14 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
 
 
 def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:
-    """What a result is called that is a mere number.
+    """Return the metric that a plain number is the value of.
 
-    It is the file's OBJECTIVE. Where that is silent, it is the metric that the user asked for,
-    unless reports say that this training measures something else.
+    It is the file's OBJECTIVE. Without one, it is the metric that the user asked for, unless the
+    training reports other metrics only.
     """
-    said = code.constants.get("OBJECTIVE") or trial.metric
-    named = str(said if isinstance(said, str) else next(iter(said)))
-    name = named.partition(":")[0].strip()
+    given = code.constants.get("OBJECTIVE") or trial.metric
+    first = str(given if isinstance(given, str) else next(iter(given)))
+    name = first.partition(":")[0].strip()
     reported = trial.reported
     if name == ANY_METRIC or not reported or name in reported or "OBJECTIVE" in code.constants:
         return name
@@ -61,11 +61,11 @@ def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:
 
 
 def read_result(result: Any, metric: str) -> dict[str, float]:
-    """The metrics in what an objective returned.
+    """Return the metrics in the result of an objective.
 
     Args:
         result: What it returned.
-        metric: The name of a result that is a mere number.
+        metric: The name of a result that is a plain number.
 
     Raises:
         ModelFileError: It is neither a number nor a dict of metrics.

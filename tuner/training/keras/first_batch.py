@@ -1,6 +1,6 @@
-"""What the framework sees, and whether it trains: one batch, and no more.
+"""A check of the framework for `hptune doctor`: its devices, and one batch of training.
 
-For `hptune doctor`, in a process of its own.
+Runs in its own process.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .objective import load_data, train
 
 
 class _Enough(BaseException):
-    """One batch is trained."""
+    """One batch is trained; ends the training."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameworkSeen:
-    """The framework that trainings use here.
+    """The framework that trials use on this machine.
 
     Attributes:
         words: Its name and version, and Keras's.
-        gpus: How many GPUs it can use.
+        gpus: Number of GPUs that it can use.
     """
 
     words: str
@@ -34,10 +34,10 @@ class FrameworkSeen:
 
 
 def see_framework() -> FrameworkSeen:
-    """Import Keras and its backend, and ask it for its devices.
+    """Import Keras and its backend, and return what they are and can use.
 
     Raises:
-        Exception: Whatever the imports raise.
+        Exception: What the imports raise.
     """
     import keras
 
@@ -63,7 +63,7 @@ def _gpus(backend: str) -> int:
 
 
 def tiny_code() -> UserCode:
-    """A model file as small as can be, for a machine to be tried with."""
+    """Return the code of a minimal model, for a check without a model file."""
 
     def build(hp: Any) -> Any:
         import keras
@@ -84,17 +84,17 @@ def tiny_code() -> UserCode:
 def train_one_batch(code: UserCode, directory: Path) -> str:
     """Train one batch of the user's model with the default hyperparameters.
 
-    An `objective` is followed up to its first report.
+    An `objective` runs up to its first report.
 
     Args:
         code: The user's entry points.
-        directory: What an `objective` gets as its trial's directory.
+        directory: The directory of an objective's trial.
 
     Returns:
         What was trained, in words.
 
     Raises:
-        BaseException: Whatever the user's code raises.
+        BaseException: What the user's code raises.
     """
     hp = make_hyperparameters()
     if code.objective is not None:
@@ -106,7 +106,7 @@ def train_one_batch(code: UserCode, directory: Path) -> str:
     import keras
 
     class AfterOneBatch(keras.callbacks.Callback):
-        """Leaves the training."""
+        """Ends the training after one batch."""
 
         def on_train_batch_end(self, *_: Any, **__: Any) -> None:
             raise _Enough
@@ -120,7 +120,7 @@ def train_one_batch(code: UserCode, directory: Path) -> str:
 
 
 class _Trial:
-    """Stands in for the trial of an objective."""
+    """Replaces the trial of an objective."""
 
     number = 0
     seed = 0

@@ -1,4 +1,4 @@
-"""What hptune measures of a Keras trial by itself: `core.goals.MEASURED`."""
+"""The metrics that hptune measures itself in a Keras trial: `core.goals.MEASURED`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 class EpochTimes:
-    """How long epochs take.
+    """The times of epochs.
 
-    The first one of a process compiles the model, so it counts only while there is no other.
+    The first epoch of a process compiles the model, so it counts only while there is no other.
 
     Attributes:
-        seconds: Of all that count, in this process and in those that trained before it.
+        seconds: The times of all epochs that count, including those of earlier attempts.
     """
 
     def __init__(self) -> None:
@@ -24,11 +24,11 @@ class EpochTimes:
         self._since = time.perf_counter()
 
     def begin(self) -> None:
-        """An epoch begins."""
+        """Begin an epoch."""
         self._since = time.perf_counter()
 
     def end(self) -> None:
-        """An epoch ends; the next one may begin without a word."""
+        """End an epoch; the next one may begin without a call of `begin`."""
         now = time.perf_counter()
         if self._first_seconds is None:
             self._first_seconds = now - self._since
@@ -38,7 +38,7 @@ class EpochTimes:
 
     @property
     def mean_seconds(self) -> float:
-        """The mean; where no epoch was seen, all the time there was."""
+        """The mean; without any epoch, the time since `begin`."""
         if self.seconds:
             return sum(self.seconds) / len(self.seconds)
         if self._first_seconds is not None:
@@ -47,12 +47,12 @@ class EpochTimes:
 
 
 def measure(names: Iterable[str], model: Any, times: EpochTimes) -> dict[str, float]:
-    """Those of the named metrics that hptune knows by itself.
+    """Return those of the named metrics that hptune measures itself.
 
     Args:
-        names: Of any metrics.
+        names: Names of any metrics.
         model: A Keras model whose weights are built.
-        times: How long its epochs took.
+        times: The times of its epochs.
     """
     known = {
         "params": lambda: float(sum(math.prod(w.shape) for w in model.trainable_weights)),
@@ -63,6 +63,6 @@ def measure(names: Iterable[str], model: Any, times: EpochTimes) -> dict[str, fl
 
 
 def _bytes_of(weight: Any) -> float:
-    # bfloat16 and float8_e4m3fn are no types of NumPy's; bool has no number in it.
+    # NumPy does not know bfloat16 and float8_e4m3fn; bool has no number in its name.
     bits = re.search(r"\d+", str(weight.dtype))
     return float(math.prod(weight.shape)) * (int(bits[0]) / 8 if bits else 1)

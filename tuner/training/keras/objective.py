@@ -1,4 +1,4 @@
-"""Build, train and keep a Keras model, the KerasTuner way."""
+"""Trials of Keras models: build, train, save."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def run(
 ) -> Ending:
     """Train one configuration and save its best model in the trial's directory.
 
-    The metrics are those of the best epoch, and the saved model is the one of that epoch; where
-    the user's own `fit` returns a number or a dict, that is the result, and the model is saved as
-    `fit` left it. A model that is none of the best beside `incumbents` is not saved.
+    The metrics and the saved model are those of the best epoch. If the user's own `fit` returns a
+    number or a dict, that is the result, and the model is saved as `fit` leaves it. A model that
+    one of the `incumbents` beats is not saved.
 
     Args:
         code: The user's entry points.
         hp: KerasTuner's HyperParameters, holding the configuration.
         trial: Where to report.
         epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
-        incumbents: What counts of the study's best trials so far.
+        incumbents: Scores of the study's best trials so far.
 
     Raises:
         UnknownMetric: The training does not measure the study's metric.
@@ -72,7 +72,7 @@ def run(
     try:
         recorder.resumption.keep_last()
     except NoRoom as error:
-        # The result is there; only training on from it is not possible.
+        # The result is complete; only training on from it is not possible.
         log.warning("The last epoch's checkpoint is not kept: %s", error)
     if trial.goals.is_nondominated(trial.goals.score(metrics), incumbents):
         save_model(model, trial.directory)
@@ -81,9 +81,9 @@ def run(
 
 
 def _ended_early(recorder: Recorder, epochs: int | None) -> bool | None:
-    """Whether the training had fewer epochs than it might have, as by EarlyStopping."""
+    """Return whether the training ended before its last epoch, for example by EarlyStopping."""
     if not recorder.step:
-        return None  # a training of the user's own that tells nothing
+        return None  # a training that reports nothing
     return recorder.resumption.ended_early or (epochs is not None and recorder.step < epochs)
 
 
@@ -96,14 +96,14 @@ def _fit(code: UserCode, hp: Any, model: Any, recorder: Recorder, *, epochs: int
 
 
 def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epochs: int) -> Any:
-    """Train a model the way that the user's code asks for, with a callback of ours.
+    """Train a model as the user's code asks for, with a callback of ours.
 
     Args:
         code: The user's entry points.
         hp: KerasTuner's HyperParameters, holding the configuration.
         model: What the code built.
         data: What `load_data` returned.
-        callback: A Keras callback, behind the user's own.
+        callback: A Keras callback, added after the user's own.
         epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
 
     Returns:
@@ -124,7 +124,7 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
 
 
 def _build(model: Any, data: Any) -> None:
-    """Call a model that would get its variables with its first batch only."""
+    """Build a model that would otherwise get its variables from its first batch."""
     import keras
 
     train = data[0] if isinstance(data, tuple | list) else data
@@ -139,12 +139,12 @@ def _build(model: Any, data: Any) -> None:
 
     try:
         model(keras.tree.map_structure(one, inputs))
-    except Exception as error:  # it is only that the trial cannot be taken up then
+    except Exception as error:  # then the trial cannot continue, but starts again
         log.warning("The model cannot be built before its first batch: %s", error)
 
 
 def has_own_fit(hypermodel: Any) -> bool:
-    """Whether the user's HyperModel trains in its own way."""
+    """Return whether the user's HyperModel has its own `fit`."""
     fit = getattr(type(hypermodel), "fit", None)
     if fit is None:
         return False
@@ -156,9 +156,9 @@ def has_own_fit(hypermodel: Any) -> bool:
 def own_fit(
     hypermodel: Any, hp: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Any:
-    """Call the HyperModel's own `fit` with those of our keywords that it has room for.
+    """Call the HyperModel's own `fit` with those of our keywords that it takes.
 
-    KerasTuner passes on what `search` was given, so a `fit` need not take `epochs` or `verbose`.
+    KerasTuner passes on the arguments of `search`, so a `fit` need not take `epochs` or `verbose`.
     """
     optional = ("epochs", "verbose")
     takes = inspect.signature(hypermodel.fit).parameters
@@ -198,7 +198,7 @@ def load_data(code: UserCode, hp: Any) -> Any:
 
 
 def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of `model.fit` for what `load_data` returned.
+    """Return the arguments of `model.fit` for the data that `load_data` returned.
 
     Raises:
         ModelFileError: It is not a pair (train, validation).
@@ -242,8 +242,8 @@ def _read_result(
         return recorder.best.metrics, recorder.best.step
     if recorder.seen:
         raise UnknownMetric(unknown_metric(metric, recorder.seen))
-    # The user's fit did not pass the callbacks on, so the model is what the last epoch left, and
-    # that epoch's metrics are the model's.
+    # The user's fit did not pass the callbacks on, so the model is that of the last epoch, and so
+    # are the metrics.
     history = getattr(result, "history", None)
     if isinstance(history, Mapping) and history:
         log.warning("fit() did not pass the callbacks on: the last epoch counts, not the best.")
@@ -255,7 +255,7 @@ def _read_result(
 
 
 def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, float], int]:
-    """The metrics of the last epoch of a Keras History, and that epoch counted from 1.
+    """Return the metrics of the last epoch of a Keras History, and its number, from 1.
 
     Raises:
         UnknownMetric: The history has no such metric.
@@ -267,7 +267,7 @@ def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, 
 
 
 def save_model(model: Any, directory: Path) -> None:
-    """Save the model in Keras's own format, or its weights where it has no such form.
+    """Save the model in Keras's own format, or only its weights if Keras cannot save the model.
 
     Raises:
         NoRoom: The disk is full.

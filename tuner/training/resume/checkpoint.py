@@ -1,15 +1,15 @@
-"""A trial's checkpoints on disk: each whole or absent, at most two of them.
+"""A trial's checkpoints on disk: each is complete or absent, and two are kept.
 
 ::
 
     trials/<number>/resume/<step>.ckpt       the pickled state, its SHA-256, and a mark at the end
 
-A file is written under another name, put on disk, and only then given its own; so neither a kill
-nor a power cut in mid-write can leave a part of one where a whole one is looked for. A file that
-the disk has spoilt since is told by its checksum, and the one before it is taken.
+A file is written under another name, synced to disk, and then renamed. So neither a kill nor a
+power cut leaves a partial file under the final name. A file that the disk has damaged is recognised
+by its checksum, and the one before it is used.
 
-The state is pickled, as the user's objects may be. A checkpoint is read by the study's own trials
-alone; whoever can write one can change the model file as well.
+The state is pickled, since it may hold objects of the user's classes. Only the study's own trials
+read a checkpoint; anyone who can write one can change the model file as well.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
 
 
 class NoRoom(Exception):
-    """The study's disk takes no more: the attempt ends here, and goes on when there is room.
+    """The study's disk is full or may not be written to.
 
-    Also where it may not be written to, which is no more the attempt's fault.
+    Neither is the attempt's fault: it ends here, and continues when there is space.
     """
 
 
 @contextlib.contextmanager
 def room_needed(what: str, where: Path) -> Iterator[None]:
-    """Tell of a disk that is full, or may not be written to.
+    """Turn errors of a full or read-only disk into `NoRoom`.
 
     Args:
         what: What is written, for the message.
         where: The directory that it is written to.
 
     Raises:
-        NoRoom: It is full, the quota used up, or writing forbidden; other errors pass unchanged.
+        NoRoom: The disk is full, the quota used up, or writing forbidden. Other errors pass
+            unchanged.
     """
     try:
         yield
@@ -68,7 +69,7 @@ def room_needed(what: str, where: Path) -> Iterator[None]:
 
 
 class Checkpoints:
-    """The checkpoints of one trial; making this object touches nothing.
+    """The checkpoints of one trial; creating this object touches no file.
 
     Args:
         trial_directory: The trial's directory.
@@ -78,17 +79,16 @@ class Checkpoints:
         self._directory = trial_directory / "resume"
 
     def write(self, step: int, state: object) -> None:
-        """Keep the state as it is after `step` epochs; its bytes are on disk when this returns.
+        """Write the state after `step` epochs; its bytes are on disk when this returns.
 
-        Its name may not be yet, so that a power cut may bring back the checkpoint before.
+        Its name may not be yet, so after a power cut the checkpoint before it may be the newest.
 
         Args:
             step: Epochs done; a checkpoint of the same step is replaced.
             state: Anything that can be pickled.
 
         Raises:
-            NoRoom: The disk is full or the quota used up. The checkpoints before
-                are unharmed.
+            NoRoom: The disk is full or may not be written to. Earlier checkpoints are unharmed.
         """
         fresh = self._directory / f".{secrets.token_hex(8)}.tmp"
         with room_needed(f"the checkpoint of epoch {step}", self._directory):
@@ -105,19 +105,19 @@ class Checkpoints:
         self._remove_old()
 
     def newest(self) -> tuple[int, Any] | None:
-        """The step and the state of the newest checkpoint that is whole; None if there is none."""
-        # What a process left that was killed in mid-write. Not in `write`: an attempt that is
-        # thought dead and is not may be writing here too.
+        """Return step and state of the newest intact checkpoint; None if there is none."""
+        # Left by a process that was killed while writing. Not in `write`: an attempt that is
+        # believed dead, but is not, may be writing here too.
         _remove(self._directory.glob(".*.tmp"))
         for step, path in self._newest_first():
             try:
                 return step, _read(path)
-            except Exception as error:  # spoilt, or written by another version of something
-                log.warning("The checkpoint %s is of no use (%s).", path, error)
+            except Exception as error:  # damaged, or written by another version of a library
+                log.warning("The checkpoint %s cannot be used (%s).", path, error)
         return None
 
     def remove(self) -> None:
-        """Throw all of them away."""
+        """Remove all checkpoints."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _newest_first(self) -> Iterator[tuple[int, Path]]:
@@ -137,7 +137,7 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 class _Hashing:
-    """A file to write to, which knows the checksum of what was written."""
+    """A file for writing that computes the checksum of its contents."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -172,4 +172,4 @@ def _read(path: Path) -> Any:
         if file.read(_DIGEST_BYTES) != check.digest() or file.read() != _MARK:
             raise ValueError("its checksum is wrong")
         file.seek(0)
-        return pickle.load(file)  # noqa: S301 - the trial's own, and just checked
+        return pickle.load(file)  # noqa: S301 - the trial's own, and checked above

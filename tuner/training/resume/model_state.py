@@ -1,4 +1,4 @@
-"""All that a Keras model knows while it trains: weights, optimizer, the state of its dice."""
+"""The state of a Keras model in training: weights, optimizer, random generators."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 
 
 class UnfitState(Exception):
-    """The state is that of another model, or this one has not been built yet."""
+    """The state belongs to another model, or this one is not built yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """Copies of a model's variables and of its optimizers', in their order."""
+    """Copies of the variables of a model and of its optimizers, in their order."""
 
     model: list[Any]
     optimizers: list[Any]
 
 
 def capture(model: Any) -> ModelState:
-    """Take down the model as it is.
+    """Copy the state of a model.
 
-    The variables of a model hold the seeds of its dropout and augmentation layers too, those of
-    an optimizer its iteration and, unless it follows a schedule, its learning rate.
+    The variables of a model include the seeds of its dropout and augmentation layers. Those of an
+    optimizer include its iteration and, unless it follows a schedule, its learning rate.
     """
     return ModelState(_copies(model.variables), _copies(_optimizer_variables(model)))
 
 
 def restore(model: Any, state: ModelState) -> None:
-    """Give the model the state that `capture` took of one like it.
+    """Give the model the state that `capture` returned for one with the same variables.
 
     Raises:
         UnfitState: It has other variables.
@@ -39,7 +39,7 @@ def restore(model: Any, state: ModelState) -> None:
     if not model.built:
         raise UnfitState("the model is built by its first batch only; build it in build_model")
     _check(model.variables, state.model, "variables")
-    # Not before it is known that the model has all its variables: an optimizer that was built for
+    # Only after the check that the model has all its variables: an optimizer that was built for
     # fewer refuses the others.
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built:
@@ -59,8 +59,7 @@ def _copies(variables: Iterable[Any]) -> list[Any]:
 
 
 def _optimizer_variables(model: Any) -> list[Any]:
-    # A model that trains itself in an own way may hold optimizers beside the one that it was
-    # compiled with.
+    # A model with its own training step may have other optimizers than the compiled one.
     import keras
 
     optimizers = {id(model.optimizer): model.optimizer} if model.optimizer is not None else {}

@@ -1,4 +1,4 @@
-"""The seeds of a training: all that it draws follows from the trial's seed and the epoch."""
+"""The seeds of a training: all random numbers follow from the trial's seed and the epoch."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def seed_after_loading(seed: int) -> None:
 
 
 def seed_epoch(seed: int, *keys: int) -> None:
-    """Seed what draws the order of the data (and whatever the user's code draws on the host).
+    """Seed the generators that shuffle the data, and that the user's code uses on the host.
 
-    A training that is taken up at this epoch then draws what it would have drawn. Python's,
-    NumPy's and PyTorch's generators are meant: Keras shuffles arrays with NumPy's on JAX and with
-    PyTorch's on PyTorch, and the batches of a `PyDataset` with Python's. On TensorFlow a dataset
-    carries the seeds that it was made with; seeding TensorFlow again would change nothing in it,
-    and make it compile the model anew.
+    So a training that continues at this epoch draws the same numbers as without an interruption.
+    These are the generators of Python, NumPy and PyTorch: Keras shuffles arrays with NumPy's on JAX
+    and with PyTorch's on PyTorch, and the batches of a `PyDataset` with Python's. On TensorFlow, a
+    dataset keeps the seeds that it was made with. Seeding TensorFlow again would not change it, but
+    would compile the model again.
 
     Args:
         seed: The trial's seed.
-        keys: Which epoch; numbers from 0.
+        keys: The phase and the epoch, from 0.
     """
     import numpy as np
 
