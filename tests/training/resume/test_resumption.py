@@ -103,7 +103,7 @@ def test_killed_between_epochs_and_while_a_checkpoint_is_written(
     ],
 )
 def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, part: str) -> None:
-    """Proves that the others can fail: whatever is left out, the end is another one."""
+    """Shows that the other tests can fail: without any one part, the training ends differently."""
     put = Put(attempts, tmp_path, MODEL + FIT)
     expected = put.whole()
     put.begin()
@@ -115,14 +115,14 @@ def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, p
     step, state = found
     model, optimizer = state.model.model, state.model.optimizers
     seeds = [each for each in model if each.dtype == np.int64 and each.size == 2]
-    spoilt = {"the model": model[:4], "the optimizer": optimizer, "the seeds": seeds}.get(part, ())
-    for each in spoilt:
+    damaged = {"the model": model[:4], "the optimizer": optimizer, "the seeds": seeds}.get(part, ())
+    for each in damaged:
         each[...] = 0
     if part == "the callbacks":
         state.callbacks.clear()
     if part == "the best":
-        state.memory["best"] = None
-        state.memory["reports"].clear()
+        state.recorder["best"] = None
+        state.recorder["reports"].clear()
     checkpoints.write(step, state)
     assert part != "the seeds" or len(seeds) == 3  # two augmentations and the dropout
     ended = put.end(put.attempt(number=1))
@@ -132,7 +132,7 @@ def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, p
 @pytest.mark.parametrize(
     ("halt", "every"), [(Halt.PAUSE, None), (Halt.LET_GO, 4), (Halt.LET_GO, None)]
 )
-def test_told_to_stop_it_keeps_its_last_epoch(
+def test_a_trial_that_is_told_to_stop_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path, halt: Halt, every: int | None
 ) -> None:
     put = Put(attempts, tmp_path, MODEL + FIT)
@@ -147,13 +147,13 @@ def test_told_to_stop_it_keeps_its_last_epoch(
     assert put.end(put.attempt(number=1)) == expected
 
 
-def test_a_pruned_trial_leaves_at_once(attempts: Attempts, tmp_path: Path) -> None:
+def test_a_pruned_trial_stops_at_once(attempts: Attempts, tmp_path: Path) -> None:
     result = Put(attempts, tmp_path, MODEL + FIT).attempt(halt=(1, Halt.PRUNE), checkpoint_every=0)
     assert result.ending.cause is Cause.PRUNED
     assert not (result.directory / "resume").exists()
 
 
-def test_reports_that_the_study_never_got_are_told_again(
+def test_reports_that_the_study_never_received_are_sent_again(
     attempts: Attempts, tmp_path: Path
 ) -> None:
     """The master died, and the trial went on for a moment."""
@@ -168,14 +168,14 @@ def test_reports_that_the_study_never_got_are_told_again(
     assert put.end(result) == expected
 
 
-def test_a_first_attempt_takes_nothing_up(attempts: Attempts, tmp_path: Path) -> None:
+def test_a_first_attempt_uses_no_checkpoint(attempts: Attempts, tmp_path: Path) -> None:
     put = Put(attempts, tmp_path, MODEL + FIT)
     put.die(3, "batch")
     put.attempt()
     assert put.attempt().steps == [1, 2, 3, 4, 5, 6]
 
 
-def test_another_model_begins_anew_and_says_so(attempts: Attempts, tmp_path: Path) -> None:
+def test_another_model_starts_again_and_says_so(attempts: Attempts, tmp_path: Path) -> None:
     put = Put(attempts, tmp_path, MODEL + FIT)
     put.die(3, "batch")
     put.attempt()
