@@ -17,6 +17,10 @@ from .trial import Params, ParamValue
 MAX_TRIALS_PER_CORE = 8
 """Trials that share a core at most, however idle they are."""
 
+MIN_OBSERVED = 2
+"""Trials that are measured before memory is estimated, and at each number of trials on a device
+before another number is tried."""
+
 CO_LOCATED = "(trials on one device)"
 """The number of trials on a device, where estimates treat it as one more hyperparameter."""
 

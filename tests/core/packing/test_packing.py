@@ -214,3 +214,17 @@ def test_a_measurement_that_says_nothing_new_leads_to_no_decision() -> None:
     later = [event for event, _ in site.driver.story[count:]]
     assert any(isinstance(event, Measured) for event in later)
     assert not any(isinstance(event, PackingDecided) for event in later)
+
+
+def test_a_trial_that_ends_soon_after_its_first_report_counts_as_alone() -> None:
+    site = Site(cores(2), busy=lambda params: 0.97)
+    name = next(iter(site.driver.running))
+    site.measure(name, 20.0)
+    site.measure(name, 0.5)
+    count = len(site.driver.story)
+    site.end(name)
+    asked = [c for _, commands in site.driver.story[count:] for c in commands]
+    (question,) = [each for each in asked if isinstance(each, DecidePacking)]
+    (observation,) = question.evidence.observations
+    assert observation.training is not None
+    assert observation.training.co_located == 1.0

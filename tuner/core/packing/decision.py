@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ..packing_plan import (
     CO_LOCATED,
+    MIN_OBSERVED,
     Estimate,
     PackingEvidence,
     PackingPlan,
@@ -24,9 +25,6 @@ from ..resources import Amount
 from ..scheduling.worker import MOST_ON_A_GPU
 from ..trial import Params
 from .forecast import fit
-
-MIN_OBSERVED = 2
-"""Trials that are observed before others are placed by what they use."""
 
 _GROWTH = {Amount.CPUS: 4, Amount.GPUS: 2}
 """The factor of one step: larger for cores, since it is known how busy trials keep them."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..packing_plan import (
     MAX_TRIALS_PER_CORE,
+    MIN_OBSERVED,
     Estimate,
     Observation,
     PackingEvidence,
@@ -31,9 +32,6 @@ So it knows the results of nine tenths of them before it proposes the last. Meas
 were a third of the trials, 0.17 both where they were a sixth, and 0.03 and nothing where they were
 a twelfth.
 """
-
-MIN_SETTLED = 2
-"""Trials seen to train under a plan before another number of trials on a device is tried."""
 
 _REMEMBERED = 96
 """Latest trials that a plan is decided from."""
@@ -69,9 +67,8 @@ def rounded_up(size: float) -> int:
     >>> rounded_up(1000.0), rounded_up(1024.0), rounded_up(1025.0)
     (1003, 1024, 1047)
     """
-    return math.ceil(
-        2 ** (math.ceil(_SIZES_PER_OCTAVE * math.log2(size) - 1e-9) / _SIZES_PER_OCTAVE)
-    )
+    steps = math.ceil(_SIZES_PER_OCTAVE * math.log2(size) - 1e-9)
+    return math.ceil(2 ** (steps / _SIZES_PER_OCTAVE))
 
 
 @dataclass(slots=True)
@@ -84,8 +81,9 @@ class _Watched:
         most: The number of trials that could share its device when it was placed.
         first: Its usage at its first report; None before.
         latest: Its latest usage; None before the first measurement.
-        device_seconds: Its part of its device's time since `first`, or since its start, if trials
-            share the device evenly.
+        seconds: The time since `first`, or since its start before that.
+        device_seconds: Its part of the device in that time, if trials share the device evenly.
+        trials_now: The number of trials on its device at the latest measurement.
         has_trained: Whether it was observed to train for a while.
     """
 
@@ -94,8 +92,22 @@ class _Watched:
     most: int
     first: Usage | None = None
     latest: Usage | None = None
+    seconds: float = 0.0
     device_seconds: float = 0.0
+    trials_now: float = 1.0
     has_trained: bool = False
+
+    def pass_time(self, usage: Usage, trials_now: float) -> None:
+        """Count the time up to a measurement, and the trials on the device in that time."""
+        seconds = max(0.0, usage.seconds - (0.0 if self.latest is None else self.latest.seconds))
+        self.latest, self.trials_now = usage, trials_now
+        self.seconds += seconds
+        self.device_seconds += seconds / trials_now
+
+    @property
+    def co_located(self) -> float:
+        """The average number of trials on the device, as it slows down a step."""
+        return self.seconds / self.device_seconds if self.device_seconds else self.trials_now
 
 
 class Packing:
@@ -307,11 +319,9 @@ class Packing:
         watched = self._watched.get(name)
         if watched is None or not self._measured:
             return
-        passed = usage.seconds - (0.0 if watched.latest is None else watched.latest.seconds)
-        watched.device_seconds += max(0.0, passed) / trials_per_device(watched.device)
-        watched.latest = usage
+        watched.pass_time(usage, trials_per_device(watched.device))
         if has_reported and watched.first is None:
-            watched.first, watched.device_seconds = usage, 0.0
+            watched.first, watched.seconds, watched.device_seconds = usage, 0.0, 0.0
             self._observe(name, watched, usage)
         elif has_reported and watched.first is not None:
             since = usage.since(watched.first)
@@ -369,18 +379,16 @@ class Packing:
         before = self._observations.pop(name.trial, None)
         training = None if before is None else before.training
         if trained is not None and trained.seconds > 0.0:
-            # The harmonic mean, as steps take longer in proportion.
-            co_located = trained.seconds / (watched.device_seconds or trained.seconds)
-            training = Training(watched.device, co_located, trained.busy, trained.seconds_per_step)
+            training = Training(
+                watched.device, watched.co_located, trained.busy, trained.seconds_per_step
+            )
             if not watched.has_trained:
                 watched.has_trained = True
                 if watched.most == self.most[watched.device]:
                     self._settled[watched.device] += 1
-                    self._is_due |= self._settled[watched.device] == MIN_SETTLED
+                    self._is_due |= self._settled[watched.device] == MIN_OBSERVED
         # 0 if a driver does not know the processes of the attempt.
-        gpu_bytes = usage.peak_gpu_memory_bytes or (
-            0 if before is None else before.gpu_memory_bytes
-        )
+        gpu_bytes = usage.peak_gpu_memory_bytes or (before.gpu_memory_bytes if before else 0)
         after = Observation(watched.params, usage.peak_memory_bytes, gpu_bytes, training)
         self._put(name.trial, before, after)
 

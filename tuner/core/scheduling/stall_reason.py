@@ -39,9 +39,9 @@ def stall_reason(
             )
         if not places.could_hold(size, at + step_seconds):
             if not step_seconds:
-                return "the workers that can hold a trial are at their ends: waiting for another"
+                return "the workers that can hold a trial are about to end: waiting for another one"
             return (
-                f"no worker that can hold a trial lives for another {step_seconds:.0f} s, which "
-                "its next step may take: waiting for one with more time left"
+                f"the next step of a trial may take {step_seconds:.0f} s, but all workers that "
+                "can hold it end before that: waiting for another one"
             )
     return ""
