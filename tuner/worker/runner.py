@@ -254,7 +254,7 @@ class AttemptRunner:
                 # No attempt may wait for ever: they end, and the study runs them again.
                 logger.exception("the attempts of this worker are lost; they run again")
                 with self._lock:
-                    for client in {id(each.client): each.client for each in self._open()}.values():
+                    for client in {each.client for each in self._processes.values()}:
                         self._lose(client)
                 time.sleep(0.1)
 
