@@ -99,7 +99,7 @@ def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> No
     "how",
     ["Ctrl-C", "SIGTERM to all", "hang-up", "hptune stop"],
 )
-def test_it_lets_go_and_goes_on(hptune: Hptune, how: str) -> None:
+def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
     started = hptune.start("run", model, "--trials", "5", "--study", hptune.study())
@@ -192,7 +192,7 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
     assert_each_trial_exactly_once(hptune.study(), 3)
 
 
-def test_what_ignores_the_order_is_killed_after_the_grace_time(hptune: Hptune) -> None:
+def test_a_trial_that_ignores_the_order_is_killed_after_the_grace_time(hptune: Hptune) -> None:
     model = hptune.file("model.py", DEAF)
     ended = hptune("run", model, "--trials", "3", "--timeout", "2s", "--study", hptune.study())
     assert ended.code == 1  # the time is up, and no trial is complete
@@ -264,7 +264,7 @@ def test_killed_again_and_again(hptune: Hptune) -> None:
     assert_each_trial_exactly_once(study, 10)
 
 
-def test_a_dead_warm_parent_and_a_dead_worker_are_replaced(hptune: Hptune) -> None:
+def test_a_dead_fork_server_and_a_dead_worker_are_replaced(hptune: Hptune) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
     started = hptune.start(
@@ -352,7 +352,7 @@ def test_a_full_disk(hptune: Hptune) -> None:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
-def test_joblib_workers_are_no_worse(hptune: Hptune) -> None:
+def test_joblib_workers_survive_the_same_faults(hptune: Hptune) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
     study = hptune.study()
