@@ -43,7 +43,7 @@ def run(
 
     Args:
         code: The user's entry points.
-        hp: KerasTuner's HyperParameters, holding the configuration.
+        hp: The hyperparameters, with the trial's values.
         trial: Where to report.
         epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
         incumbents: Scores of the study's best trials so far.
@@ -100,7 +100,7 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
 
     Args:
         code: The user's entry points.
-        hp: KerasTuner's HyperParameters, holding the configuration.
+        hp: The hyperparameters, with the trial's values.
         model: What the code built.
         data: What `load_data` returned.
         callback: A Keras callback, added after the user's own.
