@@ -28,7 +28,7 @@ def test_what_init_writes_is_what_script_takes(hptune: Hptune, slurm: PrivateSlu
     assert "#SBATCH --cpus-per-task=4\n#SBATCH --mem=4000M\n" in halves.out
     assert "#SBATCH --gres=gpu:2\n" in halves.out
     ended = hptune("slurm", "script", "slurm.toml", "--gpus-per-trial", "1.5")
-    assert (ended.code, "a part of a GPU, such as 0.5" in ended.err) == (2, True)
+    assert (ended.code, "parts of one GPU, such as 0.5" in ended.err) == (2, True)
     assert slurm.jobs() == []
     assert not hptune.study("s").exists()
 
