@@ -85,16 +85,9 @@ def setting(
 ) -> Any:
     """Return a field of `StudySettings` that is a row of the settings table.
 
-    Args:
-        kind: As in `Setting`, and so are the others.
-        section: As there.
-        text: As `Setting.help`.
-        default: As there.
-        flag: As there; empty for the field's name with hyphens.
-        argument: As there; empty for the flag's name with underscores.
-        default_text: As there; empty for the default as the user would write it.
-        resumable: As there.
-        pruners: As there.
+    The arguments are attributes of `Setting`, and `text` is its `help`. Without `flag`, it is the
+    field's name with hyphens; without `argument`, the flag's name with underscores; without
+    `default_text`, the default as a user would write it.
     """
     row = {
         "flag": flag,
