@@ -88,9 +88,9 @@ class Run:
         for each in master.children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 words, parent = " ".join(each.cmdline()), each.parent()
-                if "warm_server" in words and parent == master:
+                if "forkserver.server" in words and parent == master:
                     found.setdefault("warm parent", []).append(each)
-                elif "warm_server" in words:
+                elif "forkserver.server" in words:
                     found.setdefault("trial", []).append(each)
                 elif "multiprocessing.spawn" in words:
                     found.setdefault("worker", []).append(each)

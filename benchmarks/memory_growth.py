@@ -42,7 +42,7 @@ def parts(master: psutil.Process) -> dict[str, int]:
     for each in master.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             words, parent = " ".join(each.cmdline()), each.parent()
-            if "warm_server" in words and parent == master:
+            if "forkserver.server" in words and parent == master:
                 found["warm parent"] = each.memory_info().rss
             elif "multiprocessing.spawn" in words:
                 found["agent"] = each.memory_info().rss
