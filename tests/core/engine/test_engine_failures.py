@@ -7,7 +7,7 @@ import math
 import pytest
 from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
-from tuner.core.engine.failures import MAX_FRUITLESS, MAX_LOSSES
+from tuner.core.engine.retry_policy import MAX_RELEASES_WITHOUT_REPORT, MAX_RETRIES
 from tuner.core.failure_policy import CAUSES, Action, FailureRule
 from tuner.core.messages import (
     Ask,
@@ -61,15 +61,15 @@ def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> Non
     )
 
 
-@pytest.mark.parametrize("cause", [*MAX_LOSSES])
+@pytest.mark.parametrize("cause", [*MAX_RETRIES])
 def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) -> None:
     driver.go(1)
-    for number in range(MAX_LOSSES[cause] - 1):
+    for number in range(MAX_RETRIES[cause]):
         (start,) = driver.end(AttemptId(0, number), Ending(cause))
         assert isinstance(start, Start)
         assert start.attempt == (0, number + 1)
         assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
-    told, *_ = driver.end(AttemptId(0, MAX_LOSSES[cause] - 1), Ending(cause, reason="once more"))
+    told, *_ = driver.end(AttemptId(0, MAX_RETRIES[cause]), Ending(cause, reason="once more"))
     assert isinstance(told, Tell)
     assert (told.trial.state, told.trial.reason) == (TrialState.FAILED, "once more")
 
@@ -78,14 +78,14 @@ def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) ->
 def test_what_dies_with_its_master_is_not_charged(driver: EngineDriver, cause: Cause) -> None:
     """As where all processes of a command are told to end."""
     driver.go(1)
-    for number in range(MAX_LOSSES[cause] + 1):
+    for number in range(MAX_RETRIES[cause] + 2):
         driver.stop()
         driver.end(AttemptId(0, number), Ending(cause))
         assert states(driver) == [TrialState.WAITING]
         driver.open(1)
         (start,) = driver.join(f"w{number}")
         assert isinstance(start, Start)
-    driver.end(AttemptId(0, MAX_LOSSES[cause] + 1), Ending(cause))
+    driver.end(AttemptId(0, MAX_RETRIES[cause] + 2), Ending(cause))
     assert states(driver) == [TrialState.RUNNING]
 
 
@@ -123,7 +123,7 @@ def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
 
 def test_an_attempt_whose_worker_had_to_go_is_never_charged(driver: EngineDriver) -> None:
     driver.go(1)
-    for number in range(2 * max(MAX_LOSSES.values())):
+    for number in range(2 * max(MAX_RETRIES.values())):
         driver.started(AttemptId(0, number))
         driver.report(AttemptId(0, number), number + 1, score=0.1)
         (start,) = driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
@@ -136,7 +136,7 @@ def test_a_trial_that_never_comes_further_before_its_worker_goes_fails_in_the_en
 ) -> None:
     driver.go(1)
     driver.end(FIRST, Ending(Cause.RELEASED))  # it had not begun: that does not count
-    for number in range(1, MAX_FRUITLESS + 1):
+    for number in range(1, MAX_RELEASES_WITHOUT_REPORT + 1):
         assert states(driver) == [TrialState.RUNNING]
         driver.started(AttemptId(0, number))
         driver.end(AttemptId(0, number), Ending(Cause.RELEASED))

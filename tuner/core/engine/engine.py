@@ -106,6 +106,8 @@ class Engine:
         if self._known_course is None and not isinstance(event, StudyOpened):
             raise InvalidTransition(f"{type(event).__name__} before the study was opened")
         self._pass_time(event)
+        if self._known_course is not None:
+            self._records.at = event.at
         commands = self._react(event)
         if isinstance(event, StudyOpened):
             self._is_closed = False
@@ -229,7 +231,7 @@ class Engine:
         if self._ending is not None:
             return []
         self._ending = finish
-        return self._course.let_go()
+        return self._course.stop_all()
 
     # --- what follows -----------------------------------------------------------------------
 
@@ -256,7 +258,7 @@ class Engine:
                 return commands
             more = self._course.promote(is_last=True)
             if not more:
-                commands += self._course.give_up_paused()
+                commands += self._course.prune_paused()
                 more = self._course.confirm()
             if more:
                 commands += [*more, *dispatch.place(at)]
@@ -311,28 +313,40 @@ class Engine:
         known = self._known_course
         return () if known is None else (record.trial for record in known.records)
 
+    def story(self, trial: int) -> tuple[str, ...]:
+        """Return a trial's whole history, one line for each thing that happened to it.
+
+        >>> engine.story(0)  # doctest: +SKIP
+        ('2026-03-01 10:00:00 suggested by tpe',
+         '2026-03-01 10:00:00 attempt 0.0 is placed on w1 (node17)',
+         '2026-03-01 10:00:00 start: WAITING -> RUNNING',
+         '2026-03-01 10:02:11 attempt 0.0 ended, LOST: worker lost',
+         '2026-03-01 10:02:11 retry: RUNNING -> WAITING')
+        """
+        return self._records[trial].story
+
     @property
     def front(self) -> tuple[Trial, ...]:
         """The best trials so far, the first goal's best first; one at most for one goal."""
-        return () if self._known_course is None else self._known_course.keeping.front
+        return () if self._known_course is None else self._known_course.retention.front
 
     @property
     def kept(self) -> frozenset[int]:
         """The trials whose models are needed, or may be."""
-        return frozenset() if self._known_course is None else self._known_course.keeping.models
+        return frozenset() if self._known_course is None else self._known_course.retention.models
 
     @property
     def able_to_go_on(self) -> tuple[int, ...]:
         """The complete trials whose last checkpoint is kept, the best first."""
         if self._confirmations:
             return ()  # their means would be of trainings of different lengths
-        return () if self._known_course is None else self._known_course.keeping.checkpoints
+        return () if self._known_course is None else self._known_course.retention.checkpoints
 
     @property
     def ended_early(self) -> frozenset[int]:
         """The complete trials that ended by themselves before they had all their epochs."""
         known = self._known_course
-        return frozenset() if known is None else known.keeping.ended_early
+        return frozenset() if known is None else known.retention.ended_early
 
     @property
     def is_opened(self) -> bool:

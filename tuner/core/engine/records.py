@@ -1,6 +1,6 @@
-"""The books of a study: its trials, where each of them stands, and the attempts that run.
+"""The records of a study: its trials, the state of each, and the running attempts.
 
-Nothing is decided here; but nothing can be entered that would not add up.
+Nothing is decided here, but an illegal change is refused.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from ...errors import InvalidTransition
 from ..goals import Goals
@@ -24,27 +25,29 @@ from ..trial import (
     Trial,
     TrialState,
 )
+from .transitions import TRANSITIONS, TrialEvent
 
 _WITHOUT_RESULT = Trial(0, {}, "", TrialState.WAITING)
 
 
 @dataclass(slots=True)
 class TrialRecord:
-    """A trial and what is known of it beyond what others see.
+    """A trial, and what the engine knows of it besides.
 
     Attributes:
-        trial: As others see it.
+        trial: The trial as others see it.
         losses: How often its attempts ended by each cause.
-        running: Its attempt that runs.
-        last_step: The highest step of its reports with the goal's metric.
-        best_value: The best value of those of them that break no constraint.
-        last: The last of these reports, while the trial is not over.
-        before: What the trial was when it was complete, while it trains on.
-        resources: What its configuration needs, where the user said so of it alone.
-        memory_bytes: Host memory that it is to have as it ran out of it before; 0 if it did not.
-        fruitless: How many of its last attempts had to leave before they had reported anything.
-        ran_out_on_gpu: Whether it ran out of memory on a GPU, so that it is to have a whole one.
-        seconds: How long the processes of its attempts ran, of those that are over.
+        running: The running attempt, if there is one.
+        last_step: The highest step of the reports that have the first goal's metric.
+        best_value: The best value of those reports that break no constraint.
+        last: The last of those reports, until the trial is over.
+        before: The complete trial, while it trains on.
+        resources: What its configuration needs, if the user said so of it alone.
+        memory_bytes: Host memory to grant at least, as the trial ran out of it before; else 0.
+        releases_without_report: How often in a row its worker had to leave before a report.
+        ran_out_on_gpu: Whether it ran out of memory on a GPU, and needs a whole one.
+        seconds: How long the processes of its ended attempts ran, in sum.
+        history: What happened to the trial, each with its time.
     """
 
     trial: Trial
@@ -56,17 +59,23 @@ class TrialRecord:
     before: Trial | None = None
     resources: Resources | None = None
     memory_bytes: int = 0
-    fruitless: int = 0
+    releases_without_report: int = 0
     ran_out_on_gpu: bool = False
     seconds: float = 0.0
+    history: list[tuple[float, str]] = field(default_factory=list)
 
     @property
     def result(self) -> Trial:
-        """The trial with the result that it has, though it may be training on."""
+        """The trial with the result that it has, even while it trains on."""
         return self.before or self.trial
 
-    def ran_out(self, attempt: Attempt, cause: Cause) -> None:
-        """An attempt ran out of memory: the next one is to have twice as much, or a whole GPU."""
+    @property
+    def story(self) -> tuple[str, ...]:
+        """The trial's history, one line for each thing that happened."""
+        return tuple(f"{datetime.fromtimestamp(at, UTC):%F %T} {what}" for at, what in self.history)
+
+    def raise_memory(self, attempt: Attempt, cause: Cause) -> None:
+        """Ask for twice the memory, or for a whole GPU, if an attempt ran out of memory."""
         used = 0 if attempt.usage is None else attempt.usage.peak_memory_bytes
         if cause is Cause.OUT_OF_MEMORY:
             had = attempt.placement.memory_bytes
@@ -75,12 +84,11 @@ class TrialRecord:
             self.ran_out_on_gpu = True
 
     def wants(self, sized: Resources, *, most_memory_bytes: int) -> Resources:
-        """What its next attempt asks for.
+        """Return what the next attempt asks for.
 
         Args:
-            sized: What it would ask for had it not run before.
-            most_memory_bytes: What the largest worker has; a trial that ran out of memory is not
-                given more. 0 if nobody knows.
+            sized: What it would ask for if it had not run before.
+            most_memory_bytes: Memory of the largest worker, the most that is granted; 0 if unknown.
         """
         wanted = sized
         if self.ran_out_on_gpu:
@@ -92,11 +100,11 @@ class TrialRecord:
             wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes, needed))
         return wanted
 
-    def take_note(self, report: Report, goals: Goals) -> bool:
-        """Whether a report says anything new.
+    def observe(self, report: Report, goals: Goals) -> bool:
+        """Record a report; return whether it says anything new.
 
-        It does not without the goal's metric; nor does a trial that had to begin anew until it is
-        as far as it was.
+        A report without the first goal's metric does not, nor one of a step that the trial has
+        reported before (an attempt that had to start over).
         """
         value = report.metrics.get(goals.goal.metric, math.nan)
         if not math.isfinite(value) or report.step <= self.last_step:
@@ -110,17 +118,28 @@ class TrialRecord:
 
 @dataclass(slots=True)
 class AttemptRecord:
-    """An attempt that runs, the last that it reported, and what it was told."""
+    """A running attempt.
+
+    Attributes:
+        attempt: The attempt as others see it.
+        latest: Its last report.
+        halt: Why it was told to stop; None if it was not.
+    """
 
     attempt: Attempt
     latest: Report | None = None
-    told: Halt | None = None
+    halt: Halt | None = None
 
 
 class TrialRecords:
-    """All trials of a study and the attempts that run."""
+    """All trials of a study and the running attempts.
+
+    Attributes:
+        at: Time of the present event, in seconds since the epoch; for the trials' histories.
+    """
 
     def __init__(self) -> None:
+        self.at = 0.0
         self._trials: list[TrialRecord] = []
         self._counts = dict.fromkeys(TrialState, 0)
         self._newly_waiting: list[tuple[bool, int]] = []
@@ -141,21 +160,21 @@ class TrialRecords:
         return self._trials[number]
 
     def count(self, state: TrialState) -> int:
-        """How many trials stand there."""
+        """Return how many trials are in a state."""
         return self._counts[state]
 
     @property
     def counts(self) -> Mapping[TrialState, int]:
-        """How many trials there are in each state; states without any are left out."""
+        """The number of trials in each state that has any."""
         return {state: count for state, count in self._counts.items() if count}
 
     @property
     def waiting(self) -> int:
-        """How many trials wait for a place."""
+        """The number of trials that wait for a placement."""
         return self._counts[TrialState.WAITING]
 
     def take_newly_waiting(self) -> list[tuple[bool, int]]:
-        """The trials that wait since the last call: whether each is new, and its number."""
+        """Return the trials that wait since the last call: whether each is new, and its number."""
         newly, self._newly_waiting = self._newly_waiting, []
         return newly
 
@@ -165,11 +184,11 @@ class TrialRecords:
         return self._running
 
     def running_on(self, worker: str) -> list[AttemptId]:
-        """The attempts that run on a worker."""
+        """Return the attempts that run on a worker."""
         return list(self._running_on.get(worker, ()))
 
     def all_waiting(self) -> list[tuple[bool, int]]:
-        """All that wait: whether each is new, and its number."""
+        """Return all waiting trials: whether each is new, and its number."""
         self._newly_waiting = []
         return [
             (not record.trial.attempts, record.trial.number)
@@ -180,72 +199,77 @@ class TrialRecords:
     # --- trials -----------------------------------------------------------------------------
 
     def add(self, suggestion: Suggestion) -> Trial:
-        """A new trial, which waits for a place."""
+        """Create a trial that waits for a placement."""
         number = len(self._trials)
         trial = Trial(number, suggestion.params, suggestion.origin, TrialState.WAITING)
         self._trials.append(TrialRecord(trial, resources=suggestion.resources))
         self._counts[TrialState.WAITING] += 1
         self._changed_trials.add(number)
         self._newly_waiting.append((True, number))
+        self.note(number, f"suggested by {suggestion.origin}")
         return trial
 
     def put(self, record: TrialRecord, trial: Trial) -> None:
-        """The trial is known better; it stands where it stood."""
+        """Replace what is known of a trial; its state stays."""
         record.trial = trial
         self._changed_trials.add(trial.number)
 
-    def move(self, record: TrialRecord, state: TrialState) -> None:
-        """The trial stands elsewhere.
+    def note(self, number: int, what: str) -> None:
+        """Add a line to a trial's history."""
+        self._trials[number].history.append((self.at, what))
+
+    def move(self, record: TrialRecord, event: TrialEvent) -> None:
+        """Move a trial to the state that follows from an event.
 
         Raises:
-            InvalidTransition: It is over.
+            InvalidTransition: The event is illegal in the trial's state.
         """
         before = record.trial.state
-        if before.is_final:
-            raise InvalidTransition(
-                f"trial {record.trial.number}: {before} -> {state}", (repr(record.trial),)
-            )
+        state = TRANSITIONS.get((before, event))
+        if state is None:
+            number = record.trial.number
+            raise InvalidTransition(f"trial {number} is {before}: illegal {event}", record.story)
         self._counts[before] -= 1
         self._counts[state] += 1
         self.put(record, replace(record.trial, state=state))
+        self.note(record.trial.number, f"{event}: {before} -> {state}")
         if state.is_final:
             record.last = None
 
-    def wait(self, record: TrialRecord) -> None:
-        """A trial that was not new is to run; it has no result until it has, or its old one."""
+    def wait(self, record: TrialRecord, event: TrialEvent) -> None:
+        """Let a trial wait for another attempt; meanwhile it has no result, or its old one."""
         result = record.before or _WITHOUT_RESULT
         names = ("value", "step", "metrics", "extra_values", "violation")
         had = {name: getattr(result, name) for name in names}
         self.put(record, replace(record.trial, **had))
-        self.move(record, TrialState.WAITING)
+        self.move(record, event)
         self._newly_waiting.append((False, record.trial.number))
 
     def reopen(self, record: TrialRecord) -> None:
-        """A complete trial is to train on."""
+        """Let a complete trial train on."""
         record.before = record.trial
-        self._counts[TrialState.COMPLETE] -= 1
-        self._counts[TrialState.RUNNING] += 1
-        self.put(record, replace(record.trial, state=TrialState.RUNNING))
+        self.wait(record, TrialEvent.REOPEN)
 
     def restore(self, record: TrialRecord) -> None:
-        """A trial is what it was before it trained on, but for what it drew and how far it came.
+        """Give a trial that trained on its old result back; it keeps its parameters and rungs.
 
         Raises:
-            InvalidTransition: It did not train on.
+            InvalidTransition: The trial did not train on.
         """
         before, record.before, now = record.before, None, record.trial
         if before is None:
-            raise InvalidTransition(f"trial {now.number} was not complete before")
+            raise InvalidTransition(f"trial {now.number} was not complete before", record.story)
+        record.releases_without_report = 0
         result = replace(before, state=now.state, attempts=now.attempts)
         self.put(record, replace(result, params=now.params, rungs=now.rungs))
-        self.move(record, TrialState.COMPLETE)
+        self.move(record, TrialEvent.RESTORE)
 
     # --- attempts ---------------------------------------------------------------------------
 
     def start(
         self, number: int, placement: Placement, *, node: str, at: float, why: str = ""
     ) -> AttemptRecord:
-        """A trial that waited has a place: its next attempt begins."""
+        """Begin the next attempt of a waiting trial."""
         trial = self._trials[number]
         name = AttemptId(number, trial.trial.attempts)
         record = AttemptRecord(Attempt(name, placement, node, placed_at=at, why=why))
@@ -254,16 +278,17 @@ class TrialRecords:
         self._changed_attempts[name] = record.attempt
         trial.running = name
         self.put(trial, replace(trial.trial, attempts=trial.trial.attempts + 1))
-        self.move(trial, TrialState.RUNNING)
+        self.note(number, f"attempt {name} is placed on {placement.worker} ({node})")
+        self.move(trial, TrialEvent.START)
         return record
 
     def put_attempt(self, record: AttemptRecord, attempt: Attempt) -> None:
-        """The attempt is known better."""
+        """Replace what is known of an attempt."""
         record.attempt = attempt
         self._changed_attempts[attempt.id] = attempt
 
     def end(self, name: AttemptId, at: float, outcome: Outcome, ending: Ending) -> AttemptRecord:
-        """An attempt is over; where its trial stands is to be said."""
+        """Record the end of an attempt; the caller moves its trial."""
         record = self._running.pop(name)
         del self._running_on[record.attempt.placement.worker][name]
         reason = ending.reason or str(ending.cause)
@@ -274,23 +299,24 @@ class TrialRecords:
         trial.running = None
         trial.seconds += ended.seconds(at) or 0.0
         self.put_attempt(record, ended)
+        self.note(name.trial, f"attempt {name} ended, {outcome}: {reason}")
         return record
 
     def take_changes(self) -> tuple[list[Trial], list[Attempt]]:
-        """The trials and attempts that changed since the last call."""
+        """Return the trials and attempts that changed since the last call."""
         trials = [self._trials[number].trial for number in sorted(self._changed_trials)]
         attempts = list(self._changed_attempts.values())
         self._changed_trials.clear()
         self._changed_attempts.clear()
         return trials, attempts
 
-    # --- for the doubtful -------------------------------------------------------------------
+    # --- for tests --------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Check that the books add up.
+        """Check that the records are consistent.
 
         Raises:
-            AssertionError: They do not.
+            AssertionError: They are not.
         """
         states = [record.trial.state for record in self._trials]
         for state in TrialState:
@@ -301,18 +327,24 @@ class TrialRecords:
             raise AssertionError(f"running {set(self._running)}, trials say {running}")
         for name, run in self._running.items():
             if name not in self._running_on[run.attempt.placement.worker]:
-                raise AssertionError(f"attempt {name} is not known to run on its worker")
+                raise AssertionError(f"attempt {name} is missing on its worker")
         if sum(map(len, self._running_on.values())) != len(self._running):
             raise AssertionError(f"more runs on workers than runs: {self._running_on}")
         for number, record in enumerate(self._trials):
-            trial = record.trial
-            if trial.number != number:
-                raise AssertionError(f"trial {trial.number} stands at {number}")
-            if (trial.state is TrialState.RUNNING) != (record.running is not None):
-                raise AssertionError(f"trial {number} is {trial.state}, runs {record.running}")
-            rests = trial.state in (TrialState.PRUNED, TrialState.PAUSED) and record.last_step
-            has_result = trial.state is TrialState.COMPLETE or record.before is not None
-            if (has_result or bool(rests)) != (trial.value is not None):
-                raise AssertionError(f"trial {number} is {trial.state} with {trial.value}")
-            if any(rung > record.last_step for rung in trial.rungs):
-                raise AssertionError(f"trial {number} has reached {trial.rungs}")
+            if wrong := _inconsistency(number, record):
+                raise AssertionError("\n  ".join((wrong, *record.story)))
+
+
+def _inconsistency(number: int, record: TrialRecord) -> str:
+    trial = record.trial
+    if trial.number != number:
+        return f"trial {trial.number} is at index {number}"
+    if (trial.state is TrialState.RUNNING) != (record.running is not None):
+        return f"trial {number} is {trial.state}, its running attempt is {record.running}"
+    has_measured = trial.state in (TrialState.PRUNED, TrialState.PAUSED) and record.last_step > 0
+    has_result = trial.state is TrialState.COMPLETE or record.before is not None
+    if (has_result or has_measured) != (trial.value is not None):
+        return f"trial {number} is {trial.state} with the value {trial.value}"
+    if any(rung > record.last_step for rung in trial.rungs):
+        return f"trial {number} has reached {trial.rungs}, its last step is {record.last_step}"
+    return ""
