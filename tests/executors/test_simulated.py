@@ -17,7 +17,7 @@ from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
 from tuner.executors.simulated import Faults, Needs, SimulatedExecutor, SimulatedWorker
 from tuner.testing.executors import ExecutorSuite, Stage, curve
-from tuner.worker.orders import AttemptOrder
+from tuner.worker.orders import AttemptLimits, AttemptOrder
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def played(
     faults: Faults | None = None,
     seed: int = 0,
     backwards: bool = False,
-    **changes: Any,
+    **limits: Any,
 ) -> dict[int, tuple[Cause, float]]:
     """Ten epochs of one second, on a worker each: how every attempt ends, and after what time."""
     executor = SimulatedExecutor(
@@ -84,7 +84,7 @@ def played(
     for number in sorted(range(count), reverse=backwards):
         executor.start(
             AttemptOrder(
-                brief=replace(stage.brief, **changes),
+                brief=replace(stage.brief, limits=AttemptLimits(**limits)),
                 attempt=AttemptId(number, 0),
                 params={},
                 space=(),

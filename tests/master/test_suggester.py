@@ -40,8 +40,6 @@ BRIEF = StudyBrief(
     working_directory="",
     source=ObjectiveSource(SourceKind.FILE, ""),
     goals=Goals((GOAL,)),
-    epochs=None,
-    trial_timeout_seconds=None,
     deterministic=True,
 )
 

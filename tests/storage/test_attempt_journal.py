@@ -26,7 +26,7 @@ from tuner.worker import runner
 from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.monitoring import master_liveness
 from tuner.worker.monitoring.master_liveness import MasterLiveness, MasterState
-from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
+from tuner.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 
 NAME = AttemptId(3, 1)
@@ -267,11 +267,8 @@ class Running:
             working_directory=str(home),
             source=source,
             goals=goals,
-            epochs=None,
-            trial_timeout_seconds=None,
-            deterministic=False,
             master=token,
-            master_grace_seconds=grace_seconds,
+            limits=AttemptLimits(master_grace_seconds=grace_seconds),
         )
         self.order = AttemptOrder(
             brief=brief,

@@ -24,7 +24,7 @@ from tuner.core.resources import Placement
 from tuner.core.space.space import SearchSpace
 from tuner.core.trial import AttemptId, Ending, Halt, Score, StopAt, Usage
 from tuner.worker.forkserver.client import ForkServer
-from tuner.worker.orders import AttemptOrder, ProbeOrder, StudyBrief
+from tuner.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 
 
@@ -102,12 +102,14 @@ class Attempts:
             working_directory=str(self._directory),
             source=source,
             goals=goals,
-            epochs=epochs,
-            trial_timeout_seconds=timeout_seconds,
+            limits=AttemptLimits(
+                epochs=epochs,
+                trial_timeout_seconds=timeout_seconds,
+                hang_timeout_seconds=hang_timeout_seconds,
+                checkpoint_every=checkpoint_every,
+                stop_at=stop_at,
+            ),
             deterministic=deterministic,
-            checkpoint_every=checkpoint_every,
-            stop_at=stop_at,
-            hang_timeout_seconds=hang_timeout_seconds,
         )
         self._number += 1
         order = AttemptOrder(

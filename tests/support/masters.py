@@ -60,8 +60,6 @@ BRIEF = StudyBrief(
     working_directory="",
     source=ObjectiveSource(SourceKind.FILE, ""),
     goals=Goals((GOAL,)),
-    epochs=None,
-    trial_timeout_seconds=None,
     deterministic=True,
 )
 

@@ -42,9 +42,6 @@ class Slow:
             working_directory=str(folder),
             source=source,
             goals=Goals((Goal("objective", Direction.MAX),)),
-            epochs=None,
-            trial_timeout_seconds=None,
-            deterministic=False,
         )
         self.order = AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()

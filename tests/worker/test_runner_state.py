@@ -13,7 +13,7 @@ from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.goals import Goals
 from tuner.core.messages import AttemptEnded, Reported
 from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Report, StopAt
-from tuner.worker.orders import StudyBrief
+from tuner.worker.orders import AttemptLimits, StudyBrief
 from tuner.worker.runner_state import (
     GRACE_SECONDS,
     Drain,
@@ -27,15 +27,14 @@ from tuner.worker.runner_state import (
     Tell,
 )
 
+LIMITS = AttemptLimits(trial_timeout_seconds=100.0)
 BRIEF = StudyBrief(
     name="test",
     directory="study",
     working_directory=".",
     source=ObjectiveSource(SourceKind.FILE, "model.py"),
     goals=Goals((Goal("loss", Direction.MIN),)),
-    epochs=None,
-    trial_timeout_seconds=100.0,
-    deterministic=False,
+    limits=LIMITS,
 )
 A, B = AttemptId(0, 0), AttemptId(1, 0)
 RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=1)
@@ -115,7 +114,9 @@ def test_an_attempt_that_is_told_to_stop_is_killed_after_the_grace_time() -> Non
 
 
 def test_an_attempt_that_may_end_its_epoch_is_not_killed() -> None:
-    state = running(brief=dataclasses.replace(BRIEF, stop_at=StopAt.EPOCH))
+    state = running(
+        brief=dataclasses.replace(BRIEF, limits=dataclasses.replace(LIMITS, stop_at=StopAt.EPOCH))
+    )
     assert state.stop(A, Halt.PRUNE, now=5.0) == (Tell(A, Halt.PRUNE),)
     assert state.tick(now=99.0) == ()
     assert state.next_deadline == 100.0, "its time limit stays"
@@ -200,7 +201,9 @@ def test_nothing_follows_after_the_runner_has_closed() -> None:
 
 
 def test_attempts_may_outlive_their_master_for_their_grace_time() -> None:
-    patient = dataclasses.replace(BRIEF, master_grace_seconds=60.0)
+    patient = dataclasses.replace(
+        BRIEF, limits=dataclasses.replace(LIMITS, master_grace_seconds=60.0)
+    )
     state = running(brief=patient)
     state.start(B, BRIEF)
     state.forked(B, now=0.0)
@@ -250,7 +253,12 @@ def test_each_started_attempt_ends_once_in_any_order_of_events(
         if attempt in started:
             return ()
         started.add(attempt)
-        return state.start(attempt, dataclasses.replace(BRIEF, master_grace_seconds=5.0))
+        return state.start(
+            attempt,
+            dataclasses.replace(
+                BRIEF, limits=dataclasses.replace(LIMITS, master_grace_seconds=5.0)
+            ),
+        )
 
     for event, attempt in events:
         now += 10.0

@@ -251,7 +251,7 @@ class SimulatedExecutor(Executor):
         self._runs[order.attempt] = run
         place.runs.add(order.attempt)
         self._after(self._startup_seconds, self._begin, run)
-        timeout = order.brief.trial_timeout_seconds
+        timeout = order.brief.limits.trial_timeout_seconds
         if timeout is not None:
             self._after(timeout, self._time_out, run)
 
@@ -347,7 +347,7 @@ class SimulatedExecutor(Executor):
         order = run.order
         self._events.append(AttemptStarted(self.clock.now(), order.attempt, next(self._pids)))
         try:
-            run.curve = self._curve(order.params, order.seed)[: order.brief.epochs]
+            run.curve = self._curve(order.params, order.seed)[: order.brief.limits.epochs]
         except SimulatedEnd as end:
             run.curve, run.ending = end.reported, end.ending
         except Exception as error:  # the boundary of the user's code
@@ -424,7 +424,7 @@ class SimulatedExecutor(Executor):
 
     def _time_out(self, run: _Run) -> None:
         if self._is_running(run):
-            seconds = run.order.brief.trial_timeout_seconds
+            seconds = run.order.brief.limits.trial_timeout_seconds
             reason = f"ran longer than the {seconds:g} s allowed"
             self._end(run, Ending(Cause.TIMED_OUT, reason=reason))
 

@@ -15,7 +15,7 @@ from ..storage.directory import StudyDirectory, storage_errors
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..worker.dask.study_access import StudyAccess, prepare_access
-from ..worker.orders import StudyBrief
+from ..worker.orders import AttemptLimits, StudyBrief
 from .loop import StudyLoop
 from .observers import RunObservers, StudyRecorder
 from .plan import RunPlan
@@ -120,20 +120,23 @@ def _files(plan: RunPlan, study: OpenStudy) -> StudyFiles:
 
 def _brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
     settings, outlives_master = plan.settings, workers.cluster.outlives_master
+    limits = AttemptLimits(
+        epochs=plan.epochs,
+        trial_timeout_seconds=settings.trial_timeout_seconds,
+        hang_timeout_seconds=settings.hang_timeout_seconds or None,
+        checkpoint_every=settings.checkpoint_every,
+        cache_bytes=settings.cache_bytes,
+        stop_at=settings.stop_at,
+        master_grace_seconds=settings.master_grace_seconds if outlives_master else 0.0,
+    )
     return StudyBrief(
         name=workers.name,
         directory=str(study.directory.path),
         working_directory=settings.working_directory,
         source=settings.source,
         goals=plan.goals,
-        epochs=plan.epochs,
-        trial_timeout_seconds=settings.trial_timeout_seconds,
+        limits=limits,
         deterministic=settings.seed is not None,
-        checkpoint_every=settings.checkpoint_every,
-        stop_at=settings.stop_at,
         packs_gpus=Amount.GPUS in plan.layout.measured,
-        hang_timeout_seconds=settings.hang_timeout_seconds or None,
-        cache_bytes=settings.cache_bytes,
         master=study.lock.owner.token,
-        master_grace_seconds=settings.master_grace_seconds if outlives_master else 0.0,
     )

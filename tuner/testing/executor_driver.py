@@ -112,9 +112,6 @@ class Stage:
             working_directory=str(self.folder),
             source=self.source,
             goals=Goals((Goal("score", Direction.MAX),)),
-            epochs=None,
-            trial_timeout_seconds=None,
-            deterministic=False,
         )
 
 

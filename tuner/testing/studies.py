@@ -22,7 +22,7 @@ from ..executors.simulated import SimulatedExecutor
 from ..master.loop import Observer, StudyLoop
 from ..master.suggester import SimulatedSuggester
 from ..pruners.registry import make_pruner
-from ..worker.orders import StudyBrief
+from ..worker.orders import AttemptLimits, StudyBrief
 
 
 class Memory:
@@ -128,8 +128,7 @@ def play(
             working_directory="",
             source=ObjectiveSource(SourceKind.FILE, ""),
             goals=goals,
-            epochs=epochs,
-            trial_timeout_seconds=None,
+            limits=AttemptLimits(epochs=epochs),
             deterministic=True,
         ),
         files=memory,

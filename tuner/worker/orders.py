@@ -12,6 +12,38 @@ from ..core.resources import Placement
 from ..core.trial import AttemptId, Halt, Params, Score, StopAt
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLimits:
+    """How far an attempt may go, how long it may take and what it may keep.
+
+    Attributes:
+        epochs: The most epochs to train; None leaves it to the user's code.
+        trial_timeout_seconds: The time after which an attempt is told to stop, and then killed;
+            None for no limit.
+        hang_timeout_seconds: The time without a report and without computing after which an
+            attempt writes its stacks and is killed; None for no limit.
+        checkpoint_every: The number of epochs between checkpoints; None for as often as costs
+            little, 0 for never.
+        cache_bytes: Limit of the data cache on each node; None for half of the free space, 0 for
+            no cache.
+        stop_at: When a Keras training stops that is told to.
+        master_grace_seconds: How long attempts continue when the master is lost; 0 if they end
+            with it.
+    """
+
+    epochs: int | None = None
+    trial_timeout_seconds: float | None = None
+    hang_timeout_seconds: float | None = None
+    checkpoint_every: int | None = None
+    cache_bytes: int | None = None
+    stop_at: StopAt = StopAt.BATCH
+    master_grace_seconds: float = 0.0
+
+
+NO_LIMITS = AttemptLimits()
+"""The limits where the user set none."""
+
+
 @dataclass(frozen=True, slots=True)
 class StudyBrief:
     """The part of an order that all attempts of a study share.
@@ -21,22 +53,11 @@ class StudyBrief:
         directory: The study directory, as the workers see it.
         working_directory: The directory of the user's command, for relative paths.
         source: The user's code.
-        goals: What to optimise, and what to keep to.
-        epochs: The most epochs to train; None leaves it to the user's code.
-        trial_timeout_seconds: The time after which an attempt is told to stop, and then killed;
-            None for no limit.
+        goals: Objectives and constraints.
+        limits: The limits of each attempt.
         deterministic: Whether TensorFlow uses deterministic operations only.
-        checkpoint_every: The number of epochs between checkpoints; None for as often as costs
-            little, 0 for never.
-        hang_timeout_seconds: The time without a report and without computing after which an
-            attempt writes its stacks and is killed; None for no limit.
-        cache_bytes: Limit of the data cache on each node; None for half of the free space, 0 for
-            no cache.
-        master: The master's token in the study's lease.
-        master_grace_seconds: How long attempts continue when the master is lost; 0 if they end
-            with it.
-        stop_at: When a Keras training stops that is told to.
         packs_gpus: Whether other attempts may get an attempt's GPU while it runs.
+        master: The master's token in the study's lease.
     """
 
     name: str
@@ -44,16 +65,10 @@ class StudyBrief:
     working_directory: str
     source: ObjectiveSource
     goals: Goals
-    epochs: int | None
-    trial_timeout_seconds: float | None
-    deterministic: bool
-    checkpoint_every: int | None = None
-    hang_timeout_seconds: float | None = None
-    cache_bytes: int | None = None
-    master: str = ""
-    master_grace_seconds: float = 0.0
-    stop_at: StopAt = StopAt.BATCH
+    limits: AttemptLimits = NO_LIMITS
+    deterministic: bool = False
     packs_gpus: bool = False
+    master: str = ""
 
 
 @dataclass(frozen=True, slots=True)

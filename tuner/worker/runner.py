@@ -215,7 +215,7 @@ class AttemptRunner:
     def _fork(self, order: AttemptOrder, client: Client) -> None:
         attempt, brief = order.attempt, order.brief
         process = _Process(order, client.fork(attempt, order), client)
-        if brief.master_grace_seconds:
+        if brief.limits.master_grace_seconds:
             process.journal = AttemptJournal(order.directory, attempt)
             if self._master is None:
                 self._master = MasterLiveness(Path(brief.directory), brief.master)
@@ -334,7 +334,7 @@ class AttemptRunner:
             is_alone=placement.gpu_share == 1 and not brief.packs_gpus,
             gpu_usage=self._gpu_usage,
         )
-        return Watchdog(meter, placement, brief.hang_timeout_seconds, self._gpu_usage)
+        return Watchdog(meter, placement, brief.limits.hang_timeout_seconds, self._gpu_usage)
 
     def _measure(self) -> None:
         while not self._is_closing:

@@ -194,7 +194,7 @@ class RunnerState:
     @property
     def may_outlive_master(self) -> bool:
         """Whether an attempt runs that may continue without its master."""
-        return any(state.brief.master_grace_seconds for _, state in self._running())
+        return any(state.brief.limits.master_grace_seconds for _, state in self._running())
 
     @property
     def next_deadline(self) -> float | None:
@@ -227,7 +227,7 @@ class RunnerState:
             return ()
         state.halt = halt
         # An epoch may take any time; a second Ctrl-C and the time limit end it too.
-        if not state.brief.stop_at.may_end_epoch(halt):
+        if not state.brief.limits.stop_at.may_end_epoch(halt):
             state.kill_at = now + GRACE_SECONDS
         return (Tell(attempt, halt),)
 
@@ -242,7 +242,7 @@ class RunnerState:
         """Note that a starting attempt has a process."""
         state = self._attempts[attempt]
         state.is_running = True
-        if (seconds := state.brief.trial_timeout_seconds) is not None:
+        if (seconds := state.brief.limits.trial_timeout_seconds) is not None:
             state.timeout_at = now + seconds
 
     def fork_failed(self, attempt: AttemptId, reason: str) -> Instructions:
@@ -299,7 +299,7 @@ class RunnerState:
         for attempt, state in self._running():
             if state.timeout_at is not None and state.timeout_at <= now:
                 state.timeout_at = None
-                seconds = state.brief.trial_timeout_seconds or 0.0
+                seconds = state.brief.limits.trial_timeout_seconds or 0.0
                 ending = Ending(
                     Cause.TIMED_OUT, reason=f"ran longer than the {seconds:g} s allowed"
                 )
@@ -342,7 +342,7 @@ class RunnerState:
         found = [
             attempt
             for attempt, state in self._running()
-            if (grace := state.brief.master_grace_seconds)
+            if (grace := state.brief.limits.master_grace_seconds)
             and (longer_than is None or grace < longer_than)
         ]
         return tuple(each for attempt in found for each in self.stop(attempt, halt, now=now))

@@ -258,7 +258,7 @@ class StudyPlugin(WorkerPlugin):
 
     def run(self, order: AttemptOrder) -> None:
         """Run an attempt and wait for its end; its events go to the study's topic."""
-        name, task = order.attempt, _Task(order.brief.master_grace_seconds > 0)
+        name, task = order.attempt, _Task(order.brief.limits.master_grace_seconds > 0)
         with self._lock:
             self._tasks[name] = task
             halt = Halt.RELEASE if self._leaving else self._stopped_early.take(name)

@@ -186,11 +186,11 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         seed=order.seed,
         directory=order.directory,
         goals=brief.goals,
-        epochs=brief.epochs,
+        epochs=brief.limits.epochs,
         resumed_from=order.resume_from,
-        checkpoint_every=brief.checkpoint_every,
+        checkpoint_every=brief.limits.checkpoint_every,
         keeps_last=order.keep_last,
-        stop_at=brief.stop_at,
+        stop_at=brief.limits.stop_at,
         send=send,
     )
     context.enter(trial)
@@ -201,8 +201,8 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
         code,
         brief.directory,
         brief.source,
-        limit_bytes=brief.cache_bytes,
-        hang_timeout_seconds=brief.hang_timeout_seconds,
+        limit_bytes=brief.limits.cache_bytes,
+        hang_timeout_seconds=brief.limits.hang_timeout_seconds,
         while_waiting=trial.stop_if_told,
     )
     isolation.cap_gpu_memory(order.placement)
@@ -216,7 +216,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
             code,
             hp,
             trial,
-            epochs=brief.epochs or 1,
+            epochs=brief.limits.epochs or 1,
             incumbents=order.incumbents,
         )
     finally:

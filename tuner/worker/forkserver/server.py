@@ -35,7 +35,7 @@ from typing import Any
 from ...config.model_file import ObjectiveSource, SourceKind, frameworks, load
 from ...training.data_cache import data_cache
 from .. import devices
-from ..orders import AttemptOrder, ProbeOrder, SizeOrder
+from ..orders import AttemptOrder, ProbeOrder, SizeOrder, StudyBrief
 from . import child as trial_process
 from .client import FRAMEWORKS_ONLY, READY
 
@@ -171,7 +171,8 @@ def _join_data_cache(order: AttemptOrder | ProbeOrder | SizeOrder) -> None:
     """Hold the study's data cache here: this process lives as long as the study's trials."""
     if not isinstance(order, SizeOrder):
         study = order.brief if isinstance(order, AttemptOrder) else order
-        if study.cache_bytes != 0:
+        limits = study.limits if isinstance(study, StudyBrief) else study
+        if limits.cache_bytes != 0:
             data_cache.join(study.directory, study.source)
 
 
