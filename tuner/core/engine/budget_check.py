@@ -1,4 +1,4 @@
-"""What a study may still spend of its budget in device hours."""
+"""What is left of a study's budget in device hours."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from ..scheduling.step_times import StepTimes
 
 
 class BudgetCheck:
-    """Weighs what attempts hold, and what a step of another one would cost, against the budget.
+    """Compares what attempts hold, and what a step of another one would cost, with the budget.
 
     Args:
-        pace: How long a step takes.
+        step_times: How long a step takes.
+
+    Attributes:
+        hours: The device hours that attempts have held.
     """
 
-    def __init__(self, pace: StepTimes) -> None:
-        self._pace = pace
+    def __init__(self, step_times: StepTimes) -> None:
+        self._step_times = step_times
         self._budget: DeviceBudget | None = None
         self.hours = DeviceHours()
 
     def allow(self, budget: DeviceBudget | None) -> None:
-        """So much may be spent over the whole study; None for as much as it takes."""
+        """Set the budget of the whole study; None for no limit."""
         self._budget = budget
 
     @property
@@ -32,23 +35,23 @@ class BudgetCheck:
         return self._left_seconds <= 0.0
 
     def finish_after(self, seconds: float) -> Finish | None:
-        """How the study ends if so much time has passed with all as it is; None if it goes on."""
+        """Return how the study ends if nothing changes for a time; None if it goes on."""
         if self._budget is None:
             return None
         is_over = self.hours.left_seconds(self._budget, later_seconds=seconds) <= 0.0
         return self.finish if is_over else None
 
     def pays_for(self, wanted: Resources) -> bool:
-        """Whether the budget pays for a step of a trial that holds so much."""
+        """Return whether the budget pays for a step of a trial with these resources."""
         if self._budget is None:
             return True
         amount = wanted.cpus if self._budget.device is Device.CORE else wanted.gpus
-        price = self._pace.seconds_per_step() * (1 if amount is None else amount)
+        price = self._step_times.seconds_per_step() * (1 if amount is None else amount)
         return self._left_seconds > price
 
     @property
     def finish(self) -> Finish:
-        """How the study ends by it."""
+        """How the study ends when the budget is spent."""
         return Finish(FinishReason.BUDGET_SPENT, f"the budget of {self._budget} is spent")
 
     @property

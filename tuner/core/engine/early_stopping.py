@@ -1,4 +1,4 @@
-"""What the study's pruner is told of its trials, and what it answers."""
+"""The link between a study and its pruner."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .records import TrialRecord
 
 
 class EarlyStopping:
-    """Stands between a study and its pruner, which may be another one in the midst of the study.
+    """Reports trials to the pruner, and asks it for decisions. A new master may change the pruner.
 
-    Trials that confirm are none of its business: they are to be measured, however poor they are.
+    Repeats that confirm a configuration are never pruned: they measure it, however poor it is.
 
     Args:
         make_pruner: Makes the pruner that a study's settings name.
@@ -27,11 +27,11 @@ class EarlyStopping:
     def renew(
         self, settings: PrunerSettings, goal: Goal, records: Iterable[TrialRecord]
     ) -> Iterator[tuple[TrialRecord, Decision]]:
-        """Prune by these settings from now on; all that is known is told to another pruner.
+        """Change the pruner's settings; a new pruner receives all that is known.
 
         Yields:
-            A paused trial, and what becomes of it by the new settings: it is to be carried out
-            (and `moved` told of it) before the next is decided on.
+            A paused trial that does not stay paused, and the decision on it. The caller carries
+            it out and calls `moved` before it asks for the next.
         """
         if (self._settings, self._goal) == (settings, goal):
             return
@@ -56,14 +56,14 @@ class EarlyStopping:
                     yield record, decision
 
     def report(self, record: TrialRecord, *, since: int) -> Mapping[int, float]:
-        """A trial came further.
+        """Report a trial's progress.
 
         Args:
             record: The trial, with its last step and its best value.
-            since: The step at which it was before.
+            since: Its last step before.
 
         Returns:
-            The rungs that it reached by this, with the value that it has there, if it has one.
+            The rungs that the trial has reached by this, each with its value there, if it has one.
         """
         step, best = record.last_step, record.best_value
         self._pruner.report(record.trial.number, step, self._value(record))
@@ -75,17 +75,17 @@ class EarlyStopping:
         return self._goal.direction.worst if record.best_value is None else record.best_value
 
     def decide(self, trial: Trial) -> Decision:
-        """What a running trial is to do; one that may go on is let through for good."""
+        """Return the decision on a running trial; it has passed its rung if it continues."""
         decision = self._pruner.decide(trial.number)
         if decision is Decision.CONTINUE:
             self._pruner.moved(trial.number, TrialState.RUNNING)
         return decision
 
     def moved(self, trial: Trial) -> None:
-        """A trial stands elsewhere: it rests, is over, or is to go on although it rested."""
+        """Report that a trial's state has changed."""
         if trial.confirms is None:
             self._pruner.moved(trial.number, trial.state)
 
     def promotion(self, *, is_last: bool) -> int | None:
-        """The paused trial that deserves a free place most, if one does."""
+        """Return the paused trial that deserves a placement most; None if none does."""
         return self._pruner.promotion(is_last=is_last)

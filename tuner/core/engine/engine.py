@@ -1,8 +1,8 @@
 """The study's state machine: events in, commands out.
 
-The engine knows no clock, network, file or thread. Whatever happens outside reaches it as an
-event of `core.messages`; whatever is to be done leaves it as a command. A study is therefore
-exactly its list of events: feed them again, in order, and the engine stands where it stood.
+The engine knows no clock, network, file or thread. What happens outside reaches it as an event of
+`core.messages`; what is to be done leaves it as a command. A study is therefore exactly its list
+of events: the same events, in the same order, lead to the same state.
 
 The way of one trial::
 
@@ -10,9 +10,9 @@ The way of one trial::
     Suggested(0, [params])    -> [Tell(WAITING), Start(attempt 0.0, placement, seed)]
     AttemptStarted, Reported  -> []
     AttemptEnded(returned)    -> [Tell(COMPLETE), KeepBest(0), Ask(numbers=(1,))]
-    WorkerLeft (instead)      -> []          # the trial waits for a place, as attempt 0.1
+    WorkerLeft (instead)      -> []          # the trial waits for a placement, as attempt 0.1
 
-With a pruner (`core.pruner`) that finds the trial poor, or thinks that others deserve its place::
+With a pruner (`core.pruner`) that stops or pauses the trial::
 
     Reported(0.0, step 3)     -> [Tell(RUNNING), Stop(0.0, PRUNE)]
     AttemptEnded(pruned)      -> [Tell(PRUNED), Discard(0), Ask(numbers=(1,))]
@@ -21,8 +21,8 @@ With a pruner (`core.pruner`) that finds the trial poor, or thinks that others d
     AttemptEnded(paused)      -> [Tell(PAUSED), Ask(numbers=(1,))]
     AttemptEnded(1.0, …)      -> [Tell(PAUSED), Start(attempt 0.1, resume_from=3)]   # promoted
 
-Where the best configurations are to be confirmed, a trial that trains one of them once more is a
-trial of its own, with a number and so a training seed of its own::
+A repeat that confirms one of the best configurations is a trial with its own number, and so with
+its own training seed::
 
     AttemptEnded(49.0, …)     -> [Tell(COMPLETE), Discard(49),
                                   Tell(50, "confirm of 12"), …, Start(attempt 50.0), …]
@@ -70,13 +70,13 @@ from .suggestion_requests import SuggestionRequests
 class Engine:
     """Decides, from what happened, what is to be done.
 
-    `handle` is called by one thread, with events in the order in which they are written to the
-    ledger. Late and repeated messages about attempts that are over (a worker thought dead that
-    answers after all) are ignored.
+    One thread calls `handle`, with events in the order in which they are written to the ledger.
+    Late and repeated messages about attempts that are over (a worker that was taken for dead) are
+    ignored.
 
-    It decides by three parts: `Lifecycle` (the state of every trial), `Dispatch` (what is free on
-    the workers, and which trial starts there) and `SuggestionRequests` (how many suggestions are
-    still wanted).
+    It has three parts: `Lifecycle` (the state of every trial), `Dispatch` (what is free on the
+    workers, and which trial starts there) and `SuggestionRequests` (how many suggestions the study
+    still needs). Each returns commands, and the engine joins them.
 
     Args:
         make_pruner: Makes the pruner that a study's settings name.
@@ -84,38 +84,38 @@ class Engine:
 
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
         self._make_pruner = make_pruner
-        self._known_course: Lifecycle | None = None
-        self._known_dispatch: Dispatch | None = None
-        self._asking = SuggestionRequests()
+        self._opened_lifecycle: Lifecycle | None = None
+        self._opened_dispatch: Dispatch | None = None
+        self._requests = SuggestionRequests()
         self._refused = ""
-        self._ending: Finish | None = None
+        self._stop_reason: Finish | None = None
         self._finished = False
         self._is_closed = False
         self._latest_at = 0.0
-        self._heard_at = 0.0
+        self._last_event_at = 0.0
         self._active_seconds = 0.0
 
-    # --- the door in ------------------------------------------------------------------------
+    # --- in ---------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> list[Command]:
-        """Take in what happened and answer with what is to be done, in that order.
+        """Take in what happened, and return what is to be done, in order.
 
         Raises:
-            InvalidTransition: The event cannot happen in this state; a bug in hptune.
+            InvalidTransition: The event is illegal in this state; a bug in hptune.
         """
-        if self._known_course is None and not isinstance(event, StudyOpened):
+        if self._opened_lifecycle is None and not isinstance(event, StudyOpened):
             raise InvalidTransition(f"{type(event).__name__} before the study was opened")
         self._pass_time(event)
-        if self._known_course is not None:
+        if self._opened_lifecycle is not None:
             self._records.at = event.at
         commands = self._react(event)
         if isinstance(event, StudyOpened):
             self._is_closed = False
         if not self._is_closed:
             if self._dispatch.spending.is_over:
-                commands += self._let_go(self._dispatch.spending.finish)
+                commands += self._stop(self._dispatch.spending.finish)
             commands += self._advance(event.at)
-            if self._ending is None and not self._finished:
+            if self._stop_reason is None and not self._finished:
                 commands += self._dispatch.packing_questions()
         self._dispatch.take_in()
         return commands
@@ -147,7 +147,7 @@ class Engine:
                     self._dispatch.started(record)
             case Reported(attempt=name, report=report):
                 if name in self._records.running:
-                    return self._course.report(name, report)
+                    return self._lifecycle.report(name, report)
             case Measured(attempt=name, usage=usage):
                 if record := self._records.running.get(name):
                     self._records.put_attempt(record, replace(record.attempt, usage=usage))
@@ -160,7 +160,7 @@ class Engine:
                 if name in self._records.running:
                     return self._end_attempt(at, name, ending)
             case StopRequested(finish_reason=finish_reason, reason=reason):
-                return self._let_go(Finish(finish_reason, reason))
+                return self._stop(Finish(finish_reason, reason))
             case StudyClosed():
                 self._is_closed = True
             case _:
@@ -169,29 +169,29 @@ class Engine:
 
     def _pass_time(self, event: Event) -> None:
         if isinstance(event, StudyOpened | StudyClosed):
-            self._latest_at = event.at  # nobody worked between two masters
+            self._latest_at = event.at  # the time between two masters does not count
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
             self._active_seconds += seconds
             self._dispatch.spending.hours.pass_time(seconds)
-            self._latest_at = self._heard_at = event.at
+            self._latest_at = self._last_event_at = event.at
 
     # --- events -----------------------------------------------------------------------------
 
     def _open(self, event: StudyOpened) -> list[Command]:
-        if self._known_course is None:
-            self._known_course = Lifecycle(event, self._make_pruner)
-            self._known_dispatch = Dispatch(self._known_course)
-        lost_at = self._heard_at or event.at
-        commands = self._course.open(event, lost_at=lost_at)
-        commands += self._course.add(event.added)
+        if self._opened_lifecycle is None:
+            self._opened_lifecycle = Lifecycle(event, self._make_pruner)
+            self._opened_dispatch = Dispatch(self._opened_lifecycle)
+        lost_at = self._last_event_at or event.at
+        commands = self._lifecycle.open(event, lost_at=lost_at)
+        commands += self._lifecycle.add(event.added)
         self._dispatch.open(event.config)
-        searched = self._asking.searched + len(event.added)
-        self._asking = SuggestionRequests(
+        searched = self._requests.searched + len(event.added)
+        self._requests = SuggestionRequests(
             event.config.trials, ask_ahead=event.config.ask_ahead, searched=searched
         )
         self._refused = ""
-        self._ending = None
+        self._stop_reason = None
         self._finished = False
         return commands
 
@@ -210,28 +210,28 @@ class Engine:
             raise InvalidTransition(
                 f"suggestions from trial {event.first_number} on, expected {len(self._records)}"
             )
-        self._asking.answered(event)
-        return self._course.add(event.suggestions)
+        self._requests.answered(event)
+        return self._lifecycle.add(event.suggestions)
 
     def _parameters_used(self, event: ParametersUsed) -> list[Command]:
         commands: list[Command] = []
         if event.attempt in self._records.running:
             if event.declared:
-                self._asking.space_grew()
+                self._requests.space_grew()
                 commands.append(GrowSpace(event.declared))
-            commands += self._course.drew(event.attempt, event.values)
+            commands += self._lifecycle.drew(event.attempt, event.values)
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
         self._dispatch.ended(name, ending.cause)
-        commands, finish = self._course.end(at, name, ending)
-        return commands if finish is None else [*commands, *self._let_go(finish)]
+        commands, finish = self._lifecycle.end(at, name, ending)
+        return commands if finish is None else [*commands, *self._stop(finish)]
 
-    def _let_go(self, finish: Finish) -> list[Command]:
-        if self._ending is not None:
+    def _stop(self, finish: Finish) -> list[Command]:
+        if self._stop_reason is not None:
             return []
-        self._ending = finish
-        return self._course.stop_all()
+        self._stop_reason = finish
+        return self._lifecycle.stop_all()
 
     # --- what follows -----------------------------------------------------------------------
 
@@ -240,26 +240,26 @@ class Engine:
         dispatch.take_in()
         commands: list[Command] = []
         if self._finished:
-            return commands  # what is heard of now waits for the next master
-        if self._ending is None:
+            return commands  # what happens now waits for the next master
+        if self._stop_reason is None:
             commands += dispatch.place(at)
-            question = self._asking.next(
+            request = self._requests.next(
                 len(records),
                 waiting=records.waiting,
                 running=len(records.running),
                 rooms=functools.partial(dispatch.rooms_for_more, at=self._latest_at),
             )
-            if question is not None:
-                commands.append(question)
+            if request is not None:
+                commands.append(request)
         if records.running:
             return commands
-        if self._ending is None and dispatch.is_affordable:
-            if records.waiting or not self._asking.is_over:
+        if self._stop_reason is None and dispatch.is_affordable:
+            if records.waiting or not self._requests.is_over:
                 return commands
-            more = self._course.promote(is_last=True)
+            more = self._lifecycle.promote(is_last=True)
             if not more:
-                commands += self._course.prune_paused()
-                more = self._course.confirm()
+                commands += self._lifecycle.prune_paused()
+                more = self._lifecycle.confirm()
             if more:
                 commands += [*more, *dispatch.place(at)]
                 if records.running or dispatch.is_affordable:
@@ -270,47 +270,47 @@ class Engine:
     @property
     def _finish(self) -> Finish:
         """How the study ends, now that nothing runs and nothing else can start."""
-        if self._ending is not None:
-            return self._ending
+        if self._stop_reason is not None:
+            return self._stop_reason
         if not self._dispatch.is_affordable:
             return self._dispatch.spending.finish
-        if self._asking.is_exhausted:
-            tried = self._asking.searched
+        if self._requests.is_exhausted:
+            tried = self._requests.searched
             reason = f"all {tried} configurations of the search space were tried"
             return Finish(FinishReason.EXHAUSTED, reason)
         return Finish(FinishReason.DONE, f"{len(self._records)} trials are over")
 
-    # --- the doors out ----------------------------------------------------------------------
+    # --- out --------------------------------------------------------------------------------
 
     @property
-    def _course(self) -> Lifecycle:
-        if self._known_course is None:
+    def _lifecycle(self) -> Lifecycle:
+        if self._opened_lifecycle is None:
             raise InvalidTransition("the study was not opened")
-        return self._known_course
+        return self._opened_lifecycle
 
     @property
     def _dispatch(self) -> Dispatch:
-        if self._known_dispatch is None:
+        if self._opened_dispatch is None:
             raise InvalidTransition("the study was not opened")
-        return self._known_dispatch
+        return self._opened_dispatch
 
     @property
     def _records(self) -> TrialRecords:
-        return self._course.records
+        return self._lifecycle.records
 
     @property
     def _confirmations(self) -> int:
-        known = self._known_course
-        return 0 if known is None else len(known.records) - self._asking.searched
+        known = self._opened_lifecycle
+        return 0 if known is None else len(known.records) - self._requests.searched
 
     def take_changes(self) -> tuple[list[Trial], list[Attempt]]:
-        """The trials and attempts that changed since the last call."""
-        return ([], []) if self._known_course is None else self._records.take_changes()
+        """Return the trials and attempts that changed since the last call."""
+        return ([], []) if self._opened_lifecycle is None else self._records.take_changes()
 
     @property
     def trials(self) -> Iterable[Trial]:
         """All trials, by number."""
-        known = self._known_course
+        known = self._opened_lifecycle
         return () if known is None else (record.trial for record in known.records)
 
     def story(self, trial: int) -> tuple[str, ...]:
@@ -327,40 +327,48 @@ class Engine:
 
     @property
     def front(self) -> tuple[Trial, ...]:
-        """The best trials so far, the first goal's best first; one at most for one goal."""
-        return () if self._known_course is None else self._known_course.retention.front
+        """The best trials so far, sorted by the first objective; at most one for one objective."""
+        return () if self._opened_lifecycle is None else self._opened_lifecycle.retention.front
 
     @property
     def kept(self) -> frozenset[int]:
-        """The trials whose models are needed, or may be."""
-        return frozenset() if self._known_course is None else self._known_course.retention.models
+        """The trials whose models are or may be needed."""
+        return (
+            frozenset()
+            if self._opened_lifecycle is None
+            else self._opened_lifecycle.retention.models
+        )
 
     @property
     def able_to_go_on(self) -> tuple[int, ...]:
         """The complete trials whose last checkpoint is kept, the best first."""
         if self._confirmations:
             return ()  # their means would be of trainings of different lengths
-        return () if self._known_course is None else self._known_course.retention.checkpoints
+        return (
+            () if self._opened_lifecycle is None else self._opened_lifecycle.retention.checkpoints
+        )
 
     @property
     def ended_early(self) -> frozenset[int]:
-        """The complete trials that ended by themselves before they had all their epochs."""
-        known = self._known_course
+        """The complete trials that ended by themselves before their last epoch."""
+        known = self._opened_lifecycle
         return frozenset() if known is None else known.retention.ended_early
 
     @property
     def is_opened(self) -> bool:
         """Whether the study has ever had a master."""
-        return self._known_course is not None
+        return self._opened_lifecycle is not None
 
     @property
     def epochs(self) -> int | None:
-        """The full training of a trial, in epochs, as the last master had it, if there was one."""
-        return None if self._known_course is None else self._known_course.config.pruner.epochs
+        """The full training of a trial in epochs, by the last master; None if unknown."""
+        return (
+            None if self._opened_lifecycle is None else self._opened_lifecycle.config.pruner.epochs
+        )
 
     @property
     def best(self) -> Trial | None:
-        """The best trial so far, by the first goal."""
+        """The best trial so far, by the first objective."""
         return self.front[0] if self.front else None
 
     @property
@@ -369,19 +377,19 @@ class Engine:
         return self._active_seconds
 
     def overspent(self, at: float) -> Finish | None:
-        """How the study is to finish as its budget is spent by now, though nothing has happened.
+        """Return how the study ends if its budget is spent by now; None if it is not.
 
         Args:
-            at: Now, in seconds since the epoch.
+            at: The present time, in seconds since the epoch.
         """
-        if self._is_closed or self._ending is not None:
+        if self._is_closed or self._stop_reason is not None:
             return None
         return self._dispatch.spending.finish_after(max(0.0, at - self._latest_at))
 
     @property
     def snapshot(self) -> StudySnapshot:
-        """The study as it stands, for those who show it."""
-        config, records, places = self._course.config, self._records, self._dispatch.places
+        """The study at this instant, for displays."""
+        config, records, places = self._lifecycle.config, self._records, self._dispatch.places
         return StudySnapshot(
             goals=config.goals,
             budget_trials=None if config.trials is None else config.trials + self._confirmations,
@@ -401,25 +409,25 @@ class Engine:
             if self._finished
             else self._dispatch.stall_reason(at=self._latest_at, refused=self._refused),
             packing=self._dispatch.packing,
-            stopping="" if self._ending is None else self._ending.reason,
+            stopping="" if self._stop_reason is None else self._stop_reason.reason,
             usual=config.resources,
             sizes=self._dispatch.sizes,
         )
 
     def validate(self) -> None:
-        """Check every invariant; for tests and for the doubtful.
+        """Check every invariant; for tests.
 
         Raises:
             AssertionError: One of them does not hold.
         """
-        if self._known_course is None:
+        if self._opened_lifecycle is None:
             return
         records = self._records
-        self._course.validate(
-            is_done=self._finished and self._ending is None and self._dispatch.is_affordable
+        self._lifecycle.validate(
+            is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable
         )
-        self._asking.validate()
-        is_placing = self._ending is None and not self._is_closed and not self._finished
+        self._requests.validate()
+        is_placing = self._stop_reason is None and not self._is_closed and not self._finished
         self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:

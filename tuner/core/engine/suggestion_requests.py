@@ -1,4 +1,4 @@
-"""How many suggestions a study still wants, and which question is open."""
+"""How many suggestions a study still needs, and the open request to the sampler."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Callable
 
 from ..messages import Ask, Suggested
 
-MOST_PASSED_OVER = 4
-"""While so many trials wait, too large for what is free, no others are asked for to fill it."""
+MAX_WAITING = 4
+"""While this many trials wait, too large for the free resources, no others are requested to use
+them: each passes over those that wait."""
 
 
 class SuggestionRequests:
-    """Asks the sampler one question at a time: no more than there is room for and than is left.
+    """Requests suggestions, one request at a time, as many as there is room for.
 
     Args:
-        trials: The total number of trials to suggest; None until the space is exhausted.
-        ask_ahead: How many suggestions are kept ready, as a share of the attempts that run.
-        searched: How many trials there are already.
+        trials: Total number of trials to suggest; None until the space is exhausted.
+        ask_ahead: How many suggestions are kept ready, as a share of the running attempts.
+        searched: Number of trials suggested so far.
     """
 
     def __init__(
@@ -33,50 +34,50 @@ class SuggestionRequests:
 
     @property
     def searched(self) -> int:
-        """How many trials were suggested, by the sampler or the user; the others confirm."""
+        """The number of trials that the sampler or the user suggested; the others confirm."""
         return self._searched
 
     @property
     def is_over(self) -> bool:
-        """Whether no suggestion is to come any more."""
+        """Whether no suggestion will come any more."""
         return not self._asked and not self._left(1)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the space had fewer configurations than are wanted."""
+        """Whether the space has fewer configurations than trials were asked for."""
         return self._exhausted and (self._trials is None or self._searched < self._trials)
 
     def answered(self, event: Suggested) -> None:
-        """The open question has its answer."""
+        """Take in the answer to the open request."""
         self._asked = 0
-        # An answer to a question from before the space grew knows nothing of what is new.
+        # The answer to a request from before the space grew does not know the new part.
         self._exhausted = self._exhausted or (event.exhausted and not self._grown)
         self._grown = False
         self._searched += len(event.suggestions)
 
     def space_grew(self) -> None:
-        """There are more configurations than was thought."""
+        """Record that the search space has grown."""
         self._exhausted = False
         self._grown = bool(self._asked)
 
     def next(
         self, first: int, *, waiting: int, running: int, rooms: Callable[[int], int]
     ) -> Ask | None:
-        """The next question, if there is one to be asked.
+        """Return the next request; None if nothing is needed now.
 
         Args:
             first: The number of the next trial.
-            waiting: How many trials wait for a place.
-            running: How many attempts run.
-            rooms: How many more attempts fit now, counted up to a number.
+            waiting: Number of trials that wait for a placement.
+            running: Number of running attempts.
+            rooms: Returns how many more attempts fit now, counted up to a number.
         """
         ready = math.ceil(self._ask_ahead * running) if running > 1 else 0
         spare = max(0, ready - waiting)
         left = 0 if self._asked else self._left(sys.maxsize)
         if not left:
             return None
-        # There may be room for others while a large trial waits for its place.
-        wanted = spare + rooms(left) if waiting < MOST_PASSED_OVER else spare
+        # There may be room for others while a large trial waits.
+        wanted = spare + rooms(left) if waiting < MAX_WAITING else spare
         self._asked = max(0, min(wanted, left))
         return Ask(tuple(range(first, first + self._asked))) if self._asked else None
 
@@ -88,11 +89,11 @@ class SuggestionRequests:
         return min(at_most, max(0, self._trials - self._searched))
 
     def validate(self) -> None:
-        """Check that no more was asked for than was wanted.
+        """Check that no more trials were suggested than asked for.
 
         Raises:
-            AssertionError: There was.
+            AssertionError: There were more.
         """
         allowed = None if self._trials is None else max(self._trials, self._searched_before)
         if allowed is not None and self._searched > allowed:
-            raise AssertionError(f"{self._searched} trials of {self._trials}")
+            raise AssertionError(f"{self._searched} trials were suggested of {self._trials}")
