@@ -117,7 +117,7 @@ class TestDaskExecutor(ExecutorSuite):
             )
             assert not any(isinstance(event, AttemptEnded) for event in driver.story)
             executor.stop(running)
-            assert driver.ending(running).cause is Halt.LET_GO.cause
+            assert driver.ending(running).cause is Halt.STOP.cause
             leaving = [each for each in driver.story if isinstance(each, WorkerLeaving)]
             assert [(each.worker, each.reason) for each in leaving] == [(worker, "it gives way")]
 

@@ -112,12 +112,12 @@ class OneAtATime(Sound):
 
 
 class NeverStops(Sound):
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         pass
 
 
 class KnowsOneReasonToStop(Sound):
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         super().stop(attempt)
 
 
@@ -126,7 +126,7 @@ class StopsOnlyWhatHasBegun(Sound):
         super().__init__()
         self.begun: set[AttemptId] = set()
 
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         if attempt in self.begun:
             super().stop(attempt, halt)
 
@@ -145,7 +145,7 @@ class StopsOnlyTheWilling(Sound):
             self.unwilling.add(order.attempt)
         super().start(order)
 
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         if attempt not in self.unwilling:
             super().stop(attempt, halt)
 
@@ -155,7 +155,7 @@ class AnswersEveryStop(Sound):
         super().__init__()
         self.answers: list[Event] = []
 
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         super().stop(attempt, halt)
         self.answers.append(
             AttemptEnded(self.clock.now(), attempt, Ending(Cause.STOPPED, reason="told to"))

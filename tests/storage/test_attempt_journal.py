@@ -382,7 +382,7 @@ def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(
             running.runner.close()
         ended = running.journal[-1]
         assert isinstance(ended, AttemptEnded)
-        assert ended.ending.cause is Halt.LET_GO.cause
+        assert ended.ending.cause is Halt.STOP.cause
         assert (directory.trial(NAME.trial) / "checkpoint" / "left").exists()
 
 
@@ -398,7 +398,7 @@ def test_an_attempt_leaves_when_another_master_takes_over(
         with directory.acquire():
             collected = collect(directory, [NAME], {})
             assert isinstance(collected[-1], AttemptEnded)
-            assert collected[-1].ending.cause is Halt.LET_GO.cause
+            assert collected[-1].ending.cause is Halt.STOP.cause
     finally:
         running.runner.close()
 

@@ -258,7 +258,7 @@ class EngineDriver:
                 self.discarded.discard(name.trial)  # it trains on, and may leave a model again
                 self._check_held(placement.worker)
             case Stop(attempt=name, halt=halt):
-                self._stopping = self._stopping or halt is Halt.LET_GO
+                self._stopping = self._stopping or halt is Halt.STOP
                 assert name not in self.told_to_stop, f"{name} is told to stop twice"
                 self.told_to_stop[name] = halt
                 assert name in self.running or name in self.over

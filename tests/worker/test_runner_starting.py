@@ -76,10 +76,10 @@ def starting(tmp_path: Path) -> Iterator[Slow]:
 
 
 def test_it_stops_at_once_and_ends_once(starting: Slow) -> None:
-    starting.runner.stop(ATTEMPT, Halt.LET_GO)
+    starting.runner.stop(ATTEMPT, Halt.STOP)
     ended = starting.events.get(timeout=5)
     assert isinstance(ended, AttemptEnded)
-    assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.LET_GO.cause)
+    assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.STOP.cause)
     starting.runner.stop(ATTEMPT, Halt.RELEASE)
     starting.runner.close()
     starting.thread.join(10)

@@ -125,7 +125,7 @@ def test_an_attempt_that_may_end_its_epoch_is_not_killed() -> None:
 def test_the_time_limit() -> None:
     state = running()
     assert state.next_deadline == 100.0
-    assert state.tick(now=100.0) == (Tell(A, Halt.LET_GO),)
+    assert state.tick(now=100.0) == (Tell(A, Halt.STOP),)
     assert state.tick(now=100.0 + GRACE_SECONDS) == (Kill(A),)
     finish = end_of(state, -signal.SIGKILL)
     assert finish.ending == Ending(Cause.TIMED_OUT, reason="ran longer than the 100 s allowed")
@@ -135,14 +135,14 @@ def test_the_time_limit() -> None:
     ("own", "result"),
     [
         (None, TOO_LARGE),
-        (Ending(Halt.LET_GO.cause), TOO_LARGE),
+        (Ending(Halt.STOP.cause), TOO_LARGE),
         (RETURNED, RETURNED),
     ],
     ids=["no result", "stopped", "returned"],
 )
 def test_an_attempt_that_breaks_a_limit(own: Ending | None, result: Ending) -> None:
     state = running()
-    assert state.end_early(A, TOO_LARGE, 0.0, now=5.0) == (Tell(A, Halt.LET_GO),)
+    assert state.end_early(A, TOO_LARGE, 0.0, now=5.0) == (Tell(A, Halt.STOP),)
     assert state.end_early(A, HUNG, 0.0, now=5.0) == (), "the first reason counts"
     assert state.stop(A, Halt.PRUNE, now=5.0) == ()
     if own is not None:
@@ -209,8 +209,8 @@ def test_attempts_may_outlive_their_master_for_their_grace_time() -> None:
     state.forked(B, now=0.0)
     assert state.may_outlive_master
     assert state.master_lost(60.0, now=0.0) == ()
-    assert state.master_lost(60.1, now=0.0) == (Tell(A, Halt.LET_GO),)
-    assert running(brief=patient).master_replaced(now=0.0) == (Tell(A, Halt.LET_GO),)
+    assert state.master_lost(60.1, now=0.0) == (Tell(A, Halt.STOP),)
+    assert running(brief=patient).master_replaced(now=0.0) == (Tell(A, Halt.STOP),)
     assert running(brief=patient).cut_off(now=0.0) == (Tell(A, Halt.RELEASE),)
     without = running()
     assert not without.may_outlive_master

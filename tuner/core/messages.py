@@ -1,7 +1,7 @@
 """The engine's events (what happened) and commands (what is to be done), all frozen.
 
-Events are the ledger's contents: every one of them is plain data, is stamped with the time at
-which the master learned of it, and is written down before its commands are carried out.
+Events are the ledger's contents. Each is plain data, carries the time at which the master learned
+of it, and is written to the ledger before its commands are carried out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .trial import AttemptId, Ending, Halt, Params, Report, Score, Suggestion, T
 
 @dataclass(frozen=True, slots=True)
 class StudyOpened:
-    """A master took the study up: the first one, or after a stop or a death.
+    """A master took the study up: the first one, or one after a stop or a crash.
 
     Attempts that ran for an earlier master are lost.
 
@@ -41,9 +41,9 @@ class StudyOpened:
 
 @dataclass(frozen=True, slots=True)
 class StudyClosed:
-    """The study has no master: nothing starts before another `StudyOpened`.
+    """The study has no master: nothing starts before the next `StudyOpened`.
 
-    A new master says so before it tells what attempts did in the meantime.
+    A new master sends this before the events of attempts that ran on without a master.
     """
 
     at: float
@@ -53,9 +53,11 @@ class StudyClosed:
 class WorkerJoined:
     """A worker can take attempts from now on.
 
-    `ends_at` says when it must leave (its job's walltime), in seconds since the epoch; None where
-    nobody knows of an end. `gang` names the workers that were granted together, as those of one
-    Slurm job of several nodes are; empty for a worker by itself.
+    Attributes:
+        ends_at: When it must leave (its job's walltime), in seconds since the epoch; None if
+            unknown.
+        gang: Name shared by the workers that were granted together, such as the nodes of one Slurm
+            job; empty for a worker by itself.
     """
 
     at: float
@@ -68,7 +70,7 @@ class WorkerJoined:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRefused:
-    """A worker that wanted to join cannot take this study's attempts; says why."""
+    """A worker that tried to join cannot take this study's attempts, for the given reason."""
 
     at: float
     worker: str
@@ -78,9 +80,9 @@ class WorkerRefused:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLeaving:
-    """A worker is about to go: it takes no more attempts.
+    """A worker will leave soon: it takes no more attempts.
 
-    Those that it has it releases, or lets come to their ends.
+    It releases those that it has, or lets them end.
     """
 
     at: float
@@ -90,7 +92,7 @@ class WorkerLeaving:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLeft:
-    """A worker is gone, and every attempt on it with it."""
+    """A worker is gone, with every attempt on it."""
 
     at: float
     worker: str
@@ -109,7 +111,7 @@ class Suggested:
 
 @dataclass(frozen=True, slots=True)
 class AttemptWaits:
-    """The attempt waits at its worker until what it is to hold is free there; says for what."""
+    """The attempt waits on its worker for resources that another process holds."""
 
     at: float
     attempt: AttemptId
@@ -127,9 +129,11 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class ParametersUsed:
-    """What the objective really drew: it declared hyperparameters that the suggestion lacks.
+    """The objective drew other hyperparameters than were suggested.
 
-    `declared` holds their declarations in the space's JSON form, `values` the values drawn.
+    Attributes:
+        declared: Declarations of the new ones, in the space's JSON form.
+        values: All values drawn.
     """
 
     at: float
@@ -151,12 +155,11 @@ class Reported:
 class Measured:
     """What an attempt has used so far.
 
-    Comes after the attempt's first report, once more some seconds later (when its pace is known),
-    when a peak has grown by more than a twentieth, and right before `AttemptEnded`.
+    Sent after the attempt's first report, some seconds later (once its step time is known), when a
+    peak has grown by more than a twentieth, and right before `AttemptEnded`.
 
     Attributes:
-        free_share: What share of the memory there was free then, whoever holds the rest; None
-            where nobody knows.
+        free_share: Share of the node's memory that was free; None if unknown.
     """
 
     at: float
@@ -167,7 +170,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class PackingDecided:
-    """The answer to `DecidePacking`: trials are given what this plan says from now on."""
+    """The answer to `DecidePacking`: from now on this plan says what trials are granted."""
 
     at: float
     plan: PackingPlan
@@ -199,7 +202,7 @@ class FinishReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The study is to let go: Ctrl-C and `hptune stop` (INTERRUPTED), or the time is up."""
+    """The study must stop: Ctrl-C or `hptune stop` (INTERRUPTED), or the time is up."""
 
     at: float
     finish_reason: FinishReason
@@ -243,7 +246,7 @@ class DecidePacking:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell the sampler where a trial stands."""
+    """Tell the sampler a trial's state."""
 
     trial: Trial
 
@@ -259,10 +262,11 @@ class GrowSpace:
 class Start:
     """Start an attempt on a placement.
 
-    `incumbents` is what counts of the best trials so far: an attempt that is none of the best
-    beside them need not keep its model.
-    `resume_from` is the last step that the trial has reported; None if it has reported none.
-    `keep_last` says whether the checkpoint of its last epoch may be wanted.
+    Attributes:
+        incumbents: Scores of the best trials so far. An attempt that is not among the best with
+            them need not keep its model.
+        resume_from: The last step that the trial has reported; None if it has reported none.
+        keep_last: Whether the checkpoint of the last epoch may be needed.
     """
 
     attempt: AttemptId
@@ -276,7 +280,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tell a running attempt to stop; it will end with `halt.cause`, or with its result."""
+    """Tell a running attempt to stop; it ends with `halt.cause`, or with its result."""
 
     attempt: AttemptId
     halt: Halt
@@ -284,9 +288,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class KeepBest:
-    """These trials are the best so far, the first goal's best first: keep their models.
+    """Keep the models of the best trials so far, sorted by the first objective.
 
-    There is one, but for studies with several goals.
+    There is one, unless the study has several objectives.
     """
 
     trials: tuple[Trial, ...]
@@ -294,9 +298,9 @@ class KeepBest:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """What the trial's attempts left (a model, working files) is not needed.
+    """Remove what a trial's attempts left (a model, working files).
 
-    Its last checkpoint perhaps is. What `KeepBest` has put away of it stays.
+    What `KeepBest` has put away stays.
     """
 
     trial: int

@@ -1,7 +1,7 @@
 """What is tried: suggestions, trials, their attempts, and what an attempt reports.
 
-A *trial* is one configuration. An *attempt* is one execution of it on a placement: a trial whose
-worker was lost gets another attempt, and the sampler never hears of the first.
+A *trial* is one configuration. An *attempt* is one execution of it on a placement. A trial whose
+worker was lost gets another attempt; the sampler does not see that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Params = Mapping[str, ParamValue]
 
 
 class TrialState(enum.StrEnum):
-    """Where a trial stands; the last three are final."""
+    """The state of a trial; the last three are final."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -40,7 +40,7 @@ class Outcome(enum.StrEnum):
     FINISHED = "FINISHED"
     PRUNED = "PRUNED"
     RELEASED = "RELEASED"
-    """Given up on purpose (the study was let go, a pause, the walltime); not charged."""
+    """Given up on purpose (the study stopped, a pause, the walltime); not counted as a loss."""
     ERRORED = "ERRORED"
     """The objective's fault; the sampler is told."""
     LOST = "LOST"
@@ -48,50 +48,50 @@ class Outcome(enum.StrEnum):
 
 
 class Cause(enum.StrEnum):
-    """Why an attempt ended, as far as could be seen; the engine maps it to an outcome."""
+    """Why an attempt ended; the engine maps it to an outcome."""
 
     RETURNED = "returned"
     STOPPED = "stopped"
-    """Told to let go (`Halt.LET_GO`)."""
+    """The study stops (`Halt.STOP`)."""
     PRUNED = "pruned"
     PAUSED = "paused"
     EXCEPTION = "exception"
     NON_FINITE = "non-finite metric"
     UNKNOWN_METRIC = "unknown metric"
     EXITED = "process exited"
-    """`os._exit` or a crash such as a segmentation fault: the process ended by its own doing."""
+    """`os._exit` or a crash such as a segmentation fault: the process ended itself."""
     KILLED = "process killed"
     """SIGKILL or SIGTERM from outside."""
     OUT_OF_MEMORY = "out of memory"
-    """Of the host: the attempt took more than it was granted, or the kernel ended it for that."""
+    """Of the host: the attempt exceeded its grant, or the kernel's OOM killer ended it."""
     DEVICE_OUT_OF_MEMORY = "out of device memory"
-    """The framework says that its device has no memory left."""
+    """The framework reported that its device has no memory left."""
     TIMED_OUT = "timed out"
     HUNG = "hung"
-    """It reported nothing and computed nothing for longer than is allowed."""
+    """It reported nothing and computed nothing for longer than allowed."""
     RELEASED = "released"
-    """Its worker had to go: the end of its walltime, a preemption, SIGTERM."""
+    """Its worker had to leave: the end of its walltime, a preemption, SIGTERM."""
     WORKER_LOST = "worker lost"
     MASTER_LOST = "master lost"
     NO_ROOM = "no room"
-    """The study's disk took no checkpoint or model; the trial goes on once there is room."""
+    """No room for a checkpoint or model on the study's disk; the trial goes on once there is."""
 
 
 class Halt(enum.StrEnum):
     """Why a running attempt is told to stop; it ends with the cause of the same meaning."""
 
-    LET_GO = "let go"
-    """The study lets go; the trial runs again when the study is resumed."""
+    STOP = "stop"
+    """The study stops; the trial runs again when the study is resumed."""
     PRUNE = "prune"
     """The trial is poor: it never runs again."""
     PAUSE = "pause"
-    """The trial gives up its place, and may go on from its checkpoint later."""
+    """The trial gives up its placement, and may go on from its checkpoint later."""
     RELEASE = "release"
-    """The worker has to go: the trial goes on elsewhere, from its checkpoint."""
+    """The worker has to leave: the trial goes on elsewhere, from its checkpoint."""
 
     @property
     def cause(self) -> Cause:
-        """How an attempt ends that obeys.
+        """The cause of an attempt that ends as told.
 
         >>> Halt.PAUSE.cause
         <Cause.PAUSED: 'paused'>
@@ -100,15 +100,15 @@ class Halt(enum.StrEnum):
 
 
 class StopAt(enum.StrEnum):
-    """When a Keras training that is told to stop does so."""
+    """When a Keras training stops that is told to."""
 
     BATCH = "batch"
-    """At the end of the batch; what was trained since the last epoch is lost."""
+    """At the end of the batch; the training since the last epoch is lost."""
     EPOCH = "epoch"
     """At the end of the epoch, however long it takes."""
 
     def may_end_epoch(self, halt: Halt | None) -> bool:
-        """Whether the epoch is trained to its end; there is no time for it where the worker goes.
+        """Return whether the epoch may end; there is no time for it if the worker leaves.
 
         >>> StopAt.EPOCH.may_end_epoch(Halt.PRUNE), StopAt.EPOCH.may_end_epoch(Halt.RELEASE)
         (True, False)
@@ -117,7 +117,7 @@ class StopAt(enum.StrEnum):
 
 
 _CAUSES = {
-    Halt.LET_GO: Cause.STOPPED,
+    Halt.STOP: Cause.STOPPED,
     Halt.PRUNE: Cause.PRUNED,
     Halt.PAUSE: Cause.PAUSED,
     Halt.RELEASE: Cause.RELEASED,
@@ -125,7 +125,7 @@ _CAUSES = {
 
 
 class AttemptId(NamedTuple):
-    """Names an attempt: the trial's number and the attempt's number within it, both from 0."""
+    """The trial's number and the attempt's number within it, both from 0."""
 
     trial: int
     number: int
@@ -136,12 +136,12 @@ class AttemptId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A sampler's immutable answer to one question.
+    """One configuration that a sampler proposes.
 
     Attributes:
         params: Value of every active hyperparameter.
-        origin: Who proposed it, in the sampler's own words ("random", "grid", "tpe", …).
-        resources: What the user says that this configuration needs; None for the study's.
+        origin: Who proposed it, such as "random", "grid" or "tpe".
+        resources: What this configuration needs, by the user's code; None for the study's default.
     """
 
     params: Params
@@ -154,7 +154,7 @@ class Report:
     """What an attempt measured up to a step.
 
     Attributes:
-        step: Epochs done (or whatever the objective counts), from 1.
+        step: Number of epochs done (or of what the objective counts), from 1.
         metrics: Metric name to value.
     """
 
@@ -167,15 +167,15 @@ class Usage:
     """What an attempt has used so far, measured by its runner from outside.
 
     Attributes:
-        peak_memory_bytes: The most host memory that its processes held at a time; what they
-            share with the process that they were forked from is not theirs.
-        peak_gpu_memory_bytes: The most memory that they held on one of their GPUs at a time; 0 if
-            they never opened any; None where that cannot be seen.
+        peak_memory_bytes: Most host memory that its processes held at a time, without what they
+            share with the process that they were forked from.
+        peak_gpu_memory_bytes: Most memory that they held on one GPU at a time; 0 if they opened
+            none, None if unknown.
         cpu_seconds: Processor time of all its processes.
-        seconds: Since its process was asked for.
-        seconds_per_step: Between one report and the next, per step; None before the second.
-        starved_seconds: How long its threads were ready to run while no core was free for them,
-            all together; 0 where that cannot be seen. It was not idle then.
+        seconds: Time since its process was requested.
+        seconds_per_step: Time between two reports, per step; None before the second report.
+        starved_seconds: Time in which its threads were ready to run while no core was free, summed
+            over the threads; 0 if unknown. The attempt was not idle then.
     """
 
     peak_memory_bytes: int
@@ -187,7 +187,7 @@ class Usage:
 
     @property
     def busy(self) -> float:
-        """How much of a core it would keep busy that it has for itself, 1 at most.
+        """The share of a core of its own that it would keep busy, at most 1.
 
         >>> Usage(peak_memory_bytes=1, cpu_seconds=2.7, seconds=10.0, starved_seconds=7.3).busy
         1.0
@@ -198,7 +198,7 @@ class Usage:
         return min(1.0, self.cpu_seconds / had_one) if had_one > 0.0 else 0.0
 
     def since(self, before: Usage) -> Usage:
-        """What was used after a time, with the peaks of all."""
+        """Return the use since an earlier measurement; peaks are those of the whole time."""
         return replace(
             self,
             cpu_seconds=max(0.0, self.cpu_seconds - before.cpu_seconds),
@@ -209,16 +209,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt's process ended, told by the process itself or by who watched it.
+    """How an attempt's process ended, by itself or by its runner.
 
     Attributes:
         cause: The kind of end.
         metrics: Metrics of the result, for `Cause.RETURNED`.
-        step: The step that the metrics were taken at (the best epoch), if there is one.
+        step: The step of the metrics (the best epoch), if there is one.
         reason: One line for people.
-        detail: The traceback, trimmed to the user's own files, if there is one.
-        ended_early: Whether the training ended by itself before it had all its epochs; None where
-            nobody can say.
+        detail: The traceback, trimmed to the user's files, if there is one.
+        ended_early: Whether the training ended by itself before its last epoch; None if unknown.
     """
 
     cause: Cause
@@ -230,7 +229,7 @@ class Ending:
 
     @property
     def fingerprint(self) -> str:
-        r"""Equal for two failures of the same kind at the same place.
+        r"""A text that is equal for two failures of the same kind at the same place.
 
         >>> where = 'Traceback…\n  File "model.py", line 3, in build\nValueError: '
         >>> one = Ending(Cause.EXCEPTION, reason="ValueError: got 3", detail=where + "got 3")
@@ -243,7 +242,7 @@ class Ending:
         return "; ".join((str(self.cause), kind, *places[-1:]))
 
 
-NO_BETTER = "trained on, and was no better for it"
+NO_BETTER = "trained on without a better result"
 """The reason of an attempt that leaves a complete trial's result as it was."""
 
 
@@ -255,7 +254,7 @@ class Direction(enum.StrEnum):
 
     @property
     def worst(self) -> float:
-        """What every number is better than.
+        """The value that every number is better than.
 
         >>> Direction.MAX.worst
         -inf
@@ -263,7 +262,7 @@ class Direction(enum.StrEnum):
         return -math.inf if self is Direction.MAX else math.inf
 
     def better(self, value: float, than: float | None) -> bool:
-        """Whether `value` beats `than`; nothing beats a value with NaN, any number beats None.
+        """Return whether `value` beats `than`; NaN beats nothing, any number beats None or NaN.
 
         >>> Direction.MAX.better(0.9, 0.8), Direction.MIN.better(0.9, 0.8)
         (True, False)
@@ -279,7 +278,7 @@ class Direction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a study optimises: a metric and a direction."""
+    """An objective of a study: a metric and a direction."""
 
     metric: str
     direction: Direction
@@ -290,11 +289,11 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What counts of a result.
+    """A result, as the study's goals compare it.
 
     Attributes:
-        values: The objectives' values, in the order of the study's goals.
-        violation: By how much it breaks the study's constraints; 0 if it keeps them all.
+        values: Values of the objectives, in their order.
+        violation: By how much the result breaks the constraints; 0 if it keeps them all.
     """
 
     values: tuple[float, ...]
@@ -302,30 +301,30 @@ class Score:
 
 
 ADDED = "start point (added)"
-"""The origin of a trial that the user asked for when the study was taken up again."""
+"""The origin of a trial that the user added when the study was resumed."""
 
 CONFIRMS = "confirm of "
-"""How the origin of a trial begins that trains another trial's configuration once more."""
+"""The start of the origin of a trial that trains another trial's configuration again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial as others see it: a frozen picture, made by the engine.
+    """A trial as others see it: a frozen snapshot, made by the engine.
 
     Attributes:
         number: From 0, in the order of suggestion.
         params: The configuration.
         origin: Who proposed it.
-        state: Where it stands.
-        value: The (first) objective's value if the trial is COMPLETE; that of its last report if
-            it is PRUNED or PAUSED and reported at all; otherwise None.
+        state: The state.
+        value: The first objective's value if the trial is COMPLETE; that of its last report if it
+            is PRUNED or PAUSED and has reported; otherwise None.
         step: The step at which `value` was measured, if steps were reported.
         metrics: All metrics at that step.
-        rungs: The steps at which the study's pruner compares trials and that this one has
-            reached, with the best value that the trial had by then. Empty without a pruner.
+        rungs: The rungs of the study's pruner that the trial has reached, each with the best value
+            that it had by then. Empty without a pruner.
         extra_values: The values of the objectives after the first, in their order.
-        violation: By how much it breaks the study's constraints; 0 if it keeps them all.
-        attempts: How many attempts there were so far.
+        violation: By how much it breaks the constraints; 0 if it keeps them all.
+        attempts: Number of attempts so far.
         reason: Why it failed, in one line.
         detail: The failure's traceback.
     """
@@ -340,20 +339,23 @@ class Trial:
     rungs: Mapping[int, float] = field(default_factory=dict)
     extra_values: tuple[float, ...] = ()
     violation: float = 0.0
+    attempts: int = 0
+    reason: str = ""
+    detail: str = ""
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values of all objectives; empty before there are any."""
+        """The values of all objectives; empty if there is no result."""
         return () if self.value is None else (self.value, *self.extra_values)
 
     @property
     def score(self) -> Score:
-        """What counts of its result."""
+        """The result, as the study's goals compare it."""
         return Score(self.values, self.violation)
 
     @property
     def confirms(self) -> int | None:
-        """The trial whose configuration this one trains once more, with another seed.
+        """The trial whose configuration this one trains again with another seed; else None.
 
         >>> Trial(7, {"x": 1}, "confirm of 3", TrialState.WAITING).confirms
         3
@@ -361,19 +363,15 @@ class Trial:
         named = self.origin.removeprefix(CONFIRMS)
         return int(named) if named != self.origin and named.isdecimal() else None
 
-    attempts: int = 0
-    reason: str = ""
-    detail: str = ""
-
 
 @dataclass(frozen=True, slots=True)
 class HeldBefore:
-    """What an attempt had held until its placement was last made smaller.
+    """What an attempt had held until its placement was last resized.
 
     Attributes:
-        until: When that was, in seconds since the epoch.
-        core_seconds: For how long it had held a core by then; parts of one count as parts.
-        gpu_seconds: The same of GPUs.
+        until: Time of the resize, in seconds since the epoch.
+        core_seconds: Core seconds held by then; a part of a core counts as a part.
+        gpu_seconds: GPU seconds held by then.
     """
 
     until: float
@@ -383,23 +381,21 @@ class HeldBefore:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt as others see it: a frozen picture, made by the engine.
+    """An attempt as others see it: a frozen snapshot, made by the engine.
 
     Attributes:
-        id: Which trial, and the how-manieth of its attempts.
-        placement: What it holds (or held).
+        id: The trial's and the attempt's numbers.
+        placement: What it holds or held.
         node: The machine it runs on.
-        placed_at: When it was given its placement, in seconds since the epoch.
+        placed_at: When it got its placement, in seconds since the epoch.
         started_at: When its process was seen running; None before.
-        ended_at: When it was seen to have ended; None while it runs.
+        ended_at: When it ended; None while it runs.
         outcome: How it ended; None while it runs.
-        reason: One line saying why it ended.
-        cause: What kind of end that was; None while it runs, and where an older version of
-            hptune wrote it down.
+        reason: Why it ended, or what it waits for, in one line.
         usage: What it used, as last measured; None before that.
-        why: Why it was given so much, where that was decided by what others used.
-        before: What it had held until it was found to need less of a device; None if it holds
-            what it began with.
+        cause: The kind of its end; None while it runs.
+        why: Why it was granted this much, if the use of other trials decided that.
+        before: What it had held until its placement was last resized; None if it never was.
     """
 
     id: AttemptId
@@ -410,14 +406,13 @@ class Attempt:
     ended_at: float | None = None
     outcome: Outcome | None = None
     reason: str = ""
-
-    def seconds(self, now: float) -> float | None:
-        """How long its process has run until now, or did; None if it has not been seen running."""
-        if self.started_at is None:
-            return None
-        return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
-
     usage: Usage | None = None
     cause: Cause | None = None
     why: str = ""
     before: HeldBefore | None = None
+
+    def seconds(self, now: float) -> float | None:
+        """Return how long its process has run, until now or its end; None if it never ran."""
+        if self.started_at is None:
+            return None
+        return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)

@@ -51,7 +51,7 @@ class Executor(abc.ABC):
         """Start an attempt on the worker that its placement names, without waiting for it."""
 
     @abc.abstractmethod
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop. It ends with `halt.cause`, or with its result if it had one.
 
         May be repeated (the first reason counts), and may come too late; both do nothing.

@@ -220,7 +220,7 @@ class DaskExecutor(Executor):
         self._futures[order.attempt] = (worker, future)
         future.add_done_callback(lambda done: self._on_done(order.attempt, done))
 
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Send the order to the attempt's plugin."""
         worker, future = self._futures.get(attempt, ("", None))
         if future is None or future.done():

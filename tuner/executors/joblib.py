@@ -121,7 +121,7 @@ class JoblibExecutor(Executor):
             with contextlib.suppress(OSError):
                 connection.send(order)
 
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Send the order to stop to the attempt's worker."""
         with self._lock:
             connection = self._connections.get(self._attempts.get(attempt, ""))

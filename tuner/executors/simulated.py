@@ -255,7 +255,7 @@ class SimulatedExecutor(Executor):
         if timeout is not None:
             self._after(timeout, self._time_out, run)
 
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop; it does so at the end of its epoch, or sooner."""
         run = self._runs.get(attempt)
         if run is not None and run.halt is None:

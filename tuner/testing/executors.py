@@ -152,7 +152,7 @@ class ExecutorSuite(abc.ABC):
     def test_an_attempt_can_be_stopped(self, shared: Driver, halt: Halt, cause: Cause) -> None:
         name = shared.running("wait")
         shared.executor.stop(name, halt)
-        shared.executor.stop(name, Halt.LET_GO)  # the first reason counts
+        shared.executor.stop(name, Halt.STOP)  # the first reason counts
         ending = shared.ending(name)
         assert ending.cause is cause, ending
         told = {type(event): event.at for event in shared.story}

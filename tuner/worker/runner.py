@@ -129,7 +129,7 @@ class AttemptRunner:
             self._deliver(lambda _: self._state.fork_failed(attempt, reason))
         self._wake()
 
-    def stop(self, attempt: AttemptId, halt: Halt = Halt.LET_GO) -> None:
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop; it is killed after a grace time, unless it may end its epoch.
 
         An attempt that is over is ignored. One that has not started yet will not start.

@@ -148,7 +148,7 @@ class _Attempt:
         """Return how the attempt ended, after its process has ended."""
         if self.early_ending is not None:
             # An attempt that stops when told to says so; the runner knows why it was told.
-            obeyed = self.own_ending is None or self.own_ending.cause is Halt.LET_GO.cause
+            obeyed = self.own_ending is None or self.own_ending.cause is Halt.STOP.cause
             if obeyed:
                 return self.early_ending
         if self.own_ending is not None:
@@ -320,17 +320,17 @@ class RunnerState:
         state.kill_at = now + grace_seconds
         if ending.cause is Cause.HUNG:
             return (DumpStacks(attempt),)
-        return (Tell(attempt, Halt.LET_GO),)
+        return (Tell(attempt, Halt.STOP),)
 
     # --- the master ---------------------------------------------------------------------------
 
     def master_lost(self, seconds: float, *, now: float) -> Instructions:
         """Stop the attempts whose grace time is over, as the master was lost some seconds ago."""
-        return self._stop_all(Halt.LET_GO, now=now, longer_than=seconds)
+        return self._stop_all(Halt.STOP, now=now, longer_than=seconds)
 
     def master_replaced(self, *, now: float) -> Instructions:
         """Stop the attempts that may outlive their master, because another one has taken over."""
-        return self._stop_all(Halt.LET_GO, now=now)
+        return self._stop_all(Halt.STOP, now=now)
 
     def cut_off(self, *, now: float) -> Instructions:
         """Release the attempts that may outlive their master, because it runs them elsewhere."""

@@ -132,8 +132,8 @@ def test_what_an_attempt_used_is_known_as_last_measured(driver: EngineDriver) ->
 def test_letting_go_stops_what_runs_and_starts_nothing(driver: EngineDriver) -> None:
     driver.go(9, cores=2)
     assert driver.stop(FinishReason.TIME_UP, "the time is up") == [
-        Stop(AttemptId(0, 0), Halt.LET_GO),
-        Stop(AttemptId(1, 0), Halt.LET_GO),
+        Stop(AttemptId(0, 0), Halt.STOP),
+        Stop(AttemptId(1, 0), Halt.STOP),
     ]
     assert driver.engine.snapshot.stopping == "the time is up"
     assert driver.stop() == []
@@ -152,7 +152,7 @@ def test_without_room_for_checkpoints_the_study_lets_go_and_charges_nobody(
 ) -> None:
     driver.go(9, cores=2)
     ending = Ending(Cause.NO_ROOM, reason="no room for the checkpoint of epoch 3")
-    assert driver.end(AttemptId(0, 0), ending) == [Stop(AttemptId(1, 0), Halt.LET_GO)]
+    assert driver.end(AttemptId(0, 0), ending) == [Stop(AttemptId(1, 0), Halt.STOP)]
     assert driver.end(AttemptId(1, 0), Ending(Cause.STOPPED)) == [
         Finish(FinishReason.NO_ROOM, "no room for the checkpoint of epoch 3")
     ]

@@ -54,7 +54,7 @@ def test_a_result_that_is_no_number_is_a_failure(driver: EngineDriver, value: fl
 def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> None:
     driver.go(4, cores=2)
     commands = driver.end(FIRST, Ending(Cause.RETURNED, {"loss": 1.0, "accuracy": 0.5}))
-    assert Stop(AttemptId(1, 0), Halt.LET_GO) in commands
+    assert Stop(AttemptId(1, 0), Halt.STOP) in commands
     (finish,) = driver.end(AttemptId(1, 0), Ending(Cause.STOPPED))
     assert finish == Finish(
         FinishReason.UNKNOWN_METRIC, "unknown metric 'score'; the trial reports: accuracy, loss"
@@ -193,7 +193,7 @@ def test_first_trials_that_all_fail_alike_end_the_study(driver: EngineDriver) ->
     driver.end(AttemptId(0, 0), broken("ValueError: 1"))
     driver.end(AttemptId(1, 0), broken("ValueError: 2"))
     commands = driver.end(AttemptId(2, 0), broken("ValueError: 3"))
-    assert Stop(AttemptId(3, 0), Halt.LET_GO) in commands
+    assert Stop(AttemptId(3, 0), Halt.STOP) in commands
     last = max(driver.running)
     for name in [*driver.running]:
         commands = driver.end(name, Ending(Cause.STOPPED))

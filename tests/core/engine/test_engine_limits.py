@@ -111,8 +111,8 @@ def test_the_study_lets_go_when_its_budget_is_spent(driver: EngineDriver) -> Non
     assert driver.report(FIRST, 1, score=0.5) == []
     driver.at += HOUR
     assert driver.report(FIRST, 2, score=0.5) == [
-        Stop(AttemptId(0, 0), Halt.LET_GO),
-        Stop(AttemptId(1, 0), Halt.LET_GO),
+        Stop(AttemptId(0, 0), Halt.STOP),
+        Stop(AttemptId(1, 0), Halt.STOP),
     ]
     driver.end(FIRST, Ending(Cause.STOPPED))
     assert driver.end(AttemptId(1, 0), Ending(Cause.STOPPED)) == [
@@ -149,7 +149,7 @@ def test_the_time_between_two_masters_is_paid_by_nobody(driver: EngineDriver) ->
     driver.at += 1.9 * HOUR
     assert driver.report(AttemptId(0, 1), 2, score=0.5) == []
     driver.at += 0.2 * HOUR
-    assert driver.report(AttemptId(0, 1), 3, score=0.5) == [Stop(AttemptId(0, 1), Halt.LET_GO)]
+    assert driver.report(AttemptId(0, 1), 3, score=0.5) == [Stop(AttemptId(0, 1), Halt.STOP)]
 
 
 def test_nothing_starts_that_cannot_be_paid_for_one_step(driver: EngineDriver) -> None:

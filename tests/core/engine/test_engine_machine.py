@@ -92,7 +92,7 @@ ENDINGS = (
 
 def besides_letting_go(commands: list[Command]) -> list[Command]:
     """Any event may be the one at which the budget is found to be spent."""
-    return [each for each in commands if not (isinstance(each, Stop) and each.halt is Halt.LET_GO)]
+    return [each for each in commands if not (isinstance(each, Stop) and each.halt is Halt.STOP)]
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -271,7 +271,7 @@ class EngineMachine(RuleBasedStateMachine):
         halt = self.driver.told_to_stop.get(name)
         if halt is None:
             return
-        measured = bool(self.driver.starts[name.trial].resume_from) or halt is not Halt.LET_GO
+        measured = bool(self.driver.starts[name.trial].resume_from) or halt is not Halt.STOP
         self.driver.end(name, Ending(halt.cause))
         trial = self.driver.trial(name.trial)
         if halt is Halt.PRUNE:

@@ -246,7 +246,7 @@ def test_a_study_that_is_let_go_keeps_its_paused_trials(driver: EngineDriver) ->
     driver.go(5, cores=2, pruner=PROMOTES)
     pause(driver, 0, step=1, score=0.9)
     driver.suggest()
-    assert driver.stop() == [Stop(name(1), Halt.LET_GO), Stop(name(2), Halt.LET_GO)]
+    assert driver.stop() == [Stop(name(1), Halt.STOP), Stop(name(2), Halt.STOP)]
     driver.end(name(1), Ending(Cause.STOPPED))
     commands = driver.end(name(2), Ending(Cause.STOPPED))
     assert kinds(commands) == [Finish]

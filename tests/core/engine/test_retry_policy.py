@@ -61,7 +61,7 @@ def attempt(
         (Cause.RETURNED, 0, Halt.PRUNE, None, Outcome.FINISHED, TrialEvent.COMPLETE),
         (Cause.PRUNED, 0, Halt.PRUNE, None, Outcome.PRUNED, PRUNE),
         (Cause.PAUSED, 0, Halt.PAUSE, None, RELEASED, TrialEvent.PAUSE),
-        (Cause.STOPPED, FULL, Halt.LET_GO, None, RELEASED, RETRY),
+        (Cause.STOPPED, FULL, Halt.STOP, None, RELEASED, RETRY),
         (Cause.RELEASED, FULL, Halt.RELEASE, None, RELEASED, RETRY),
         # What the trial was told stays decided, unless the attempt failed.
         (Cause.STOPPED, 0, Halt.PRUNE, None, RELEASED, PRUNE),
@@ -86,10 +86,10 @@ def attempt(
         (Cause.HUNG, FULL, None, FailureRule(Cause.HUNG, Action.PRUNE), Outcome.PRUNED, PRUNE),
         (Cause.HUNG, 0, None, TWICE, LOST, RETRY),
         # All processes of the command were killed: the trial had no part in it.
-        (Cause.KILLED, FULL, Halt.LET_GO, None, LOST, RETRY),
-        (Cause.WORKER_LOST, FULL, Halt.LET_GO, None, LOST, RETRY),
-        (Cause.KILLED, FULL, Halt.LET_GO, ONCE_KILLED, LOST, RETRY),
-        (Cause.EXCEPTION, 0, Halt.LET_GO, None, ERRORED, FAIL),
+        (Cause.KILLED, FULL, Halt.STOP, None, LOST, RETRY),
+        (Cause.WORKER_LOST, FULL, Halt.STOP, None, LOST, RETRY),
+        (Cause.KILLED, FULL, Halt.STOP, ONCE_KILLED, LOST, RETRY),
+        (Cause.EXCEPTION, 0, Halt.STOP, None, ERRORED, FAIL),
     ],
 )
 def test_decisions(
@@ -104,7 +104,7 @@ def test_decisions(
     rules = () if rule is None else (rule,)
     decision = decide(trial(losses={cause: losses}), attempt(halt), Ending(cause), rules)
     assert (decision.outcome, decision.event) == (outcome, event)
-    ends_with_study = halt is Halt.LET_GO and outcome is LOST
+    ends_with_study = halt is Halt.STOP and outcome is LOST
     assert decision.is_charged is not ends_with_study
 
 
@@ -189,7 +189,7 @@ def test_a_trials_story(driver: EngineDriver) -> None:
         "retry: RUNNING -> WAITING",
         "attempt 0.1 is placed on w (node of w)",
         "start: WAITING -> RUNNING",
-        "attempt 0.1 is told to stop: let go",
+        "attempt 0.1 is told to stop (stop)",
         "attempt 0.1 ended, FINISHED: returned",
         "complete: RUNNING -> COMPLETE",
     ]

@@ -130,9 +130,7 @@ def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, p
     assert (ended == expected) == (part == "nothing")
 
 
-@pytest.mark.parametrize(
-    ("halt", "every"), [(Halt.PAUSE, None), (Halt.LET_GO, 4), (Halt.LET_GO, None)]
-)
+@pytest.mark.parametrize(("halt", "every"), [(Halt.PAUSE, None), (Halt.STOP, 4), (Halt.STOP, None)])
 def test_a_trial_that_is_told_to_stop_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path, halt: Halt, every: int | None
 ) -> None:

@@ -161,12 +161,12 @@ class Lifecycle:
     def stop_all(self) -> list[Command]:
         """Stop all running attempts."""
         running = self.records.running.values()
-        return [self._stop(run, Halt.LET_GO) for run in running if run.halt is None]
+        return [self._stop(run, Halt.STOP) for run in running if run.halt is None]
 
     def _stop(self, run: AttemptRecord, halt: Halt) -> Stop:
         run.halt = halt
         name = run.attempt.id
-        self.records.note(name.trial, f"attempt {name} is told to stop: {halt}")
+        self.records.note(name.trial, f"attempt {name} is told to stop ({halt})")
         return Stop(name, halt)
 
     # --- a trial is paused ------------------------------------------------------------------

@@ -96,7 +96,7 @@ def decide(
     action = None if rule is None else rule.action
     max_retries = MAX_RETRIES.get(cause, math.inf) if rule is None else rule.max_retries
     has_retries = trial.losses.get(cause, 0) < max_retries
-    ends_with_study = halt is Halt.LET_GO and cause in _ENDS_WITH_MASTER
+    ends_with_study = halt is Halt.STOP and cause in _ENDS_WITH_MASTER
     releases = _releases_without_report(trial, attempt, cause)
     is_fruitless = releases >= MAX_RELEASES_WITHOUT_REPORT
     usual = Outcome.LOST if action is Action.RETRY else OUTCOMES[cause]
