@@ -317,11 +317,11 @@ class Engine:
         """Return a trial's whole history, one line for each thing that happened to it.
 
         >>> engine.story(0)  # doctest: +SKIP
-        ('2026-03-01 10:00:00 suggested by tpe',
-         '2026-03-01 10:00:00 attempt 0.0 is placed on w1 (node17)',
-         '2026-03-01 10:00:00 start: WAITING -> RUNNING',
-         '2026-03-01 10:02:11 attempt 0.0 ended, LOST: worker lost',
-         '2026-03-01 10:02:11 retry: RUNNING -> WAITING')
+        ('0.0 s: suggested by tpe',
+         '0.0 s: attempt 0.0 is placed on w1 (node17)',
+         '0.0 s: start: WAITING -> RUNNING',
+         '131.4 s: attempt 0.0 ended, LOST: worker lost',
+         '131.4 s: retry: RUNNING -> WAITING')
         """
         return self._records[trial].story
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from ...errors import InvalidTransition
 from ..goals import Goals
@@ -71,8 +70,8 @@ class TrialRecord:
 
     @property
     def story(self) -> tuple[str, ...]:
-        """The trial's history, one line for each thing that happened."""
-        return tuple(f"{datetime.fromtimestamp(at, UTC):%F %T} {what}" for at, what in self.history)
+        """The trial's history, one line for each thing, with the seconds since the first."""
+        return tuple(f"{at - self.history[0][0]:.1f} s: {what}" for at, what in self.history)
 
     def raise_memory(self, attempt: Attempt, cause: Cause) -> None:
         """Ask for twice the memory, or for a whole GPU, if an attempt ran out of memory."""
