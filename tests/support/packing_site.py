@@ -1,4 +1,4 @@
-"""A study whose trials use what their configurations need, to see how they are packed."""
+"""A study whose trials use what their configurations need, to test how they are packed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ class Site:
     """An engine, and trials that use what their configurations need.
 
     Args:
-        memory: What a trial holds at its peak.
-        busy: What share of the time it keeps a core busy while it is alone there.
-        starved: For what share of the time it waits for a core.
-        slowdown: By what factor its steps take longer with so many to a core of its worker.
-        gpu_memory: What it holds of a GPU, where it has one; None if nobody sees that.
-        trials: How many there are to be.
+        capacity: What the worker has.
+        memory: The peak memory of a trial, in bytes.
+        busy: The share of the time that a trial keeps a core busy while it is alone there.
+        starved: The share of the time that a trial waits for a core.
+        slowdown: The factor by which steps take longer with this many trials per core.
+        gpu_memory: The memory of a trial on a GPU, in bytes; None if it cannot be measured.
+        trials: The number of trials; None for no limit.
         learns: Whether the search learns.
+        measured: The amounts that measurement decides.
+        resources: What the user asked for.
     """
 
     def __init__(
@@ -66,8 +69,8 @@ class Site:
             self.driver.report(name, 1, score=0.5)
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         held = self.driver.running[name]
-        beside = sum(each.worker == held.worker for each in self.driver.running.values())
-        slowdown = self.slowdown(beside / len(self.driver.workers[held.worker].cpus))
+        co_located = sum(each.worker == held.worker for each in self.driver.running.values())
+        slowdown = self.slowdown(co_located / len(self.driver.workers[held.worker].cpus))
         is_first = name not in self.steps  # steps are counted from the first report on
         self.trained[name] = 0.0 if is_first else self.trained[name] + seconds
         self.steps[name] = 0.0 if is_first else self.steps[name] + seconds / slowdown
@@ -87,7 +90,7 @@ class Site:
         self.most_running = max(self.most_running, len(self.driver.running))
 
     def watch(self) -> None:
-        """Everything that runs is measured twice."""
+        """Measure everything that runs twice."""
         for _ in range(2):
             now = self.driver.at + 10.0
             for name in [*self.driver.running]:
@@ -99,7 +102,7 @@ class Site:
         self.answer()
 
     def run(self) -> None:
-        """To the end, trial by trial."""
+        """Run to the end, trial by trial."""
         for _ in range(500):
             if not self.driver.running:
                 break

@@ -1,4 +1,4 @@
-"""Trials share cores by how busy they keep them, and what the user said is kept."""
+"""Trials share cores by how busy they keep them; what the user asks for is kept."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_of_attempts_that_fail_at_once_nothing_is_learned() -> None:
     assert site.most_running == 2
 
 
-def test_one_that_reports_nothing_counts_when_it_has_ended_well() -> None:
+def test_a_trial_without_reports_counts_once_it_has_ended_well() -> None:
     driver = EngineDriver()
     driver.open(40, measured=ALL)
     driver.join_with("w", cores(2))
@@ -70,7 +70,7 @@ def test_one_that_reports_nothing_counts_when_it_has_ended_well() -> None:
     driver.check_replay()
 
 
-def test_those_that_share_a_core_may_run_on_any_of_their_workers() -> None:
+def test_trials_that_share_a_core_may_run_on_any_core_of_the_worker() -> None:
     site = Site(cores(3), busy=lambda params: 0.3)
     site.run()
     for each in site.driver.attempts:
@@ -78,7 +78,7 @@ def test_those_that_share_a_core_may_run_on_any_of_their_workers() -> None:
         assert each.placement.floats_on == ((0, 1, 2) if was_shared else ())
 
 
-def test_a_budget_counts_what_was_held_as_the_books_do() -> None:
+def test_a_budget_counts_the_parts_of_cores_that_were_held() -> None:
     driver, seconds = EngineDriver(), dict[AttemptId, float]()
     driver.open(measured=ALL, budget=DeviceBudget(Device.CORE, 0.2))
     driver.join_with("w", cores(4))
@@ -109,7 +109,7 @@ def test_a_budget_counts_what_was_held_as_the_books_do() -> None:
     driver.check_replay()
 
 
-def test_trials_that_wait_for_a_core_which_others_take_have_one_each() -> None:
+def test_waiting_for_a_core_that_others_use_does_not_count_as_idle() -> None:
     site = Site(cores(2), busy=lambda params: 0.27, starved=0.73)
     site.run()
     assert site.most_running == 2
@@ -128,7 +128,7 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
     assert site.driver.attempts[-1].why == told
 
 
-def test_nothing_is_said_of_packing_once_it_is_left_out() -> None:
+def test_packing_is_not_mentioned_once_it_is_off() -> None:
     site = Site(cores(2), busy=lambda params: 0.3, trials=20)
     site.watch()
     snapshot = site.driver.engine.snapshot
@@ -141,7 +141,7 @@ def test_nothing_is_said_of_packing_once_it_is_left_out() -> None:
     assert site.driver.attempts[-1].why == ""
 
 
-def test_so_many_that_less_is_done_in_all_are_not_packed_again() -> None:
+def test_fewer_share_a_core_if_more_do_no_more_work() -> None:
     # One disk serves them all: the steps of eight take eight times as long, and some more.
     site = Site(cores(2), busy=lambda p: 0.1, slowdown=lambda n: max(1.0, n / 2) ** 1.6, trials=99)
     site.run()
@@ -152,7 +152,7 @@ def test_so_many_that_less_is_done_in_all_are_not_packed_again() -> None:
 
 
 @pytest.mark.parametrize("measured", [(), (Amount.MEMORY,), (Amount.GPUS,)])
-def test_what_was_said_is_kept(measured: tuple[Amount, ...]) -> None:
+def test_what_the_user_asked_for_is_kept(measured: tuple[Amount, ...]) -> None:
     site = Site(cores(2), busy=lambda params: 0.1, measured=measured)
     site.run()
     assert site.most_running == 2

@@ -1,4 +1,4 @@
-"""Trials share GPUs by the memory that they hold there, as long as more is done in all."""
+"""Trials share GPUs by the memory that they hold there, while that gets more work done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.core.trial import AttemptId, Cause, Ending
 
 
 @pytest.mark.parametrize("seen", [None, 0])
-def test_a_gpu_is_not_shared_where_nobody_sees_what_trials_hold_there(seen: int | None) -> None:
+def test_a_gpu_is_not_shared_if_its_use_cannot_be_measured(seen: int | None) -> None:
     gpu = Capacity(tuple(range(16)), ("A",), 99 * GB, gpu_memory_bytes=80 * GB)
     need = None if seen is None else (lambda params: seen)
     site = Site(gpu, gpu_memory=need, busy=lambda params: 0.1, trials=20)
@@ -70,7 +70,7 @@ def test_a_trial_that_may_need_more_than_a_gpu_has_one_for_itself(gpus: tuple[st
     assert {each.placement.gpu_share for each in site.driver.attempts} == {1.0}
 
 
-def test_after_a_lack_of_gpu_memory_trials_are_given_a_gpu_at_most() -> None:
+def test_after_trials_ran_out_of_gpu_memory_they_get_one_gpu_at_most() -> None:
     gpu = Capacity(tuple(range(8)), ("A",), 99 * GB, gpu_memory_bytes=80 * GB)
     site = Site(gpu, gpu_memory=lambda params: 60 * GB, trials=9)
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_after_a_lack_of_gpu_memory_trials_are_given_a_gpu_at_most() -> None:
     assert {len(each.placement.gpus) for each in site.driver.attempts} == {1}
 
 
-def test_a_gpu_of_which_nobody_knows_the_memory_is_not_shared() -> None:
+def test_a_gpu_of_unknown_memory_is_not_shared() -> None:
     gpu = Capacity(tuple(range(16)), ("A",), 99 * GB)
     site = Site(gpu, gpu_memory=lambda params: 1 * GB, busy=lambda params: 0.1, trials=20)
     site.run()
@@ -129,13 +129,13 @@ def run_beside_a_gpu(slowdown: Callable[[float], float]) -> Site:
     return site
 
 
-def test_beside_gpus_cores_are_shared_as_long_as_they_do_more() -> None:
+def test_cores_next_to_gpus_are_shared_while_that_gets_more_done() -> None:
     site = run_beside_a_gpu(lambda residents: max(1.0, residents) ** 1.6)  # of the other cores
     assert max(shares(site, of_gpus=True)) <= 0.25
     assert min(shares(site, of_gpus=False)) >= 0.5
 
 
-def test_beside_crowded_gpus_cores_are_shared_all_the_same() -> None:
+def test_cores_are_shared_next_to_crowded_gpus() -> None:
     site = run_beside_a_gpu(
         lambda residents: 16 * residents if residents < 1 else 1.0
     )  # of the GPU

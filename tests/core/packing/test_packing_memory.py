@@ -63,7 +63,7 @@ def test_what_others_hold_counts_as_long_as_they_hold_it() -> None:
     site.run()
 
 
-def test_a_trial_does_not_wait_for_ever_for_what_others_held_once() -> None:
+def test_a_trial_does_not_wait_forever_for_memory_that_others_held() -> None:
     driver = EngineDriver()
     driver.open(2, measured=ALL, resources=Resources(memory_bytes=9 * GB))
     driver.join_with("w", replace(cores(2, 20 * GB), memory_taken_bytes=19 * GB))
@@ -71,7 +71,7 @@ def test_a_trial_does_not_wait_for_ever_for_what_others_held_once() -> None:
     assert len(driver.running) == 1
 
 
-def test_memory_is_reckoned_for_each_by_its_hyperparameters() -> None:
+def test_memory_is_estimated_for_each_trial_from_its_hyperparameters() -> None:
     def memory(params: Params) -> float:
         return 0.1 * GB * float(params["units"] or 0)
 
@@ -127,7 +127,7 @@ def test_after_an_out_of_memory_all_are_given_more() -> None:
     ran_out=st.sets(st.integers(0, 30), max_size=3),
 )
 @settings(deadline=None, max_examples=60)
-def test_whatever_they_need_memory_is_never_given_twice_and_all_have_their_turn(
+def test_memory_is_never_given_twice_and_every_trial_completes(
     *,
     needs: list[int],
     busy: list[float],

@@ -1,4 +1,4 @@
-"""What packing wins in trials at once, a search that learns does not pay for in what it learns."""
+"""A search that learns runs few trials at once, so that it can learn from the others."""
 
 from __future__ import annotations
 
