@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from ..budget import resized
 from ..messages import Command, DecidePacking, Measured, Start, WorkerJoined
+from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..packing_plan import PackingPlan
 from ..resources import Amount, Resources
@@ -46,7 +47,9 @@ class Dispatch:
         self._step_times = StepTimes()
         self.spending = BudgetCheck(self._step_times)
         self._packing = Packing()
+        self._occupancy = Occupancy(self._trials_per_device)
         self._unshared = 0
+        self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState()
         self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._sorted_by: Hashable = None
@@ -60,6 +63,7 @@ class Dispatch:
         search_trials = config.trials if config.learns else None
         self._packing.open(config.resources, config.measured, search_trials=search_trials)
         self._unshared = 0
+        self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState(
             kept_back=KEPT_BACK if Amount.MEMORY in config.measured else 0.0,
             spread=config.measured,
@@ -89,6 +93,7 @@ class Dispatch:
     def worker_left(self, worker: str) -> None:
         """Remove a worker that is gone."""
         self._update_limit(worker, -1)
+        self._occupancy.remove(worker)
         self.places.remove(worker)
 
     def measured(self, event: Measured) -> None:
@@ -102,9 +107,7 @@ class Dispatch:
         self._packing.measured(
             name,
             usage,
-            trials_per_device=lambda device: self.places.trials_per_device(
-                placement.worker, device
-            ),
+            self._occupancy.update(placement.worker, event.at),
             has_reported=run.latest is not None,
         )
         self._resize([name], event.at)
@@ -125,10 +128,12 @@ class Dispatch:
             self._limit_gpu_sharing()
             self._resize(list(self._records.running), at)
 
-    def ended(self, name: AttemptId, cause: Cause) -> None:
+    def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
         """Free what an attempt held that is over."""
         self.spending.hours.ended(name)
         placement = self._records.running[name].attempt.placement
+        if placement.worker in self.places:
+            self._occupancy.update(placement.worker, at)
         self.places.give_back(placement)
         self._packing.ended(
             name,
@@ -136,6 +141,9 @@ class Dispatch:
             out_of=_RAN_OUT_OF.get(cause),
             is_well=cause is Cause.RETURNED,
         )
+
+    def _trials_per_device(self, worker: str, device: Amount) -> float:
+        return self.places.trials_per_device(worker, device, self._records.count_on(worker))
 
     def _resize(self, names: Iterable[AttemptId], at: float) -> None:
         """Change what running attempts hold to what is known of them now."""
@@ -180,6 +188,7 @@ class Dispatch:
             if found is None:
                 break
             number, placement = found
+            self._occupancy.update(placement.worker, at)
             node, why = self.places.node(placement.worker), self.packing
             start = self._course.start(number, placement, node=node, at=at, why=why)
             self._watch(start)

@@ -223,7 +223,7 @@ class Engine:
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
-        self._dispatch.ended(name, ending.cause)
+        self._dispatch.ended(name, ending.cause, at=at)
         commands, finish = self._lifecycle.end(at, name, ending)
         return commands if finish is None else [*commands, *self._stop(finish)]
 

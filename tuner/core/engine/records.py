@@ -182,6 +182,10 @@ class TrialRecords:
         """The attempts that hold a placement."""
         return self._running
 
+    def count_on(self, worker: str) -> int:
+        """Return the number of attempts that run on a worker."""
+        return len(self._running_on.get(worker, ()))
+
     def running_on(self, worker: str) -> list[AttemptId]:
         """Return the attempts that run on a worker."""
         return list(self._running_on.get(worker, ()))

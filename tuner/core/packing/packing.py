@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..packing_plan import (
@@ -23,6 +23,7 @@ from ..packing_plan import (
 )
 from ..resources import Amount, Resources
 from ..trial import AttemptId, Params, Usage
+from .occupancy import Interval
 
 ONE_IN = 10
 """A search that learns runs at most one in this many of its trials at once by sharing devices.
@@ -81,9 +82,8 @@ class _Watched:
         most: The number of trials that could share its device when it was placed.
         first: Its usage at its first report; None before.
         latest: Its latest usage; None before the first measurement.
-        seconds: The time since `first`, or since its start before that.
-        device_seconds: Its part of the device in that time, if trials share the device evenly.
-        trials_now: The number of trials on its device at the latest measurement.
+        first_interval: The occupancy of its device at `first`.
+        latest_interval: The occupancy of its device at `latest`.
         has_trained: Whether it was observed to train for a while.
     """
 
@@ -92,22 +92,9 @@ class _Watched:
     most: int
     first: Usage | None = None
     latest: Usage | None = None
-    seconds: float = 0.0
-    device_seconds: float = 0.0
-    trials_now: float = 1.0
+    first_interval: Interval | None = None
+    latest_interval: Interval | None = None
     has_trained: bool = False
-
-    def pass_time(self, usage: Usage, trials_now: float) -> None:
-        """Count the time up to a measurement, and the trials on the device in that time."""
-        seconds = max(0.0, usage.seconds - (0.0 if self.latest is None else self.latest.seconds))
-        self.latest, self.trials_now = usage, trials_now
-        self.seconds += seconds
-        self.device_seconds += seconds / trials_now
-
-    @property
-    def co_located(self) -> float:
-        """The average number of trials on the device, as it slows down a step."""
-        return self.seconds / self.device_seconds if self.device_seconds else self.trials_now
 
 
 class Packing:
@@ -303,8 +290,8 @@ class Packing:
         self,
         name: AttemptId,
         usage: Usage,
+        intervals: Mapping[Amount, Interval],
         *,
-        trials_per_device: Callable[[Amount], float],
         has_reported: bool,
     ) -> None:
         """Observe what a running attempt has used.
@@ -312,16 +299,16 @@ class Packing:
         Args:
             name: The attempt.
             usage: What it has used.
-            trials_per_device: Returns how many trials share a core, or a GPU, of its worker now.
+            intervals: The occupancy of its worker's cores and GPUs.
             has_reported: Whether it has reported a step. One that has not counts once it has ended
                 well: an attempt that fails at once says nothing about others.
         """
         watched = self._watched.get(name)
         if watched is None or not self._measured:
             return
-        watched.pass_time(usage, trials_per_device(watched.device))
+        watched.latest, watched.latest_interval = usage, intervals[watched.device]
         if has_reported and watched.first is None:
-            watched.first, watched.seconds, watched.device_seconds = usage, 0.0, 0.0
+            watched.first, watched.first_interval = usage, watched.latest_interval
             self._observe(name, watched, usage)
         elif has_reported and watched.first is not None:
             since = usage.since(watched.first)
@@ -378,10 +365,10 @@ class Packing:
     ) -> None:
         before = self._observations.pop(name.trial, None)
         training = None if before is None else before.training
-        if trained is not None and trained.seconds > 0.0:
-            training = Training(
-                watched.device, watched.co_located, trained.busy, trained.seconds_per_step
-            )
+        interval = watched.latest_interval
+        if trained is not None and trained.seconds > 0.0 and interval is not None:
+            co_located = interval.co_located_since(watched.first_interval or interval)
+            training = Training(watched.device, co_located, trained.busy, trained.seconds_per_step)
             if not watched.has_trained:
                 watched.has_trained = True
                 if watched.most == self.most[watched.device]:

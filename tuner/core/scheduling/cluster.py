@@ -272,11 +272,11 @@ class ClusterState:
         for record in self._workers.values():
             record.most_on_a_gpu = most
 
-    def trials_per_device(self, worker: str, device: Amount) -> float:
-        """Return the number of attempts per core, or per GPU, of a worker; at least 1."""
+    def trials_per_device(self, worker: str, device: Amount, attempts: int) -> float:
+        """Return how many of some attempts on a worker there are per core or GPU; at least 1."""
         record = self._workers[worker]
         devices = record.gpus if device is Amount.GPUS else record.cpus
-        return max(1.0, record.attempts / (len(devices) or 1))
+        return max(1.0, attempts / (len(devices) or 1))
 
     def _count_held(self, placement: Placement, sign: int) -> None:
         self.cpus_held += sign * len(placement.cpus) * placement.cpu_share
