@@ -131,9 +131,9 @@ def _own(name: str, problem: Problem, seed: int, batch: int) -> list[Costs]:
             space=problem.space,
             seed=seed,
             direction=Direction.MIN,
-            further=(Direction.MIN,),
+            extra_directions=(Direction.MIN,),
             trials=TRIALS,
-            at_once=batch,
+            parallel_trials=batch,
         ),
     )
     found: list[Costs] = []

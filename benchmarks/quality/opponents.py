@@ -47,7 +47,7 @@ class Own(Opponent):
             seed=seed,
             direction=Direction.MIN,
             trials=trials,
-            at_once=at_once,
+            parallel_trials=at_once,
             surrogate=surrogate,
         )
         self._sampler = make_sampler(search, options)

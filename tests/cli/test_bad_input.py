@@ -77,7 +77,7 @@ RUN = ("run", "good.py")
         ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere"]),
         ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
         ([*RUN, "--search", "skopt", "--surrogate", "gb"], ["'gb'", "extra-trees"]),
-        ([*RUN, "--surrogate", "gp"], ["--surrogate means nothing to --search auto"]),
+        ([*RUN, "--surrogate", "gp"], ["--surrogate has no effect with --search auto"]),
         ([*RUN, "--prior", "x"], ["'x' is not NAME~PRIOR"]),
         ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["ignores priors"]),
         ([*RUN, "--min-epochs", "2"], ["--min-epochs", "asha, hyperband and median"]),

@@ -64,16 +64,18 @@ def test_a_wrong_prior_is_overruled() -> None:
 
 
 def test_the_densities_are_the_priors_where_nothing_is_known() -> None:
-    axes = Encoding(with_priors(ALL_TYPES, PRIORS))
-    nothing = np.empty((0, len(axes)))
-    density = ParzenEstimator(axes, nothing, np.empty(0), Smoothing())
+    encoding = Encoding(with_priors(ALL_TYPES, PRIORS))
+    nothing = np.empty((0, len(encoding)))
+    density = ParzenEstimator(encoding, nothing, np.empty(0), Smoothing())
     rows = density.sample(np.random.default_rng(0), 2_000)
-    drawn = [axes.decode(row, row) for row in rows]
+    drawn = [encoding.decode(row, row) for row in rows]
     counts = Counter(params["activation"] for params in drawn)
     assert counts["gelu"] > 2 * counts["relu"]
     assert np.median([float(str(p["layers"])) for p in drawn]) == pytest.approx(3, abs=1)
     assert np.median([float(str(p["rate"])) for p in drawn]) == pytest.approx(1e-3, rel=0.3)
-    index = next(i for i, axis in enumerate(axes.columns) if axis.parameter.name == "activation")
+    index = next(
+        i for i, column in enumerate(encoding.columns) if column.parameter.name == "activation"
+    )
     logs = {}
     for value in range(3):
         row = rows[:1].copy()

@@ -10,7 +10,13 @@ from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction
 from tuner.errors import UsageError
 from tuner.samplers.grid import GridSampler
-from tuner.samplers.registry import SEARCH_NAMES, SEARCH_WORDS, SamplerOptions, learns, make_sampler
+from tuner.samplers.registry import (
+    SEARCH_NAMES,
+    SEARCH_SUMMARIES,
+    SamplerOptions,
+    learns,
+    make_sampler,
+)
 
 SPACE = SearchSpace((FloatParameter("rate", 0.0, 1.0),))
 NO_DIRECTION = SamplerOptions(space=SPACE, seed=0)
@@ -24,8 +30,8 @@ def test_every_name_makes_a_sampler(name: str) -> None:
 
 
 def test_every_name_is_described() -> None:
-    assert set(SEARCH_WORDS) == {*SEARCH_NAMES, "optuna:NAME"}
-    assert all(words and "\n" not in words for words in SEARCH_WORDS.values())
+    assert set(SEARCH_SUMMARIES) == {*SEARCH_NAMES, "optuna:NAME"}
+    assert all(words and "\n" not in words for words in SEARCH_SUMMARIES.values())
 
 
 @pytest.mark.parametrize("name", ["auto", "tpe", "bayesian", "skopt", "optuna:TPESampler"])
@@ -37,7 +43,7 @@ def test_a_sampler_that_looks_at_values_needs_a_direction(name: str) -> None:
 def test_searches_that_learn_are_those_that_look_at_values() -> None:
     names = [*SEARCH_NAMES, "optuna:TPESampler"]
     assert {name for name in names if not learns(name)} == {"sobol", "random", "grid"}
-    with pytest.raises(UsageError, match="no search called"):
+    with pytest.raises(UsageError, match="unknown search"):
         learns("tpee")
 
 
@@ -49,12 +55,16 @@ def test_the_resolution_reaches_the_grid() -> None:
 
 @pytest.mark.parametrize("name", ["auto", "tpe", "skopt", "optuna:TPESampler"])
 def test_an_option_that_means_nothing_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=f"--grid-points means nothing to --search {name}; it is"):
+    with pytest.raises(
+        UsageError, match=f"--grid-points has no effect with --search {name}; it is"
+    ):
         make_sampler(name, replace(OPTIONS, grid_resolution=4))
 
 
 def test_the_surrogate_is_for_skopt_alone() -> None:
-    with pytest.raises(UsageError, match="--surrogate means nothing to --search tpe; it is for sk"):
+    with pytest.raises(
+        UsageError, match="--surrogate has no effect with --search tpe; it is for sk"
+    ):
         make_sampler("tpe", replace(OPTIONS, surrogate="gp"))
 
 
@@ -70,7 +80,7 @@ def test_a_misspelt_name_is_put_right(wrong: str, right: str) -> None:
 
 
 def test_an_unknown_name_gets_the_allowed_ones_and_no_guess() -> None:
-    with pytest.raises(UsageError, match="no search called 'zzz'; allowed are auto, tpe,") as err:
+    with pytest.raises(UsageError, match="unknown search 'zzz'; allowed are auto, tpe,") as err:
         make_sampler("zzz", OPTIONS)
     assert "Did you mean" not in str(err.value)
 

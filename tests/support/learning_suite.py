@@ -123,16 +123,16 @@ class LearningSuite(SamplerSuite):
     def test_a_batch_is_what_single_questions_would_give(self, name: str) -> None:
         space = SPACES[name]
         history = [ended(space, n, space.sample(np.random.default_rng(n))) for n in range(20)]
-        at_once = self.make(space, 0)
+        batch = self.make(space, 0)
         one_by_one = self.make(space, 0)
-        tell_all(at_once, history)
+        tell_all(batch, history)
         tell_all(one_by_one, history)
         single = []
         for number in after(history, 8):
             (suggestion,) = one_by_one.ask([number])
             one_by_one.tell(waiting(number, suggestion))
             single.append(suggestion)
-        assert at_once.ask(after(history, 8)) == single
+        assert batch.ask(after(history, 8)) == single
 
     def test_simultaneous_suggestions_keep_apart(self) -> None:
         sampler = self.told(

@@ -14,7 +14,7 @@ import click
 from ..config.kinds import duration
 from ..config.table import Section
 from ..errors import StudyError
-from ..samplers.registry import SEARCH_WORDS
+from ..samplers.registry import SEARCH_SUMMARIES
 from .options import (
     KindType,
     SectionedCommand,
@@ -59,8 +59,8 @@ def _arguments(*more: str) -> list[str]:
 
 
 def _searches() -> str:
-    width = max(map(len, SEARCH_WORDS))
-    lines = [f"  {name:{width}}  {words}" for name, words in SEARCH_WORDS.items()]
+    width = max(map(len, SEARCH_SUMMARIES))
+    lines = [f"  {name:{width}}  {words}" for name, words in SEARCH_SUMMARIES.items()]
     return "\n".join(("\b", "Search methods:", *lines))
 
 

@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-from ..samplers.registry import SEARCH_WORDS
+from ..samplers.registry import SEARCH_SUMMARIES
 from .settings import SETTINGS
 from .table import Section, Setting
 
@@ -84,7 +84,7 @@ def markdown() -> str:
         lines += [f"## {section}", "", "| Option | In Python | Default | Resume | Meaning |"]
         lines += ["|---|---|---|---|---|", *map(_row, settings), ""]
     lines += ["## Search methods", "", "| Name | Method |", "|---|---|"]
-    lines += [f"| `{name}` | {words} |" for name, words in SEARCH_WORDS.items()]
+    lines += [f"| `{name}` | {words} |" for name, words in SEARCH_SUMMARIES.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ from ..core.failure_policy import CAUSES, FailureRule, read_failure_rule
 from ..core.pruner import HalvingMode
 from ..core.trial import Direction, StopAt
 from ..errors import UsageError
-from ..samplers.registry import AUTO, SEARCH_WORDS
+from ..samplers.registry import AUTO, SEARCH_SUMMARIES
 from . import kinds
 from .model_file import ObjectiveSource, SourceKind
 from .objectives import check_objectives
@@ -89,7 +89,7 @@ class StudySettings:
     search: str = setting(
         kinds.text("NAME", "the search methods, which `hptune run --help` lists"),
         Section.SEARCH,
-        f"Search method: {', '.join(SEARCH_WORDS)}.",
+        f"Search method: {', '.join(SEARCH_SUMMARIES)}.",
         default=AUTO,
         resumable=False,
     )

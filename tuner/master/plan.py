@@ -180,7 +180,7 @@ def _with_search(
     """Return the settings with a search chosen for all of the study's runs, and a line on it."""
     if settings.search != AUTO:
         return settings, []
-    choice = choose(space, trials=settings.budget_trials, at_once=at_once)
+    choice = choose(space, trials=settings.budget_trials, parallel_trials=at_once)
     chosen = replace(
         settings,
         search=choice.search,

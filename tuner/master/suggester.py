@@ -43,7 +43,7 @@ def sampler_maker(
             space=space,
             seed=seed,
             direction=goals.goal.direction,
-            further=tuple(goal.direction for goal in goals.objectives[1:]),
+            extra_directions=tuple(goal.direction for goal in goals.objectives[1:]),
             grid_resolution=settings.grid_resolution,
             surrogate=settings.surrogate,
             start_points=settings.start_points,

@@ -1,9 +1,9 @@
-"""Which search to use where nobody said.
+"""Choice of the search for `--search auto`.
 
-The rule follows what was measured (benchmarks/README.md): the Gaussian process finds better
-configurations than TPE in the same number of trials, with numbers, steps and words alike, one after
-the other as well as many at once; but not where many trials at once meet a space that is mostly
-conditional. And its suggestions take longer the more trials there are.
+The rule follows measurements (benchmarks/README.md). The Gaussian process finds better
+configurations than TPE in the same number of trials, in all kinds of spaces, sequentially as well
+as in parallel. The exception is many parallel trials in a mostly conditional space. Its
+suggestions take longer the more trials there are.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from dataclasses import dataclass
 from ..core.space.space import SearchSpace
 
 _MOST_TRIALS = 1_000
-"""From there on a Gaussian process knows a part of them only, and each suggestion takes seconds."""
+"""Trials; with more, the Gaussian process models only a part and a suggestion takes seconds."""
 
 _MOST_DIMENSIONS = 60
-"""It was not measured with more."""
+"""Hyperparameters; the Gaussian process was not measured with more."""
 
-_MANY_AT_ONCE = 24
+_MANY_PARALLEL = 24
 _MOSTLY_CONDITIONAL = 0.5
+"""From these numbers of parallel trials and share of conditional hyperparameters on, TPE is better
+(measured)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A search, and why it was chosen.
+    """A search and the reason for choosing it.
 
     Attributes:
-        search: Its name.
+        search: Name of the search.
         why: The reason, as the second half of a sentence.
-        grid_resolution: What `grid` needs to have the whole space; None for its default.
+        grid_resolution: Resolution at which `grid` covers the whole space; None for its default.
     """
 
     search: str
@@ -37,35 +39,38 @@ class Choice:
     grid_resolution: int | None = None
 
 
-def choose(space: SearchSpace, *, trials: int | None, at_once: int) -> Choice:
+def choose(space: SearchSpace, *, trials: int | None, parallel_trials: int) -> Choice:
     """Choose a search.
 
     Args:
-        space: What to search.
-        trials: The total number of trials; None if it is not known.
-        at_once: How many of them run at once.
+        space: The search space.
+        trials: Total number of trials; None if unknown.
+        parallel_trials: Number of trials that run in parallel.
     """
     size = space.size()
     if size is not None and trials is not None and size <= trials:
         return Choice("grid", f"{trials} trials cover all {size} configurations", _whole(space))
-    if trials is not None and trials <= at_once:
-        told = f"all {trials} trials start at once" if trials > 1 else "there is one trial only"
-        return Choice("sobol", f"{told}, with nothing to learn from")
+    if trials is not None and trials <= parallel_trials:
+        if trials == 1:
+            return Choice("sobol", "a single trial has no results to learn from")
+        return Choice(
+            "sobol", f"all {trials} trials run in parallel, with no results to learn from"
+        )
     if trials is None or trials > _MOST_TRIALS:
         many = "the number of trials is open" if trials is None else f"{trials} trials are many"
-        return Choice("tpe", f"{many}, and it answers at once, however many there are")
+        return Choice("tpe", f"{many}, and its suggestions stay fast")
     if len(space) > _MOST_DIMENSIONS:
         return Choice("tpe", f"{len(space)} hyperparameters are many")
     conditional = sum(bool(parameter.conditions) for parameter in space)
-    if at_once >= _MANY_AT_ONCE and conditional >= _MOSTLY_CONDITIONAL * len(space):
+    if parallel_trials >= _MANY_PARALLEL and conditional >= _MOSTLY_CONDITIONAL * len(space):
         return Choice(
             "tpe",
-            f"{at_once} trials run at once, and {conditional} of {len(space)} hyperparameters are "
-            "conditional",
+            f"{parallel_trials} trials run in parallel, and {conditional} of {len(space)} "
+            "hyperparameters are conditional",
         )
     return Choice("bayesian", f"it needs the fewest trials, and there are {trials}")
 
 
 def _whole(space: SearchSpace) -> int:
-    """The resolution at which a finite space's grid is all of it."""
+    """Return the resolution at which the grid of a finite space contains all of it."""
     return max([2, *(len(p.values) for p in space if p.values is not None)])

@@ -23,12 +23,12 @@ class RandomSampler(Sampler):
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
         self._seed = seed
-        self._unseen = Untried(space)
+        self._untried = Untried(space)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One random configuration for each number; fewer once all are tried."""
-        return self._unseen.answers(numbers, self._seed, "random")
+        return self._untried.suggest(numbers, self._seed, "random")
 
     def tell(self, trial: Trial) -> None:
         """Remember that this configuration is tried."""
-        self._unseen.note(trial)
+        self._untried.mark_tried(trial)

@@ -1,4 +1,4 @@
-"""The samplers, by the names that users call them. Each is loaded when it is asked for."""
+"""Samplers by name. A sampler's module is imported only when the sampler is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 
-if TYPE_CHECKING:  # nothing heavy is loaded for a list of names
+if TYPE_CHECKING:  # a list of names must not import NumPy
     from ..core.sampler import Sampler
     from ..core.space.earlier_study import EarlierStudy
     from ..core.space.space import SearchSpace
@@ -23,30 +23,31 @@ OPTUNA = "optuna:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerOptions:
-    """All that a sampler may want to know; each takes from it what it needs.
+    """Options of all samplers; each sampler takes those it needs.
 
     Attributes:
-        space: What to search.
+        space: The search space.
         seed: The study's seed, 0 or more.
-        direction: Which values are better; None where nobody said, which searches that look at
-            values must refuse. With several objectives, of the first one.
-        further: Which values are better of the objectives after the first.
-        trials: The total number of trials, for `auto`; None if it is not known.
-        at_once: How many trials run at once, for `auto`.
-        grid_resolution: For `grid`: how many values it takes of a parameter without steps, 2 or
-            more; None for 10.
-        surrogate: For `skopt`: its model; None for "gp".
-        start_points: What to try first, as far as it lies in the space; see `core.completion`.
+        direction: Direction of the first objective; None if unknown. Searches that learn from
+            values need it.
+        extra_directions: Directions of the objectives after the first.
+        trials: Total number of trials, for `auto`; None if unknown.
+        parallel_trials: Number of trials that run in parallel, for `auto`.
+        grid_resolution: Values that `grid` takes of a parameter without steps, 2 or more; None
+            for 10.
+        surrogate: Model of `skopt`; None for "gp".
+        start_points: Configurations to try first, possibly incomplete
+            (`core.space.completion`). Those outside the space are skipped.
         studies: Earlier studies to learn from.
-        priors: Priors on parameters, by name; see `core.space.user_priors`.
+        priors: Priors on parameters, by name (`core.space.user_priors`).
     """
 
     space: SearchSpace
     seed: int
     direction: Direction | None = None
-    further: Sequence[Direction] = ()
+    extra_directions: Sequence[Direction] = ()
     trials: int | None = None
-    at_once: int = 1
+    parallel_trials: int = 1
     grid_resolution: int | None = None
     surrogate: str | None = None
     start_points: Sequence[Mapping[str, object]] = ()
@@ -57,7 +58,7 @@ class SamplerOptions:
 def _auto(options: SamplerOptions) -> Sampler:
     from .auto import choose
 
-    choice = choose(options.space, trials=options.trials, at_once=options.at_once)
+    choice = choose(options.space, trials=options.trials, parallel_trials=options.parallel_trials)
     return make_sampler(choice.search, replace(options, grid_resolution=choice.grid_resolution))
 
 
@@ -65,7 +66,9 @@ def _tpe(options: SamplerOptions) -> Sampler:
     from .tpe.sampler import TpeSampler
 
     direction = _direction("tpe", options)
-    return TpeSampler(options.space, options.seed, direction=direction, further=options.further)
+    return TpeSampler(
+        options.space, options.seed, direction=direction, extra_directions=options.extra_directions
+    )
 
 
 def _bayesian(options: SamplerOptions) -> Sampler:
@@ -73,7 +76,7 @@ def _bayesian(options: SamplerOptions) -> Sampler:
 
     direction = _direction("bayesian", options)
     return BayesianSampler(
-        options.space, options.seed, direction=direction, further=options.further
+        options.space, options.seed, direction=direction, extra_directions=options.extra_directions
     )
 
 
@@ -105,15 +108,15 @@ def _skopt(options: SamplerOptions) -> Sampler:
     surrogate = options.surrogate or "gp"
     if surrogate not in SURROGATES:
         raise UsageError(
-            f"there is no surrogate called {surrogate!r}; allowed are {', '.join(SURROGATES)}."
-            f"{_meant(surrogate, SURROGATES)}"
+            f"unknown surrogate {surrogate!r}; allowed are {', '.join(SURROGATES)}."
+            f"{_suggestion(surrogate, SURROGATES)}"
         )
     direction = _direction("skopt", options)
     return SkoptSampler(
         options.space,
         options.seed,
         direction=direction,
-        further=options.further,
+        extra_directions=options.extra_directions,
         surrogate=surrogate,
     )
 
@@ -123,92 +126,110 @@ def _optuna(name: str, options: SamplerOptions) -> Sampler:
 
     direction = _direction(OPTUNA + name, options)
     return OptunaSampler(
-        options.space, options.seed, direction=direction, name=name, further=options.further
+        options.space,
+        options.seed,
+        direction=direction,
+        name=name,
+        extra_directions=options.extra_directions,
     )
 
 
 def _direction(name: str, options: SamplerOptions) -> Direction:
     if options.direction is None:
         raise UsageError(
-            f"the search {name!r} looks at values, and nobody said which are better; "
-            "say --direction max or --direction min"
+            f"search {name!r} learns from values and needs a direction; "
+            "add --direction max or --direction min"
         )
     return options.direction
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
-    words: str
+class _SearchEntry:
+    """A row of the table of searches.
+
+    Attributes:
+        summary: One line for help and reference.
+        make: Makes the sampler.
+        options: Fields of `SamplerOptions` that only this search accepts.
+        has_defaults: Whether the search tries the space's defaults first.
+        learns: Whether its suggestions depend on the values of trials.
+    """
+
+    summary: str
     make: Callable[[SamplerOptions], Sampler]
-    heeds: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     has_defaults: bool = True
     learns: bool = True
 
 
-_SEARCHES: Mapping[str, _Search] = {
-    AUTO: _Search("picks one by budget, space and parallelism, and says which and why", _auto),
-    "tpe": _Search("densities of good and bad trials; at once, for any space and budget", _tpe),
-    "bayesian": _Search("a Gaussian process; the fewest trials, up to a thousand", _bayesian),
-    "sobol": _Search("points that fill the space evenly", _sobol, learns=False),
-    "random": _Search("each hyperparameter drawn on its own scale", _random, learns=False),
-    "grid": _Search(
-        "all steps and choices, see --grid-points",
+_SEARCHES: Mapping[str, _SearchEntry] = {
+    AUTO: _SearchEntry("chooses a search by budget, space and parallelism", _auto),
+    "tpe": _SearchEntry("tree-structured Parzen estimator; fast, for any space and budget", _tpe),
+    "bayesian": _SearchEntry(
+        "Gaussian process; needs the fewest trials, up to a thousand", _bayesian
+    ),
+    "sobol": _SearchEntry("points that fill the space evenly", _sobol, learns=False),
+    "random": _SearchEntry(
+        "draws each hyperparameter independently on its own scale", _random, learns=False
+    ),
+    "grid": _SearchEntry(
+        "all combinations of steps and choices; see --grid-points",
         _grid,
-        heeds=("grid_resolution",),
+        options=("grid_resolution",),
         has_defaults=False,
         learns=False,
     ),
-    "skopt": _Search("scikit-optimize, see --surrogate", _skopt, heeds=("surrogate",)),
+    "skopt": _SearchEntry("scikit-optimize; see --surrogate", _skopt, options=("surrogate",)),
 }
 
 SEARCH_NAMES: tuple[str, ...] = tuple(_SEARCHES)
-"""What `--search` accepts, besides `optuna:` with the name of one of Optuna's samplers."""
+"""Values of `--search`, besides `optuna:` with the name of one of Optuna's samplers."""
 
-SEARCH_WORDS: Mapping[str, str] = {name: each.words for name, each in _SEARCHES.items()} | {
-    f"{OPTUNA}NAME": f"a sampler of Optuna's, such as {OPTUNA}TPESampler"
+SEARCH_SUMMARIES: Mapping[str, str] = {name: each.summary for name, each in _SEARCHES.items()} | {
+    f"{OPTUNA}NAME": f"a sampler of Optuna, such as {OPTUNA}TPESampler"
 }
-"""What each of them is, in one line."""
+"""A one-line summary of each search."""
 
 
 def make_sampler(name: str, options: SamplerOptions) -> Sampler:
-    """Make the sampler of this name, which begins with what is known to be worth a trial.
+    """Make the sampler with this name.
 
-    First come the start points, then the best of each earlier study, then, for every search but
-    the grid, the space's defaults.
+    Its first suggestions are the start points, the best trial of each earlier study and the
+    space's defaults (not for the grid), in this order.
 
     Args:
         name: One of `SEARCH_NAMES`, or `optuna:` with the name of one of Optuna's samplers.
-        options: What it should know.
+        options: The options.
 
     Raises:
-        UsageError: There is no such sampler, or it cannot work with these options.
+        UsageError: The sampler does not exist, or does not accept these options.
     """
     search = _search(name)
     for option, flag in (("grid_resolution", "--grid-points"), ("surrogate", "--surrogate")):
-        if getattr(options, option) is not None and option not in search.heeds:
-            heeding = [each for each, other in _SEARCHES.items() if option in other.heeds]
+        if getattr(options, option) is not None and option not in search.options:
+            searches = [each for each, other in _SEARCHES.items() if option in other.options]
             raise UsageError(
-                f"{flag} means nothing to --search {name}; it is for {' and '.join(heeding)}"
+                f"{flag} has no effect with --search {name}; it is for {' and '.join(searches)}"
             )
-    return search.make(options) if name == AUTO else _beginning(search, options)
+    return search.make(options) if name == AUTO else _wrapped(search, options)
 
 
 def learns(name: str) -> bool:
-    """Whether the search of this name proposes by what trials came to.
+    """Return whether the suggestions of this search depend on the values of trials.
 
     Raises:
-        UsageError: There is no such search.
+        UsageError: The search does not exist.
     """
     return _search(name).learns
 
 
-def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
+def _wrapped(search: _SearchEntry, options: SamplerOptions) -> Sampler:
     from ..core.space.completion import completed
     from ..core.trial import Suggestion
     from .wrappers.start_points import StartPoints
 
-    # A grid takes the values of a space as they are.
-    space = _believed(options) if search.has_defaults else options.space
+    # Priors would change which values the grid takes.
+    space = _with_priors(options) if search.has_defaults else options.space
     sampler = search.make(replace(options, space=space))
     if options.studies and options.direction is not None:
         from .wrappers.warm_start import WarmStart
@@ -218,40 +239,42 @@ def _beginning(search: _Search, options: SamplerOptions) -> Sampler:
             space,
             options.studies,
             direction=options.direction,
-            further=options.further,
+            extra_directions=options.extra_directions,
         )
     if search.learns and (options.studies or options.priors):
         from .wrappers.guidance_decay import GuidanceDecay
 
         sampler = GuidanceDecay(sampler, search.make(options))
-    points = [*_fitting(space, options.start_points), *_best_ones(space, options.studies)]
+    points = [*_start_points(space, options.start_points), *_best_trials(space, options.studies)]
     if search.has_defaults:
         points.append(Suggestion(completed(space, {}), "defaults"))
     return StartPoints(sampler, space, points) if points else sampler
 
 
-def _believed(options: SamplerOptions) -> SearchSpace:
+def _with_priors(options: SamplerOptions) -> SearchSpace:
     from ..core.space.user_priors import with_priors
 
     space = options.space
     for prior in options.priors.items():
-        # A space that changed since the study began may leave no room for it.
+        # After a change of the space a prior may no longer fit its parameter.
         with contextlib.suppress(UsageError):
             space = with_priors(space, dict([prior]))
     return space
 
 
-def _fitting(space: SearchSpace, given: Sequence[Mapping[str, object]]) -> Iterator[Suggestion]:
+def _start_points(
+    space: SearchSpace, given: Sequence[Mapping[str, object]]
+) -> Iterator[Suggestion]:
     from ..core.space.completion import completed
     from ..core.trial import Suggestion
 
     for point in given:
-        # A space that changed since the study began may have no room for it any more.
+        # After a change of the space a start point may lie outside.
         with contextlib.suppress(UsageError):
             yield Suggestion(completed(space, point), "start point")
 
 
-def _best_ones(space: SearchSpace, studies: Sequence[EarlierStudy]) -> Iterator[Suggestion]:
+def _best_trials(space: SearchSpace, studies: Sequence[EarlierStudy]) -> Iterator[Suggestion]:
     from ..core.trial import Suggestion
 
     for study in studies:
@@ -260,18 +283,18 @@ def _best_ones(space: SearchSpace, studies: Sequence[EarlierStudy]) -> Iterator[
             yield Suggestion(params, f"best of {study.name}")
 
 
-def _search(name: str) -> _Search:
+def _search(name: str) -> _SearchEntry:
     if name in _SEARCHES:
         return _SEARCHES[name]
     if name.startswith(OPTUNA):
         sampler = name.removeprefix(OPTUNA)
-        return _Search("", lambda options: _optuna(sampler, options))
+        return _SearchEntry("", lambda options: _optuna(sampler, options))
     raise UsageError(
-        f"there is no search called {name!r}; allowed are {', '.join(SEARCH_WORDS)}."
-        f"{_meant(name, SEARCH_NAMES)}"
+        f"unknown search {name!r}; allowed are {', '.join(SEARCH_SUMMARIES)}."
+        f"{_suggestion(name, SEARCH_NAMES)}"
     )
 
 
-def _meant(name: str, names: Iterable[str]) -> str:
+def _suggestion(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -31,27 +31,27 @@ class SobolSampler(Sampler):
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
         self._seed = seed
-        self._axes = Encoding(space)
-        self._points = _Sobol(len(self._axes), seed)
-        self._unseen = Untried(space)
+        self._encoding = Encoding(space)
+        self._points = _Sobol(len(self._encoding), seed)
+        self._untried = Untried(space)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number; fewer once all are tried."""
-        return self._unseen.answers(
+        return self._untried.suggest(
             numbers,
             self._seed,
             "sobol",
-            lambda number, _, pending: self._unseen.first(self._from(number), pending),
+            lambda number, _, pending: self._untried.first_untried(self._from(number), pending),
         )
 
     def tell(self, trial: Trial) -> None:
         """Remember that this configuration is tried."""
-        self._unseen.note(trial)
+        self._untried.mark_tried(trial)
 
     def _from(self, number: int) -> Iterator[Params]:
-        free = np.full(len(self._axes), np.nan)
+        free = np.full(len(self._encoding), np.nan)
         for each in range(number, number + _POINTS_AHEAD):
-            yield self._axes.decode(free, self._points.point(each))
+            yield self._encoding.decode(free, self._points.point(each))
 
 
 class _Sobol:

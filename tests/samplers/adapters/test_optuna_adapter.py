@@ -65,7 +65,11 @@ class TestOptunasNsga2ForTwoObjectives(SamplerSuite):
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         return OptunaSampler(
-            space, seed, direction=Direction.MIN, name="NSGAIISampler", further=(Direction.MAX,)
+            space,
+            seed,
+            direction=Direction.MIN,
+            name="NSGAIISampler",
+            extra_directions=(Direction.MAX,),
         )
 
 
@@ -73,7 +77,7 @@ class TestOptunasNsga2ForTwoObjectives(SamplerSuite):
 def test_several_objectives_are_searched_for_their_front(name: str) -> None:
     """The front of the distances from 0.25 and from 0.45 lies between the two."""
     further = (Direction.MAX,)
-    sampler = OptunaSampler(LINE, 1, direction=Direction.MIN, name=name, further=further)
+    sampler = OptunaSampler(LINE, 1, direction=Direction.MIN, name=name, extra_directions=further)
     found = []
     for number in range(120):
         (suggestion,) = sampler.ask([number])
@@ -90,7 +94,7 @@ def test_several_objectives_are_searched_for_their_front(name: str) -> None:
 
 
 def test_a_sampler_for_one_objective_says_which_take_several() -> None:
-    several = replace(options(), further=(Direction.MIN,))
+    several = replace(options(), extra_directions=(Direction.MIN,))
     with pytest.raises(
         UsageError, match=r"CmaEsSampler takes one objective, and there are 2; .*TPE"
     ):
@@ -161,7 +165,7 @@ def test_a_misspelt_name_is_put_right(wrong: str, right: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "GridSampler", "BaseSampler", "BruteForceSampler", "study"])
 def test_what_is_no_sampler_or_needs_more_than_a_seed_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="there is no search called 'optuna:"):
+    with pytest.raises(UsageError, match="unknown search 'optuna:"):
         make_sampler(f"optuna:{name}", options())
 
 

@@ -96,13 +96,13 @@ def test_a_batch_is_what_single_questions_would_give(phase: Phase) -> None:
     ]
     for sampler in samplers:
         tell_all(sampler, case.history())
-    at_once = samplers[0].ask(after(case.history(), 3))
+    batch = samplers[0].ask(after(case.history(), 3))
     single = []
     for number in after(case.history(), 3):
         (suggestion,) = samplers[1].ask([number])
         samplers[1].tell(waiting(number, suggestion))
         single.append(suggestion)
-    assert single == at_once
+    assert single == batch
 
 
 def test_what_runs_and_what_failed_keeps_it_away() -> None:

@@ -23,7 +23,7 @@ RANDOM = "(random)"
 SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 
 
-def at_one_rung(
+def at_common_rung(
     rungs: list[dict[int, float]],
     finals: list[float],
     *,
@@ -32,9 +32,9 @@ def at_one_rung(
 ) -> list[float]:
     fidelities = Fidelities()
     for slot, losses in enumerate(rungs):
-        fidelities.put(slot, losses)
+        fidelities.record(slot, losses)
     is_resting = np.array([slot not in (running or ()) for slot in range(len(rungs))])
-    found = fidelities.at_one_rung(
+    found = fidelities.at_common_rung(
         np.arange(len(rungs)), np.array(finals), is_resting=is_resting, enough=enough
     )
     return [float(loss) for loss in found]
@@ -42,15 +42,15 @@ def at_one_rung(
 
 def test_the_highest_rung_with_enough_trials_counts() -> None:
     rungs = [{1: 0.9, 3: 0.5}, {1: 0.8, 3: 0.4}, {1: 0.7}]
-    assert at_one_rung(rungs, [0.1, NAN, NAN])[:2] == [0.5, 0.4]
-    assert at_one_rung(rungs, [0.1, 0.2, NAN])[:2] == [0.1, 0.2]
-    assert at_one_rung(rungs, [0.1, NAN, NAN], enough=3) == [0.9, 0.8, 0.7]
-    assert at_one_rung(rungs, [0.1, NAN, NAN], enough=99) == [0.9, 0.8, 0.7]
+    assert at_common_rung(rungs, [0.1, NAN, NAN])[:2] == [0.5, 0.4]
+    assert at_common_rung(rungs, [0.1, 0.2, NAN])[:2] == [0.1, 0.2]
+    assert at_common_rung(rungs, [0.1, NAN, NAN], enough=3) == [0.9, 0.8, 0.7]
+    assert at_common_rung(rungs, [0.1, NAN, NAN], enough=99) == [0.9, 0.8, 0.7]
 
 
 def test_what_was_stopped_counts_as_those_that_had_as_much_and_went_on() -> None:
     rungs = [{1: 1.0, 3: 0.2}, {1: 2.0, 3: 0.4}, {1: 1.5}, {1: 5.0}, {1: 0.5}]
-    found = at_one_rung(rungs, [NAN] * 5)
+    found = at_common_rung(rungs, [NAN] * 5)
     assert found[2] == pytest.approx(0.3), "half-way between the two"
     assert found[3] == pytest.approx(0.4 + 3.0), "as much worse as it was"
     assert found[4] == pytest.approx(0.2), "no better than the best that went on"
@@ -60,20 +60,20 @@ def test_more_at_the_lower_rung_never_becomes_less() -> None:
     rng = random.Random(1)
     rungs = [{1: rng.random(), 3: rng.random()} for _ in range(20)]
     stopped = [{1: k / 30} for k in range(45)]
-    found = at_one_rung(rungs + stopped, [NAN] * 65, enough=5)[20:]
+    found = at_common_rung(rungs + stopped, [NAN] * 65, enough=5)[20:]
     assert all(a <= b for a, b in itertools.pairwise(found))
 
 
 def test_what_still_runs_is_not_guessed() -> None:
     rungs = [{1: 1.0, 3: 0.2}, {1: 2.0, 3: 0.4}, {1: 1.5}, {}]
-    found = at_one_rung(rungs, [NAN] * 4, running={2, 3})
+    found = at_common_rung(rungs, [NAN] * 4, running={2, 3})
     assert found[:2] == [0.2, 0.4]
     assert np.isnan(found[2:]).all()
 
 
 def test_there_is_room_for_any_number_of_trials() -> None:
     rungs = [{1: float(slot)} for slot in range(1_000)]
-    assert at_one_rung(rungs, [NAN] * 1_000) == [float(slot) for slot in range(1_000)]
+    assert at_common_rung(rungs, [NAN] * 1_000) == [float(slot) for slot in range(1_000)]
 
 
 # --- as samplers see it -----------------------------------------------------------------------

@@ -206,7 +206,7 @@ def test_what_breaks_a_constraint_comes_after_all_that_keeps_it() -> None:
 
 def test_tpe_searches_near_the_front() -> None:
     space = SearchSpace((X, FloatParameter("y", 0.0, 1.0)))
-    sampler = TpeSampler(space, 0, direction=Direction.MIN, further=(Direction.MIN,))
+    sampler = TpeSampler(space, 0, direction=Direction.MIN, extra_directions=(Direction.MIN,))
 
     def values(x: float, y: float) -> tuple[float, float]:
         return x + y, (1.0 - x) + y  # the front is y = 0, for any x

@@ -113,11 +113,11 @@ def test_a_climb_never_ends_below_its_start() -> None:
 
 
 def squared_distances(space: SearchSpace, configurations: Sequence[Params]) -> Floats:
-    axes = Encoding(space)
-    rows = [axes.encode(params) for params in configurations]
+    encoding = Encoding(space)
+    rows = [encoding.encode(params) for params in configurations]
     told = np.array([row for row in rows if row is not None])
     assert len(told) == len(configurations)
-    features = KernelFeatures(axes).features(np.nan_to_num(told), ~np.isnan(told))
+    features = KernelFeatures(encoding).features(np.nan_to_num(told), ~np.isnan(told))
     found: Floats = ((features[:, None] - features[None]) ** 2).sum(axis=2)
     return found
 
@@ -141,73 +141,75 @@ def test_what_is_not_active_makes_no_difference() -> None:
 
 def test_many_words_need_few_features() -> None:
     space = SearchSpace((ChoiceParameter("word", tuple(f"w{i}" for i in range(2_000))),))
-    embedding = KernelFeatures(Encoding(space))
-    assert len(embedding.groups) == 64
-    features = embedding.features(np.arange(2_000.0)[:, None], np.ones((2_000, 1), dtype=np.bool_))
+    kernel_features = KernelFeatures(Encoding(space))
+    assert len(kernel_features.groups) == 64
+    features = kernel_features.features(
+        np.arange(2_000.0)[:, None], np.ones((2_000, 1), dtype=np.bool_)
+    )
     apart = ((features[:1] - features[1:]) ** 2).sum(axis=1)
     assert apart.mean() == pytest.approx(1.0, abs=0.05)
     assert apart.min() > 0.4
 
 
 def test_only_what_can_vary_has_features() -> None:
-    embedding = KernelFeatures(Encoding(MIXED))
-    assert embedding.parameters == 5
-    assert embedding.groups.tolist() == [0, 0, 0, 0, 1, 2, 3, 4]
-    assert embedding.positions.tolist() == [4, 5]
-    assert embedding.places.tolist() == [6, 7]
+    kernel_features = KernelFeatures(Encoding(MIXED))
+    assert kernel_features.parameters == 5
+    assert kernel_features.groups.tolist() == [0, 0, 0, 0, 1, 2, 3, 4]
+    assert kernel_features.positions.tolist() == [4, 5]
+    assert kernel_features.places.tolist() == [6, 7]
 
 
-# --- the landscape ----------------------------------------------------------------------------
+# --- the optimizer ----------------------------------------------------------------------------
 
 
-def landscape(space: SearchSpace, best: Params) -> tuple[Encoding, AcquisitionOptimizer]:
+def optimizer(space: SearchSpace, best: Params) -> tuple[Encoding, AcquisitionOptimizer]:
     """What a model expects that has seen a distance from one configuration."""
-    axes = Encoding(space)
-    embedding = KernelFeatures(axes)
-    rows = anywhere(axes, np.random.default_rng(0), 150)
-    features = embedding.features(rows, axes.active(rows))
-    goal = axes.encode(best)
+    encoding = Encoding(space)
+    kernel_features = KernelFeatures(encoding)
+    rows = anywhere(encoding, np.random.default_rng(0), 150)
+    features = kernel_features.features(rows, encoding.active(rows))
+    goal = encoding.encode(best)
     assert goal is not None
-    point = embedding.features(np.nan_to_num(goal)[None], ~np.isnan(goal)[None])
+    point = kernel_features.features(np.nan_to_num(goal)[None], ~np.isnan(goal)[None])
     targets = ((features - point) ** 2).sum(axis=1)
     targets = (targets - targets.mean()) / targets.std()
-    kernel = Kernel(np.full(embedding.parameters, 1.5), 4.0, 1e-6)
-    process = GaussianProcess(kernel, embedding.groups, features, targets)
-    return axes, AcquisitionOptimizer(axes, embedding, process, float(targets.min()))
+    kernel = Kernel(np.full(kernel_features.parameters, 1.5), 4.0, 1e-6)
+    process = GaussianProcess(kernel, kernel_features.groups, features, targets)
+    return encoding, AcquisitionOptimizer(encoding, kernel_features, process, float(targets.min()))
 
 
 def test_a_climb_finds_words_numbers_and_children() -> None:
     best: Params = {
         "word": "c", "layers": 4, "deep": True, "fixed": 1, "x": 0.62, "child": 0.27,
     }  # fmt: skip
-    axes, hills = landscape(MIXED, best)
+    encoding, hills = optimizer(MIXED, best)
     rng = np.random.default_rng(1)
-    rows, heights = hills.climbed(anywhere(axes, rng, 20), rng)
-    top = axes.decode(rows[heights.argmax()], np.zeros(len(axes)))
+    rows, values = hills.local_search(anywhere(encoding, rng, 20), rng)
+    top = encoding.decode(rows[values.argmax()], np.zeros(len(encoding)))
     assert {name: top[name] for name in ("word", "layers", "deep")} == {
         name: best[name] for name in ("word", "layers", "deep")
     }
     assert top["x"] == pytest.approx(0.62, abs=0.1)
     assert top["child"] == pytest.approx(0.27, abs=0.1)
-    assert heights.max() >= hills.heights(anywhere(axes, rng, 3_000)).max()
+    assert values.max() >= hills.values(anywhere(encoding, rng, 3_000)).max()
 
 
 @pytest.mark.parametrize("space", [ALL_TYPES, CONDITIONAL_CONTINUUM])
 def test_rows_drawn_anywhere_and_nearby_are_full_and_in_the_space(space: SearchSpace) -> None:
-    axes = Encoding(space)
+    encoding = Encoding(space)
     rng = np.random.default_rng(2)
-    told = [axes.encode(space.sample(rng)) for _ in range(200)]
+    told = [encoding.encode(space.sample(rng)) for _ in range(200)]
     rows = np.array([row for row in told if row is not None])
-    for full in (anywhere(axes, rng, 200), nearby(axes, rows, rng)):
+    for full in (anywhere(encoding, rng, 200), nearby(encoding, rows, rng)):
         assert not np.isnan(full).any()
         for row in full:
-            assert space.contains(axes.decode(row, np.zeros(len(axes))))
+            assert space.contains(encoding.decode(row, np.zeros(len(encoding))))
 
 
 def test_rows_nearby_keep_most_of_what_they_come_from() -> None:
-    axes = Encoding(ALL_TYPES)
+    encoding = Encoding(ALL_TYPES)
     rng = np.random.default_rng(2)
-    rows = anywhere(axes, rng, 500)
-    near = nearby(axes, rows, rng)
+    rows = anywhere(encoding, rng, 500)
+    near = nearby(encoding, rows, rng)
     assert 0.3 < (near == rows).mean() < 0.9
     assert np.median(np.abs(near - rows).max(axis=1)) > 0.0

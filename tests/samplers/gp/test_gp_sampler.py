@@ -90,8 +90,8 @@ def test_targets_keep_the_order_and_are_even_however_skewed_the_losses_are() -> 
 
 
 def test_what_was_stopped_or_failed_is_no_better_than_what_ended_well() -> None:
-    axes = Encoding(LINE)
-    history = History(axes, directions=(Direction.MIN,))
+    encoding = Encoding(LINE)
+    history = History(encoding, directions=(Direction.MIN,))
     for number, (state, value) in enumerate(
         [
             (TrialState.COMPLETE, 1.0),
@@ -108,14 +108,14 @@ def test_what_was_stopped_or_failed_is_no_better_than_what_ended_well() -> None:
 
 
 def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> None:
-    axes = Encoding(ALL_TYPES)  # without conditions, so that no row holds NaN
-    history = History(axes, directions=(Direction.MIN,))
+    encoding = Encoding(ALL_TYPES)  # without conditions, so that no row holds NaN
+    history = History(encoding, directions=(Direction.MIN,))
     rng = np.random.default_rng(0)
     for number in range(90):
         history.tell(ended(ALL_TYPES, number, ALL_TYPES.sample(rng)))
     seen = history.observations()
     settings = SurrogateSettings(most_known=30, most_fitted=20)
-    best = Learner(KernelFeatures(axes), settings).learn(seen).best
+    best = Learner(KernelFeatures(encoding), settings).learn(seen).best
     assert len(best) == 30
     ranked = seen.rows[np.argsort(comparable(seen), kind="stable")].tolist()
     places = [ranked.index(row) for row in best.tolist()]

@@ -18,15 +18,15 @@ each_space = pytest.mark.parametrize("name", SPACES)
 each_finite_space = pytest.mark.parametrize("name", FINITE)
 
 
-def rows_of(axes: Encoding, space: SearchSpace, count: int, seed: int = 0) -> Floats:
+def rows_of(encoding: Encoding, space: SearchSpace, count: int, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
-    rows = [axes.encode(space.sample(rng)) for _ in range(count)]
-    return np.array([row for row in rows if row is not None]).reshape(count, len(axes))
+    rows = [encoding.encode(space.sample(rng)) for _ in range(count)]
+    return np.array([row for row in rows if row is not None]).reshape(count, len(encoding))
 
 
-def density_of(axes: Encoding, space: SearchSpace, count: int) -> ParzenEstimator:
+def density_of(encoding: Encoding, space: SearchSpace, count: int) -> ParzenEstimator:
     weights = np.linspace(0.2, 2.0, count)
-    return ParzenEstimator(axes, rows_of(axes, space, count), weights, Smoothing())
+    return ParzenEstimator(encoding, rows_of(encoding, space, count), weights, Smoothing())
 
 
 # --- the table --------------------------------------------------------------------------------
@@ -35,13 +35,13 @@ def density_of(axes: Encoding, space: SearchSpace, count: int) -> ParzenEstimato
 @each_space
 def test_a_row_says_all_about_a_configuration(name: str) -> None:
     space = SPACES[name]
-    axes = Encoding(space)
+    encoding = Encoding(space)
     rng = np.random.default_rng(1)
     for _ in range(50):
         params = space.sample(rng)
-        row = axes.encode(params)
+        row = encoding.encode(params)
         assert row is not None
-        back = axes.decode(row, np.full(len(axes), np.nan))
+        back = encoding.decode(row, np.full(len(encoding), np.nan))
         assert list(back) == list(params)
         for parameter in space.active(params):
             there, here = back[parameter.name], params[parameter.name]
@@ -51,26 +51,28 @@ def test_a_row_says_all_about_a_configuration(name: str) -> None:
 @each_space
 def test_the_table_knows_what_is_active(name: str) -> None:
     space = SPACES[name]
-    axes = Encoding(space)
-    full = density_of(axes, space, 5).sample(np.random.default_rng(2), 60)
-    active = axes.active(full)
+    encoding = Encoding(space)
+    full = density_of(encoding, space, 5).sample(np.random.default_rng(2), 60)
+    active = encoding.active(full)
     for row, flags in zip(full, active, strict=True):
-        params = axes.decode(row, np.full(len(axes), 0.5))
-        encoded = axes.encode(params)
+        params = encoding.decode(row, np.full(len(encoding), 0.5))
+        encoded = encoding.encode(params)
         assert encoded is not None
         assert (~np.isnan(encoded)).tolist() == flags.tolist()
 
 
 @pytest.mark.parametrize("params", [{"x": 2.0}, {"x": "far"}, {"x": 0.5, "y": 1}])
 def test_what_lies_outside_the_space_has_no_row(params: dict[str, Any]) -> None:
-    axes = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
-    assert axes.encode({"x": 0.5}) is not None
-    assert axes.encode(params) is None
+    encoding = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
+    assert encoding.encode({"x": 0.5}) is not None
+    assert encoding.encode(params) is None
 
 
 def test_a_parameter_that_came_later_is_unknown_to_earlier_rows() -> None:
-    axes = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0), FloatParameter("late", 0.0, 1.0))))
-    np.testing.assert_array_equal(axes.encode({"x": 0.5}), [0.5, np.nan])
+    encoding = Encoding(
+        SearchSpace((FloatParameter("x", 0.0, 1.0), FloatParameter("late", 0.0, 1.0)))
+    )
+    np.testing.assert_array_equal(encoding.encode({"x": 0.5}), [0.5, np.nan])
 
 
 # --- the density ------------------------------------------------------------------------------
@@ -80,10 +82,10 @@ def test_a_parameter_that_came_later_is_unknown_to_earlier_rows() -> None:
 @pytest.mark.parametrize("count", [0, 1, 12])
 def test_probabilities_add_up_to_one(name: str, count: int) -> None:
     space = FINITE[name]
-    axes = Encoding(space)
-    rows = [axes.encode(params) for params in space.configurations() or ()]
+    encoding = Encoding(space)
+    rows = [encoding.encode(params) for params in space.configurations() or ()]
     table = np.array([row for row in rows if row is not None])
-    logs = density_of(axes, space, count).log(np.nan_to_num(table), ~np.isnan(table))
+    logs = density_of(encoding, space, count).log(np.nan_to_num(table), ~np.isnan(table))
     assert np.isclose(np.exp(logs).sum(), 1.0)
 
 
@@ -93,9 +95,9 @@ def test_probabilities_add_up_to_one(name: str, count: int) -> None:
     st.floats(0.03, 2.0),
 )
 def test_a_density_over_a_line_has_area_one(places: list[float], magnitude: float) -> None:
-    axes = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
+    encoding = Encoding(SearchSpace((FloatParameter("x", 0.0, 1.0),)))
     rows = np.array(places).reshape(-1, 1)
-    density = ParzenEstimator(axes, rows, np.ones(len(rows)), Smoothing(magnitude=magnitude))
+    density = ParzenEstimator(encoding, rows, np.ones(len(rows)), Smoothing(magnitude=magnitude))
     grid = (np.arange(4_000)[:, None] + 0.5) / 4_000
     area = np.exp(density.log(grid, np.ones(grid.shape, dtype=np.bool_))).mean()
     assert np.isclose(area, 1.0, atol=1e-4)
@@ -104,14 +106,14 @@ def test_a_density_over_a_line_has_area_one(places: list[float], magnitude: floa
 @pytest.mark.parametrize("name", ["plain", "nested", "steps"])
 def test_it_draws_what_it_calls_likely(name: str) -> None:
     space = FINITE[name]
-    axes = Encoding(space)
-    density = density_of(axes, space, 6)
+    encoding = Encoding(space)
+    density = density_of(encoding, space, 6)
     draws = 20_000
     drawn = density.sample(np.random.default_rng(3), draws)
-    spare = np.full(len(axes), 0.5)
-    counts = Counter(space.key(axes.decode(row, spare)) for row in drawn)
+    spare = np.full(len(encoding), 0.5)
+    counts = Counter(space.key(encoding.decode(row, spare)) for row in drawn)
     for params in space.configurations() or ():
-        row = axes.encode(params)
+        row = encoding.encode(params)
         assert row is not None
         log = density.log(np.nan_to_num(row)[None], ~np.isnan(row)[None])
         expected = draws * float(np.exp(log[0]))

@@ -194,7 +194,9 @@ def several(
 
 def proposed(studies: Sequence[EarlierStudy], name: str = "tpe") -> list[float]:
     """Where a search for two objectives goes before it has a result of its own."""
-    given = SamplerOptions(space=LINE, seed=0, direction=TWO[0], further=TWO[1:], studies=studies)
+    given = SamplerOptions(
+        space=LINE, seed=0, direction=TWO[0], extra_directions=TWO[1:], studies=studies
+    )
     answers = make_sampler(name, given).ask(range(12))
     return [float(str(suggestion.params["x"])) for suggestion in answers]
 
@@ -224,7 +226,7 @@ def test_each_objective_is_moved_to_where_the_best_one_is_now() -> None:
 
     trials = (EarlierTrial({"x": 0.1}, 1.0, (5.0,)), EarlierTrial({"x": 0.2}, 2.0, (7.0,)))
     study = EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
-    sampler = WarmStart(Both(LINE, 0), LINE, [study], direction=TWO[0], further=TWO[1:])
+    sampler = WarmStart(Both(LINE, 0), LINE, [study], direction=TWO[0], extra_directions=TWO[1:])
     sampler.tell(Trial(0, {"x": 0.1}, "", TrialState.COMPLETE, value=1.1, extra_values=(50.0,)))
     sampler.ask([1])
     assert heard == {-1: (1.0, 50.0), -2: (2.0, 52.0)}  # the first is near enough

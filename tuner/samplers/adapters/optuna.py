@@ -21,7 +21,7 @@ from ...core.space.enumeration import is_open
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, ParamValue, Suggestion, Trial, TrialState
 from ...errors import UsageError
-from ..common.encoding import Axis, Encoding
+from ..common.encoding import Column, Encoding
 from ..common.untried import Keyed, Untried
 
 _TRIES = 4
@@ -52,7 +52,7 @@ class OptunaSampler(Sampler):
         seed: The study's seed.
         direction: Which values are better.
         name: The sampler's name in `optuna.samplers`.
-        further: Which values are better of the objectives after the first.
+        extra_directions: Which values are better of the objectives after the first.
 
     Raises:
         UsageError: Optuna or what the sampler needs is not installed, there is no such sampler,
@@ -66,36 +66,37 @@ class OptunaSampler(Sampler):
         *,
         direction: Direction,
         name: str,
-        further: Sequence[Direction] = (),
+        extra_directions: Sequence[Direction] = (),
     ) -> None:
         self._optuna = _optuna()
         self._class = _sampler_class(self._optuna, name)
-        if further and name not in _FOR_SEVERAL:
+        if extra_directions and name not in _FOR_SEVERAL:
             raise UsageError(
-                f"Optuna's {name} takes one objective, and there are {1 + len(further)}; "
+                f"Optuna's {name} takes one objective, and there are {1 + len(extra_directions)}; "
                 f"for several there are {', '.join(_FOR_SEVERAL)}"
             )
         self._name = name
         self._seed = seed
         self._directions = [
-            "minimize" if each is Direction.MIN else "maximize" for each in (direction, *further)
+            "minimize" if each is Direction.MIN else "maximize"
+            for each in (direction, *extra_directions)
         ]
-        self._axes = Encoding(space)
-        self._distributions = [self._distribution(axis) for axis in self._axes.columns]
-        self._unseen = Untried(space)
+        self._encoding = Encoding(space)
+        self._distributions = [self._distribution(column) for column in self._encoding.columns]
+        self._untried = Untried(space)
         self._trials: dict[int, Trial] = {}
         self._led: list[Trial] = []
         self._led_study: Any = None
 
     def tell(self, trial: Trial) -> None:
         """Take note of the trial; only its last standing counts."""
-        self._unseen.note(trial)
-        if self._axes.encode(trial.params) is not None:
+        self._untried.mark_tried(trial)
+        if self._encoding.encode(trial.params) is not None:
             self._trials[trial.number] = trial
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number, each with those before it taken for running."""
-        return self._unseen.answers(numbers, self._seed, f"optuna {self._name}", self._proposed)
+        return self._untried.suggest(numbers, self._seed, f"optuna {self._name}", self._proposed)
 
     def _proposed(
         self, number: int, _: np.random.Generator, pending: Mapping[Hashable, Params]
@@ -113,15 +114,15 @@ class OptunaSampler(Sampler):
                     study.add_trial(self._frozen(trial))
             else:
                 study = self._led_through(told, running)
-            return self._unseen.first((self._asked(study) for _ in range(_TRIES)), pending)
+            return self._untried.first_untried((self._asked(study) for _ in range(_TRIES)), pending)
 
     def _asked(self, study: Any) -> Params:
         """What the sampler proposes, where each value decides on what is asked for next."""
         trial = study.ask()
         chosen: dict[str, ParamValue] = {}
-        for i, axis in enumerate(self._axes.columns):
-            if is_open(axis.parameter, chosen):
-                chosen[axis.parameter.name] = axis.decode(self._suggested(trial, i))
+        for i, column in enumerate(self._encoding.columns):
+            if is_open(column.parameter, chosen):
+                chosen[column.parameter.name] = column.decode(self._suggested(trial, i))
         return chosen
 
     # --- Optuna's words -----------------------------------------------------------------------
@@ -131,28 +132,28 @@ class OptunaSampler(Sampler):
         sampler = self._class(seed=int(rng.integers(2**31)))
         return self._optuna.create_study(directions=self._directions, sampler=sampler)
 
-    def _distribution(self, axis: Axis) -> Any:
+    def _distribution(self, column: Column) -> Any:
         kinds = self._optuna.distributions
-        if axis.values is None:
+        if column.values is None:
             return kinds.FloatDistribution(0.0, 1.0)
-        if axis.ordered:
-            return kinds.IntDistribution(0, axis.count - 1)
-        return kinds.CategoricalDistribution(range(axis.count))
+        if column.ordered:
+            return kinds.IntDistribution(0, column.count - 1)
+        return kinds.CategoricalDistribution(range(column.count))
 
-    def _suggested(self, trial: Any, column: int) -> float:
-        name, axis = str(column), self._axes.columns[column]
-        if axis.values is None:
+    def _suggested(self, trial: Any, index: int) -> float:
+        name, column = str(index), self._encoding.columns[index]
+        if column.values is None:
             return float(trial.suggest_float(name, 0.0, 1.0))
-        if axis.ordered:
-            return float(trial.suggest_int(name, 0, axis.count - 1))
-        return float(trial.suggest_categorical(name, range(axis.count)))
+        if column.ordered:
+            return float(trial.suggest_int(name, 0, column.count - 1))
+        return float(trial.suggest_categorical(name, range(column.count)))
 
     def _params(self, trial: Trial) -> dict[str, float]:
-        row = self._axes.encode(trial.params)
+        row = self._encoding.encode(trial.params)
         if row is None:
             return {}
         return {
-            str(i): number if self._axes.columns[i].values is None else int(number)
+            str(i): number if self._encoding.columns[i].values is None else int(number)
             for i, number in enumerate(row.tolist())
             if not math.isnan(number)
         }
@@ -250,7 +251,7 @@ def _sampler_class(optuna: ModuleType, name: str) -> Any:
         near = difflib.get_close_matches(name.lower(), wanted, n=1, cutoff=0.4)
         hint = f" Did you mean 'optuna:{wanted[near[0]]}'?" if near else ""
         raise UsageError(
-            f"there is no search called 'optuna:{name}'; Optuna's samplers that can be used are "
+            f"unknown search 'optuna:{name}'; Optuna's samplers that can be used are "
             f"{', '.join(sorted(names))}.{hint}"
         )
     needed = _NEEDS.get(name)

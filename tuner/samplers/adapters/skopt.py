@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial
-from ..common.encoding import Axis, Encoding, Floats
+from ..common.encoding import Column, Encoding, Floats
 from ..common.initial_design import InitialDesign
 from ..common.observations import History, Observations, Tier
 from ..common.untried import Keyed, Untried
@@ -50,7 +50,7 @@ class SkoptSampler(Sampler):
         space: What to search.
         seed: The study's seed.
         direction: Which values are better.
-        further: The same of the objectives after the first.
+        extra_directions: The same of the objectives after the first.
         surrogate: The model, one of `SURROGATES`.
         candidates: How many configurations the acquisition function is worked out for.
     """
@@ -61,26 +61,26 @@ class SkoptSampler(Sampler):
         seed: int,
         *,
         direction: Direction,
-        further: Sequence[Direction] = (),
+        extra_directions: Sequence[Direction] = (),
         surrogate: str = "gp",
         candidates: int = 10_000,
     ) -> None:
         self._seed = seed
         self._surrogate = surrogate
-        self._axes = Encoding(space)
+        self._encoding = Encoding(space)
         self._candidates = candidates
-        self._searched = [i for i, axis in enumerate(self._axes.columns) if axis.count != 1]
+        self._searched = [i for i, column in enumerate(self._encoding.columns) if column.count != 1]
         self._defaults = np.array(
-            [axis.encode(axis.parameter.default) for axis in self._axes.columns]
+            [column.encode(column.parameter.default) for column in self._encoding.columns]
         )
-        self._unseen = Untried(space)
-        self._start = InitialDesign(self._axes, seed, self._unseen)
-        self._history = History(self._axes, directions=(direction, *further))
+        self._untried = Untried(space)
+        self._start = InitialDesign(self._encoding, seed, self._untried)
+        self._history = History(self._encoding, directions=(direction, *extra_directions))
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:
         """Take note of the trial; only its last standing counts."""
-        self._unseen.note(trial)
+        self._untried.mark_tried(trial)
         self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
@@ -95,14 +95,14 @@ class SkoptSampler(Sampler):
                 return self._proposed(seen, rng, pending)
             return self._start.propose(number, rng, pending)
 
-        return self._unseen.answers(numbers, self._seed, f"skopt {self._surrogate}", propose)
+        return self._untried.suggest(numbers, self._seed, f"skopt {self._surrogate}", propose)
 
     def _proposed(
         self, seen: Observations, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         over = seen.tiers != Tier.UNFINISHED
         known = comparable(seen)
-        taken = self._axes.rows(pending.values())
+        taken = self._encoding.rows(pending.values())
         rows = np.vstack([seen.rows[over], seen.rows[~over], taken])
         lies = np.full(len(rows) - len(known), known.min())
         losses = np.concatenate([known, lies])
@@ -111,20 +111,20 @@ class SkoptSampler(Sampler):
             warnings.simplefilter("ignore")
             optimizer = self._optimizer(rng)
             optimizer.tell(self._points(rows), losses.tolist())
-            row = np.full(len(self._axes), np.nan)
+            row = np.full(len(self._encoding), np.nan)
             row[self._searched] = optimizer.ask()
-            middle = np.full(len(self._axes), 0.5)
-            found = self._unseen.first([self._axes.decode(row, middle)], pending)
+            middle = np.full(len(self._encoding), 0.5)
+            found = self._untried.first_untried([self._encoding.decode(row, middle)], pending)
             return found or self._most_promising(optimizer, rng, pending)
 
     def _most_promising(
         self, optimizer: Any, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
-        drawn = [self._unseen.draw(rng, pending) for _ in range(_PICKS)]
+        drawn = [self._untried.draw(rng, pending) for _ in range(_PICKS)]
         fresh = [each for each in drawn if each is not None]
         if not fresh:
             return None
-        points = self._points(self._axes.rows(params for _, params in fresh))
+        points = self._points(self._encoding.rows(params for _, params in fresh))
         means, spreads = optimizer.models[-1].predict(
             optimizer.space.transform(points), return_std=True
         )
@@ -137,7 +137,7 @@ class SkoptSampler(Sampler):
 
         seed = int(rng.integers(2**31))
         return skopt.Optimizer(
-            [_dimension(self._axes.columns[i]) for i in self._searched],
+            [_dimension(self._encoding.columns[i]) for i in self._searched],
             _MODELS.get(self._surrogate) or QuantileGBRT(seed),
             n_initial_points=0,
             acq_func="EI",
@@ -151,14 +151,14 @@ class SkoptSampler(Sampler):
         full = np.where(np.isnan(rows), self._defaults, rows)
         columns = []
         for i in self._searched:
-            listed = self._axes.columns[i].values is not None
+            listed = self._encoding.columns[i].values is not None
             columns.append(full[:, i].astype(np.intp if listed else np.float64).tolist())
         return [list(point) for point in zip(*columns, strict=True)]
 
 
-def _dimension(axis: Axis) -> Any:
+def _dimension(column: Column) -> Any:
     from skopt.space import Categorical, Integer, Real
 
-    if axis.values is None:
+    if column.values is None:
         return Real(0.0, 1.0)
-    return Integer(0, axis.count - 1) if axis.ordered else Categorical(range(axis.count))
+    return Integer(0, column.count - 1) if column.ordered else Categorical(range(column.count))

@@ -36,7 +36,7 @@ Integers = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Axis:
+class Column:
     """One declaration's column.
 
     Attributes:
@@ -56,7 +56,7 @@ class Axis:
     shares: Floats
 
     @classmethod
-    def of(cls, parameter: Parameter) -> Axis:
+    def of(cls, parameter: Parameter) -> Column:
         """The column of this declaration."""
         values = parameter.values
         count = math.inf if values is None else len(values)
@@ -87,13 +87,13 @@ class Axis:
             return self.parameter.from_unit(min(max(number, 0.0), 1.0))
         return self.values[int(number)]
 
-    def meets(self, condition: Condition, column: Floats) -> Booleans:
+    def meets(self, condition: Condition, numbers: Floats) -> Booleans:
         """For each number of this column, whether its value is one that the condition names."""
         if self.values is None:
             named = [v for v in condition.values if not self.parameter.explain(v)]
-            return np.isin(column, [self.parameter.to_unit(value) for value in named])
+            return np.isin(numbers, [self.parameter.to_unit(value) for value in named])
         met = np.array([value in condition.values for value in self.values])
-        return np.asarray(met[column.astype(np.intp)], dtype=np.bool_)
+        return np.asarray(met[numbers.astype(np.intp)], dtype=np.bool_)
 
 
 def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
@@ -114,7 +114,7 @@ class Encoding:
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
-        self.columns = tuple(Axis.of(parameter) for parameter in space)
+        self.columns = tuple(Column.of(parameter) for parameter in space)
         names = [parameter.name for parameter in space]
         self.conditional = np.array(
             [bool(p.conditions) or p.name in names[:i] for i, p in enumerate(space)], dtype=np.bool_
@@ -135,14 +135,14 @@ class Encoding:
         """
         row = np.full(len(self.columns), np.nan)
         chosen: dict[str, ParamValue] = {}
-        for i, axis in enumerate(self.columns):
-            parameter = axis.parameter
+        for i, column in enumerate(self.columns):
+            parameter = column.parameter
             if not is_open(parameter, chosen) or parameter.name not in params:
                 continue
             if parameter.explain(params[parameter.name]):
                 return None
             chosen[parameter.name] = params[parameter.name]
-            row[i] = axis.encode(params[parameter.name])
+            row[i] = column.encode(params[parameter.name])
         return row if len(chosen) == len(params) else None
 
     def rows(self, configurations: Iterable[Params]) -> Floats:
@@ -159,12 +159,12 @@ class Encoding:
             spare: Positions in [0, 1] for active parameters whose number is NaN.
         """
         chosen: dict[str, ParamValue] = {}
-        for axis, number, unit in zip(self.columns, row.tolist(), spare.tolist(), strict=True):
-            parameter = axis.parameter
+        for column, number, unit in zip(self.columns, row.tolist(), spare.tolist(), strict=True):
+            parameter = column.parameter
             if is_open(parameter, chosen):
                 missing = math.isnan(number)
                 chosen[parameter.name] = (
-                    parameter.from_unit(unit) if missing else axis.decode(number)
+                    parameter.from_unit(unit) if missing else column.decode(number)
                 )
         return chosen
 

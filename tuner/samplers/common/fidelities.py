@@ -14,7 +14,7 @@ import numpy as np
 
 from .encoding import Booleans, Floats, Integers
 
-_ROOM = 64
+_INITIAL_CAPACITY = 64
 
 
 class Fidelities:
@@ -39,16 +39,16 @@ class Fidelities:
     def __bool__(self) -> bool:
         return bool(self._columns)
 
-    def put(self, slot: int, losses: Mapping[int, float]) -> None:
+    def record(self, slot: int, losses: Mapping[int, float]) -> None:
         """Take note of a trial's losses, by rung."""
         for step, loss in losses.items():
-            column = self._columns.setdefault(step, np.full(_ROOM, np.nan))
+            column = self._columns.setdefault(step, np.full(_INITIAL_CAPACITY, np.nan))
             while slot >= len(column):
                 column = np.concatenate([column, np.full(len(column), np.nan)])
             self._columns[step] = column
             column[slot] = loss
 
-    def at_one_rung(
+    def at_common_rung(
         self, slots: Integers, finals: Floats, *, is_resting: Booleans, enough: int
     ) -> Floats:
         """The losses of these trials where most is known of them.

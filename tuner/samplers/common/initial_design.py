@@ -16,20 +16,20 @@ class InitialDesign:
     """The first configurations of a search that learns: a scrambled Halton sequence.
 
     Args:
-        axes: The columns of the space.
+        encoding: The columns of the space.
         seed: The study's seed.
-        unseen: What is new.
+        untried: What is new.
     """
 
-    def __init__(self, axes: Encoding, seed: int, unseen: Untried) -> None:
-        self._axes = axes
-        self._unseen = unseen
-        self._points = Halton(len(axes), generator(seed, Purpose.SUGGESTION, 0, 1))
+    def __init__(self, encoding: Encoding, seed: int, untried: Untried) -> None:
+        self._encoding = encoding
+        self._untried = untried
+        self._points = Halton(len(encoding), generator(seed, Purpose.SUGGESTION, 0, 1))
 
     def propose(
         self, number: int, _: np.random.Generator, pending: Collection[Hashable]
     ) -> Keyed | None:
         """The configuration for the trial with this number, if it is new."""
-        nowhere = np.full(len(self._axes), np.nan)
-        params = self._axes.decode(nowhere, self._points.point(number))
-        return self._unseen.first([params], pending)
+        nowhere = np.full(len(self._encoding), np.nan)
+        params = self._encoding.decode(nowhere, self._points.point(number))
+        return self._untried.first_untried([params], pending)

@@ -25,7 +25,7 @@ from .encoding import Encoding, Floats, Integers
 from .fidelities import Fidelities
 from .pareto import pareto_losses
 
-_ROOM = 64
+_INITIAL_CAPACITY = 64
 _Number = TypeVar("_Number", bound=np.generic)
 
 
@@ -76,22 +76,22 @@ class History:
     """Collects what a sampler is told. The order of the tells leaves no trace.
 
     Args:
-        axes: The space's columns.
+        encoding: The space's columns.
         directions: Which values are better, for each objective.
     """
 
-    def __init__(self, axes: Encoding, *, directions: Sequence[Direction]) -> None:
-        self._axes = axes
+    def __init__(self, encoding: Encoding, *, directions: Sequence[Direction]) -> None:
+        self._encoding = encoding
         self._signs = np.array([1.0 if each is Direction.MIN else -1.0 for each in directions])
         self._slots: dict[int, int] = {}
         self._groups: dict[bytes, int] = {}
-        self._numbers = np.zeros(_ROOM, dtype=np.intp)
-        self._group = np.zeros(_ROOM, dtype=np.intp)
-        self._rows = np.zeros((_ROOM, len(axes)))
-        self._tiers = np.zeros(_ROOM, dtype=np.intp)
-        self._costs = np.zeros((_ROOM, len(self._signs)))
-        self._violations = np.zeros(_ROOM)
-        self._resting = np.zeros(_ROOM, dtype=np.bool_)
+        self._numbers = np.zeros(_INITIAL_CAPACITY, dtype=np.intp)
+        self._group = np.zeros(_INITIAL_CAPACITY, dtype=np.intp)
+        self._rows = np.zeros((_INITIAL_CAPACITY, len(encoding)))
+        self._tiers = np.zeros(_INITIAL_CAPACITY, dtype=np.intp)
+        self._costs = np.zeros((_INITIAL_CAPACITY, len(self._signs)))
+        self._violations = np.zeros(_INITIAL_CAPACITY)
+        self._resting = np.zeros(_INITIAL_CAPACITY, dtype=np.bool_)
         self._fidelities = Fidelities()
 
     def tell(self, trial: Trial) -> None:
@@ -99,7 +99,7 @@ class History:
 
         Configurations outside the space are ignored.
         """
-        row = self._axes.encode(trial.params)
+        row = self._encoding.encode(trial.params)
         if row is None:
             return
         slot = self._slots.setdefault(trial.number, len(self._slots))
@@ -118,10 +118,10 @@ class History:
         self._violations[slot] = trial.violation
         self._resting[slot] = trial.state in (TrialState.PRUNED, TrialState.PAUSED)
         sign = float(self._signs[0])
-        self._fidelities.put(slot, {step: sign * value for step, value in trial.rungs.items()})
+        self._fidelities.record(slot, {step: sign * value for step, value in trial.rungs.items()})
 
     @property
-    def is_raced(self) -> bool:
+    def has_rungs(self) -> bool:
         """Whether trials are compared at rungs, so that poor ones are stopped early."""
         return bool(self._fidelities)
 
@@ -131,7 +131,7 @@ class History:
         tiers, costs, group = self._tiers[order], self._costs[order], self._group[order]
         violations = self._violations[order]
         if self._fidelities and len(self._signs) == 1:
-            tiers, costs[:, 0] = self._at_one_rung(order, tiers, costs[:, 0])
+            tiers, costs[:, 0] = self._at_common_rung(order, tiers, costs[:, 0])
         _, first, which = np.unique(group, return_index=True, return_inverse=True)
         if len(first) == len(order):
             losses = _losses(tiers, costs, violations)
@@ -158,15 +158,15 @@ class History:
             counts[by_number],
         )
 
-    def _at_one_rung(
+    def _at_common_rung(
         self, slots: Integers, tiers: Integers, losses: Floats
     ) -> tuple[Integers, Floats]:
         """Tiers and losses with early stopping: what has a loss at the rung is as good as over."""
-        found = self._fidelities.at_one_rung(
+        found = self._fidelities.at_common_rung(
             slots,
             np.where(tiers == Tier.COMPLETE, losses, np.nan),
             is_resting=self._resting[slots],
-            enough=len(self._axes) + 1,
+            enough=len(self._encoding) + 1,
         )
         compared = ~np.isnan(found) & (tiers != Tier.FAILED)
         return np.where(compared, Tier.COMPLETE, tiers), np.where(compared, found, losses)

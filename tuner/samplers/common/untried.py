@@ -37,11 +37,11 @@ class Untried:
         self._number_of: dict[Hashable, int] = {}
 
     @property
-    def endless(self) -> bool:
+    def is_infinite(self) -> bool:
         """Whether the space is infinite."""
         return self._all is None
 
-    def note(self, trial: Trial) -> None:
+    def mark_tried(self, trial: Trial) -> None:
         """Take a trial's configuration for tried; it may lie outside the space, or come again.
 
         Trials of earlier studies (numbers below 0) are not tried in this one.
@@ -64,7 +64,7 @@ class Untried:
         """Whether the configuration with this key is tried."""
         return key in self._tried
 
-    def answers(
+    def suggest(
         self,
         numbers: Sequence[int],
         seed: int,
@@ -100,7 +100,7 @@ class Untried:
             suggestions.append(Suggestion(params, f"{origin} (random)" if is_random else origin))
         return suggestions
 
-    def first(
+    def first_untried(
         self, configurations: Iterable[Params], pending: Collection[Hashable]
     ) -> Keyed | None:
         """The first of these that is new, with its key; None if there is none.
@@ -125,15 +125,17 @@ class Untried:
         Returns:
             None if nothing is left.
         """
-        found = self.first((self._space.sample(rng) for _ in range(_DRAWS)), pending)
+        found = self.first_untried((self._space.sample(rng) for _ in range(_DRAWS)), pending)
         if found is not None:
             return found
-        if not self.endless:
-            return self.pick(rng, pending)
+        if not self.is_infinite:
+            return self.draw_uniformly(rng, pending)
         params = self._space.sample(rng)
         return self._space.key(params), params
 
-    def pick(self, rng: np.random.Generator, pending: Collection[Hashable]) -> Keyed | None:
+    def draw_uniformly(
+        self, rng: np.random.Generator, pending: Collection[Hashable]
+    ) -> Keyed | None:
         """One of the untried configurations of a finite space, each as likely as the others.
 
         Args:

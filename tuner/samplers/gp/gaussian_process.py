@@ -54,7 +54,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
+class LogNormalPrior:
     """What is believed of one of the kernel's numbers: its logarithm is normally distributed.
 
     Attributes:
@@ -71,7 +71,7 @@ class Belief:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beliefs:
+class KernelPriors:
     """What is believed of a kernel before there are data; targets have a variance of about 1.
 
     Attributes:
@@ -80,9 +80,9 @@ class Beliefs:
         noise: Of the noise's.
     """
 
-    length: Belief
-    variance: Belief = Belief(median=1.0, spread=1.0, least=0.05, most=20.0)
-    noise: Belief = Belief(median=1e-4, spread=2.0, least=1e-6, most=1.0)
+    length: LogNormalPrior
+    variance: LogNormalPrior = LogNormalPrior(median=1.0, spread=1.0, least=0.05, most=20.0)
+    noise: LogNormalPrior = LogNormalPrior(median=1e-4, spread=2.0, least=1e-6, most=1.0)
 
     def starts(self, groups: int) -> tuple[Kernel, ...]:
         """Kernels to climb from: one that explains values by the function, one by noise.
@@ -95,20 +95,20 @@ class Beliefs:
             Kernel(2.0 * lengths, variance, _MUCH_NOISE * variance),
         )
 
-    def each(self, groups: int) -> tuple[Belief, ...]:
+    def each(self, groups: int) -> tuple[LogNormalPrior, ...]:
         """In the order of `Kernel.logs`."""
         return (*(self.length,) * groups, self.variance, self.noise)
 
 
 class Posterior:
-    """How probable kernels are, given data and beliefs.
+    """How probable kernels are, given data and priors.
 
     Args:
         features: One point in each row.
         groups: For each feature, the number of the length that it shares with its group; every
             number from 0 is used.
         targets: The points' values, centred and scaled to a variance of about 1.
-        beliefs: What is believed of the kernel.
+        priors: What is believed of the kernel.
         counts: Of how many measurements each value is the mean; None for 1 each.
     """
 
@@ -117,7 +117,7 @@ class Posterior:
         features: Floats,
         groups: Integers,
         targets: Floats,
-        beliefs: Beliefs,
+        priors: KernelPriors,
         *,
         counts: Integers | None = None,
     ) -> None:
@@ -125,10 +125,10 @@ class Posterior:
         self._groups = groups
         self._targets = targets
         self._shares = 1.0 / (np.ones(len(targets)) if counts is None else counts)
-        each = beliefs.each(int(groups.max()) + 1 if len(groups) else 0)
-        self._medians = np.log([belief.median for belief in each])
-        self._spreads = np.array([belief.spread for belief in each])
-        self._bounds = [(math.log(belief.least), math.log(belief.most)) for belief in each]
+        each = priors.each(int(groups.max()) + 1 if len(groups) else 0)
+        self._medians = np.log([prior.median for prior in each])
+        self._spreads = np.array([prior.spread for prior in each])
+        self._bounds = [(math.log(prior.least), math.log(prior.most)) for prior in each]
 
     def loss(self, logs: Floats) -> tuple[float, Floats]:
         """The negative logarithm of the posterior density, up to a constant, and its gradient.
@@ -248,7 +248,7 @@ class GaussianProcess:
             deviation_slopes * self._scales,
         )
 
-    def believing(self, features: Floats) -> GaussianProcess:
+    def with_fantasy(self, features: Floats) -> GaussianProcess:
         """The same, had this point been measured and found as predicted.
 
         The means stay as they are, the deviations shrink around the point ("kriging believer",
@@ -281,7 +281,7 @@ def _level(shares: Floats, targets: Floats) -> float:
 
     Values of points that lie close together count little more than one of them would: a search
     leaves many where values are low, and these say nothing about the rest of the space. The
-    belief pulls the other way, so that it looks better to a search the longer it stays in one
+    prior pulls the other way, so that it looks better to a search the longer it stays in one
     place: with a spread of 1 searches stayed for good in the first valley, with a level of 0 they
     left too early.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common.encoding import Axis, Booleans, Encoding, Floats, Integers
+from ..common.encoding import Booleans, Column, Encoding, Floats, Integers
 
 _MOST_DIRECTIONS = 64
 _APART = np.sqrt(0.5)
@@ -20,23 +20,23 @@ class KernelFeatures:
     """The features of a space's rows.
 
     Args:
-        axes: The columns of the rows. Those with a single value have no features.
+        encoding: The columns of the rows. Those with a single value have no features.
     """
 
-    def __init__(self, axes: Encoding) -> None:
+    def __init__(self, encoding: Encoding) -> None:
         self._tables: list[tuple[int, Floats | None]] = []
         groups: list[int] = []
         places: list[int] = []
         columns: list[int] = []
-        for column, axis in enumerate(axes.columns):
-            if axis.count == 1:
+        for index, column in enumerate(encoding.columns):
+            if column.count == 1:
                 continue
-            table = None if axis.values is None else _table(axis)
+            table = None if column.values is None else _table(column)
             if table is None:
-                columns.append(column)
+                columns.append(index)
                 places.append(len(groups))
             groups += [len(self._tables)] * (1 if table is None else table.shape[1])
-            self._tables.append((column, table))
+            self._tables.append((index, table))
         self.groups: Integers = np.array(groups, dtype=np.intp)
         """For each feature, the number of its parameter among those that have features."""
         self.positions: Integers = np.array(columns, dtype=np.intp)
@@ -53,12 +53,12 @@ class KernelFeatures:
         """The points of full rows.
 
         Args:
-            rows: One number for each column; those that are not active are not looked at.
+            rows: One number for each index; those that are not active are not looked at.
             active: Which numbers are.
         """
         parts = [np.empty((len(rows), 0))]
-        for column, table in self._tables:
-            on, numbers = active[:, column], rows[:, column]
+        for index, table in self._tables:
+            on, numbers = active[:, index], rows[:, index]
             if table is None:
                 parts.append(np.where(on, numbers, 0.5)[:, None])
             else:
@@ -67,18 +67,18 @@ class KernelFeatures:
         return np.concatenate(parts, axis=1)
 
 
-def _table(axis: Axis) -> Floats:
+def _table(column: Column) -> Floats:
     """The features of each value, and behind them those of no value."""
-    if axis.ordered:
-        low, high = axis.centres.min(), axis.centres.max()
-        values = ((axis.centres - low) / (high - low))[:, None]
-    elif axis.count <= 2:
-        values = np.arange(axis.count, dtype=np.float64)[:, None]
-    elif axis.count <= _MOST_DIRECTIONS:
-        values = _APART * np.eye(axis.count)
+    if column.ordered:
+        low, high = column.centres.min(), column.centres.max()
+        values = ((column.centres - low) / (high - low))[:, None]
+    elif column.count <= 2:
+        values = np.arange(column.count, dtype=np.float64)[:, None]
+    elif column.count <= _MOST_DIRECTIONS:
+        values = _APART * np.eye(column.count)
     else:
         # Random directions in a space of many dimensions are nearly perpendicular.
-        directions = np.random.default_rng(0).standard_normal((axis.count, _MOST_DIRECTIONS))
+        directions = np.random.default_rng(0).standard_normal((column.count, _MOST_DIRECTIONS))
         values = _APART * directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    middle = np.full((1, 1), 0.5) if axis.ordered else values.mean(axis=0, keepdims=True)
+    middle = np.full((1, 1), 0.5) if column.ordered else values.mean(axis=0, keepdims=True)
     return np.concatenate([values, middle])

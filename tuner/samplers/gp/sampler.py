@@ -51,11 +51,11 @@ class BayesianSettings:
 class BayesianSampler(Sampler):
     """Proposes what a Gaussian process of all trials expects to improve most on the best.
 
-    - The model: `gaussian_process`, on the features of `embedding`, where conditional children
-      have their part; the kernel's numbers are the most probable ones (`surrogate`).
+    - The model: `gaussian_process` on `kernel_features`, which cover conditional parameters; the
+      kernel's parameters are the most probable ones (`surrogate`).
     - The improvement is expected of configurations that exist: steps, choices and whole numbers
       are rounded first. It is looked for in many places of the space and around the best trials,
-      and from the best of these by climbing (`landscape`).
+      and from the best of these by climbing (`optimizer`).
     - Trials that run count as if they had ended as predicted, so that simultaneous suggestions
       keep apart.
     - FAILED trials count as if they had been as bad as the worst one.
@@ -68,7 +68,7 @@ class BayesianSampler(Sampler):
         space: What to search.
         seed: The study's seed.
         direction: Which values are better.
-        further: The same of the objectives after the first.
+        extra_directions: The same of the objectives after the first.
         settings: What to do otherwise than usual.
     """
 
@@ -78,22 +78,22 @@ class BayesianSampler(Sampler):
         seed: int,
         *,
         direction: Direction,
-        further: Sequence[Direction] = (),
+        extra_directions: Sequence[Direction] = (),
         settings: BayesianSettings | None = None,
     ) -> None:
         self._seed = seed
         self._settings = BayesianSettings() if settings is None else settings
-        self._axes = Encoding(space)
-        self._embedding = KernelFeatures(self._axes)
-        self._learner = Learner(self._embedding, self._settings.model)
-        self._unseen = Untried(space)
-        self._start = InitialDesign(self._axes, seed, self._unseen)
-        self._history = History(self._axes, directions=(direction, *further))
+        self._encoding = Encoding(space)
+        self._kernel_features = KernelFeatures(self._encoding)
+        self._learner = Learner(self._kernel_features, self._settings.model)
+        self._untried = Untried(space)
+        self._start = InitialDesign(self._encoding, seed, self._untried)
+        self._history = History(self._encoding, directions=(direction, *extra_directions))
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:
         """Take note of the trial; only its last standing counts."""
-        self._unseen.note(trial)
+        self._untried.mark_tried(trial)
         self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
@@ -102,16 +102,16 @@ class BayesianSampler(Sampler):
         with self._libraries.limit(limits=1, user_api="blas"):
             model = self._learned()
             if model is None:
-                return self._unseen.answers(
+                return self._untried.suggest(
                     numbers, self._seed, "bayesian (start)", self._start.propose
                 )
-            believers = _Believers(model, self._axes, self._embedding)
-            return self._unseen.answers(
+            fantasies = _Fantasies(model, self._encoding, self._kernel_features)
+            return self._untried.suggest(
                 numbers,
                 self._seed,
                 "bayesian",
-                lambda _, rng, pending: self._proposed(believers.of(pending), rng, pending),
-                random_share=self._settings.random_share if self._history.is_raced else 0.0,
+                lambda _, rng, pending: self._proposed(fantasies.of(pending), rng, pending),
+                random_share=self._settings.random_share if self._history.has_rungs else 0.0,
             )
 
     def _learned(self) -> Surrogate | None:
@@ -119,7 +119,7 @@ class BayesianSampler(Sampler):
         if (
             seen.finished < self._settings.start
             or seen.valued < 2
-            or not self._embedding.parameters
+            or not self._kernel_features.parameters
         ):
             return None
         return self._learner.learn(seen)
@@ -129,38 +129,40 @@ class BayesianSampler(Sampler):
     def _proposed(
         self, model: Surrogate, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
-        settings, axes = self._settings, self._axes
-        landscape = AcquisitionOptimizer(
-            axes, self._embedding, model.process, model.least - settings.worth
+        settings, encoding = self._settings, self._encoding
+        optimizer = AcquisitionOptimizer(
+            encoding, self._kernel_features, model.process, model.least - settings.worth
         )
         best = model.best[: settings.around]
-        wide = anywhere(axes, rng, settings.candidates)
-        near = nearby(axes, best[rng.integers(len(best), size=settings.candidates // 2)], rng)
+        wide = anywhere(encoding, rng, settings.candidates)
+        near = nearby(encoding, best[rng.integers(len(best), size=settings.candidates // 2)], rng)
         drawn = np.concatenate([wide, near])
-        heights = landscape.heights(drawn)
-        ranked = np.argsort(-heights, kind="stable")
+        values = optimizer.values(drawn)
+        ranked = np.argsort(-values, kind="stable")
         is_wide = ranked < len(wide)
         starts = np.concatenate(
             [ranked[is_wide][: settings.climbers], ranked[~is_wide][: settings.climbers]]
         )
-        spare = rng.random(len(axes))
-        climbed = self._rounded(landscape.climbed(drawn[starts], rng)[0], spare)
+        spare = rng.random(len(encoding))
+        climbed = self._rounded(optimizer.local_search(drawn[starts], rng)[0], spare)
         rows = np.concatenate([climbed, drawn])
-        order = np.argsort(-np.append(landscape.heights(climbed), heights), kind="stable")
-        found = self._unseen.first((axes.decode(rows[i], spare) for i in order), pending)
-        if found is not None or self._unseen.endless:
+        order = np.argsort(-np.append(optimizer.values(climbed), values), kind="stable")
+        found = self._untried.first_untried(
+            (encoding.decode(rows[i], spare) for i in order), pending
+        )
+        if found is not None or self._untried.is_infinite:
             return found
         # All candidates are known: little is left. Choose from what is new.
-        picks = [self._unseen.pick(rng, pending) for _ in range(_PICKS)]
+        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_PICKS)]
         fresh = [pick for pick in picks if pick is not None]
         if not fresh:
             return None
-        rows = np.nan_to_num(axes.rows(params for _, params in fresh))
-        return fresh[int(landscape.heights(rows).argmax())]
+        rows = np.nan_to_num(encoding.rows(params for _, params in fresh))
+        return fresh[int(optimizer.values(rows).argmax())]
 
     def _rounded(self, rows: Floats, spare: Floats) -> Floats:
         """These full rows, moved to values that the parameters can have."""
-        encoded = [self._axes.encode(self._axes.decode(row, spare)) for row in rows]
+        encoded = [self._encoding.encode(self._encoding.decode(row, spare)) for row in rows]
         return np.array(
             [
                 row if exact is None else np.where(np.isnan(exact), row, exact)
@@ -169,19 +171,21 @@ class BayesianSampler(Sampler):
         )
 
 
-class _Believers:
+class _Fantasies:
     """The model, and what it becomes with each configuration that was just answered."""
 
-    def __init__(self, model: Surrogate, axes: Encoding, embedding: KernelFeatures) -> None:
+    def __init__(
+        self, model: Surrogate, encoding: Encoding, kernel_features: KernelFeatures
+    ) -> None:
         self._model = model
-        self._axes = axes
-        self._embedding = embedding
-        self._believed = 0
+        self._encoding = encoding
+        self._kernel_features = kernel_features
+        self._added = 0
 
     def of(self, pending: Mapping[Hashable, Params]) -> Surrogate:
         """The model that believes in all of these, which begin with those of the last call."""
-        rows = self._axes.rows([*pending.values()][self._believed :])
-        for features in self._embedding.features(np.nan_to_num(rows), ~np.isnan(rows)):
-            self._model = self._model.believing(features)
-        self._believed = len(pending)
+        rows = self._encoding.rows([*pending.values()][self._added :])
+        for features in self._kernel_features.features(np.nan_to_num(rows), ~np.isnan(rows)):
+            self._model = self._model.with_fantasy(features)
+        self._added = len(pending)
         return self._model

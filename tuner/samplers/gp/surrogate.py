@@ -9,7 +9,7 @@ import numpy as np
 
 from ..common.encoding import Floats, Integers
 from ..common.observations import Observations, Tier
-from .gaussian_process import Belief, Beliefs, GaussianProcess, Kernel, Posterior
+from .gaussian_process import GaussianProcess, Kernel, KernelPriors, LogNormalPrior, Posterior
 from .kernel_features import KernelFeatures
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
@@ -18,8 +18,8 @@ _SURE = 64
 _KERNELS_KEPT = 16
 
 
-def _beliefs() -> Beliefs:
-    return Beliefs(length=Belief(median=0.5, spread=1.0, least=0.02, most=50.0))
+def _kernel_priors() -> KernelPriors:
+    return KernelPriors(length=LogNormalPrior(median=0.5, spread=1.0, least=0.02, most=50.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class SurrogateSettings:
     Attributes:
         most_fitted: The kernel is fitted to at most so many configurations.
         most_known: The model knows at most so many finished configurations.
-        beliefs: What is believed of the kernel beforehand.
+        priors: What is believed of the kernel beforehand.
     """
 
     most_fitted: int = 400
     most_known: int = 1000
-    beliefs: Beliefs = field(default_factory=_beliefs)
+    priors: KernelPriors = field(default_factory=_kernel_priors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,23 +51,23 @@ class Surrogate:
     least: float
     best: Floats
 
-    def believing(self, features: Floats) -> Surrogate:
+    def with_fantasy(self, features: Floats) -> Surrogate:
         """The same while a configuration with these features runs."""
         mean, _ = self.process.predict(features[None])
         least = min(self.least, float(mean[0]))
-        return Surrogate(self.process.believing(features), least, self.best)
+        return Surrogate(self.process.with_fantasy(features), least, self.best)
 
 
 class Learner:
     """Makes surrogates; it depends on nothing but the observations, and remembers some work.
 
     Args:
-        embedding: The features of the space's rows.
+        kernel_features: The features of the space's rows.
         settings: What can be chosen.
     """
 
-    def __init__(self, embedding: KernelFeatures, settings: SurrogateSettings) -> None:
-        self._embedding = embedding
+    def __init__(self, kernel_features: KernelFeatures, settings: SurrogateSettings) -> None:
+        self._kernel_features = kernel_features
         self._settings = settings
         self._kernels: dict[bytes, Kernel] = {}
 
@@ -83,7 +83,7 @@ class Learner:
         features = self._features(rows)
         process = GaussianProcess(
             kernel,
-            self._embedding.groups,
+            self._kernel_features.groups,
             features,
             targets,
             counts=counts[kept],
@@ -91,11 +91,11 @@ class Learner:
         best = rows[np.argsort(targets, kind="stable")]
         found = Surrogate(process, float(process.predict(features)[0].min()), best)
         for running in self._features(seen.rows[~over]):
-            found = found.believing(running)
+            found = found.with_fantasy(running)
         return found
 
     def _features(self, rows: Floats) -> Floats:
-        return self._embedding.features(np.nan_to_num(rows), ~np.isnan(rows))
+        return self._kernel_features.features(np.nan_to_num(rows), ~np.isnan(rows))
 
     def _kernel(self, rows: Floats, losses: Floats, counts: Integers) -> Kernel:
         """The most probable kernel.
@@ -108,15 +108,15 @@ class Learner:
         if key in self._kernels:
             return self._kernels[key]
         kept = _telling(losses, self._settings.most_fitted)
-        beliefs = self._settings.beliefs
+        priors = self._settings.priors
         posterior = Posterior(
             self._features(rows[kept]),
-            self._embedding.groups,
+            self._kernel_features.groups,
             standardised(losses)[kept],
-            beliefs,
+            priors,
             counts=counts[kept],
         )
-        starts = beliefs.starts(self._embedding.parameters)
+        starts = priors.starts(self._kernel_features.parameters)
         half = _on_schedule(min(len(rows) // 2, self._settings.most_fitted))
         if half > 2:
             known = self._kernel(rows[:half], losses[:half], counts[:half])

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..common.encoding import Axis, Booleans, Encoding, Floats, Integers
+from ..common.encoding import Booleans, Column, Encoding, Floats, Integers
 
 _EVEN_VARIANCE = 1.0 / 12.0
 
@@ -64,28 +64,30 @@ class ParzenEstimator:
     """A mixture of kernels around rows.
 
     Args:
-        axes: The columns.
+        encoding: The columns.
         rows: One trial each; NaN where a parameter was not active.
         weights: What each trial counts, above 0.
         smoothing: How far the kernels reach.
     """
 
-    def __init__(self, axes: Encoding, rows: Floats, weights: Floats, smoothing: Smoothing) -> None:
-        self._axes = axes
+    def __init__(
+        self, encoding: Encoding, rows: Floats, weights: Floats, smoothing: Smoothing
+    ) -> None:
+        self._encoding = encoding
         # A row of NaN is the even distribution.
-        self._rows = np.vstack([rows, np.full((1, len(axes)), np.nan)])
+        self._rows = np.vstack([rows, np.full((1, len(encoding)), np.nan)])
         prior = smoothing.prior * (weights.mean() if len(weights) else 1.0)
         self._weights = np.append(weights, prior)
         self._weights /= self._weights.sum()
         self._smoothing = smoothing
         self._count = len(rows) + smoothing.prior
-        self._moving = sum(axis.count != 1 for axis in axes.columns)
+        self._moving = sum(column.count != 1 for column in encoding.columns)
         self._shrinkage = math.pow(self._count, -1.0 / (4 + self._moving))
-        self._positions = np.flatnonzero([axis.values is None for axis in axes.columns])
-        self._widths = np.array([self._width(int(i), axes.columns[i]) for i in self._positions])
-        listed = [i for i, axis in enumerate(axes.columns) if axis.count > 1]
-        self._places = {i: _places(self._rows[:, i], axes.columns[i]) for i in listed}
-        self._tables = {i: self._table(i) for i in listed if axes.columns[i].ordered}
+        self._positions = np.flatnonzero([column.values is None for column in encoding.columns])
+        self._widths = np.array([self._width(int(i), encoding.columns[i]) for i in self._positions])
+        listed = [i for i, column in enumerate(encoding.columns) if column.count > 1]
+        self._places = {i: _places(self._rows[:, i], encoding.columns[i]) for i in listed}
+        self._tables = {i: self._table(i) for i in listed if encoding.columns[i].ordered}
 
     # --- drawing ------------------------------------------------------------------------------
 
@@ -96,7 +98,7 @@ class ParzenEstimator:
         first or the last that is allowed.
         """
         which = rng.choice(len(self._rows), size=count, p=self._weights)
-        even = rng.random((count, len(self._axes)))
+        even = rng.random((count, len(self._encoding)))
         drawn = np.zeros_like(even)
         centres = self._rows[which][:, self._positions]
         moved = centres + rng.standard_normal(centres.shape) * self._widths
@@ -105,14 +107,14 @@ class ParzenEstimator:
         )
         stays = rng.random(even.shape)
         for i, places in self._places.items():
-            count_values = self._axes.columns[i].count
+            count_values = self._encoding.columns[i].count
             centre = places[which]
             if i in self._tables:
                 cumulated = np.cumsum(self._tables[i], axis=0)[:-1, centre]
                 drawn[:, i] = (even[:, i] > cumulated).sum(axis=0)
             else:
                 stay = (stays[:, i] < self._own_share(count_values)) & (centre < count_values)
-                shares = self._axes.columns[i].shares
+                shares = self._encoding.columns[i].shares
                 elsewhere = np.floor(even[:, i] * count_values)
                 unknown = np.searchsorted(np.cumsum(shares)[:-1], even[:, i], side="right")
                 elsewhere = np.where(centre < count_values, elsewhere, unknown)
@@ -156,49 +158,49 @@ class ParzenEstimator:
 
     @cached_property
     def _kernels(self) -> tuple[Floats, Floats, Floats]:
-        """Which kernels know which positions, their precision, and the logs of their heights."""
+        """Which kernels know which positions, their precision, and the logs of their values."""
         centres = self._rows[:, self._positions]
         known = ~np.isnan(centres)
         centres = np.where(known, centres, 0.5)
         inside = normal_cdf((1.0 - centres) / self._widths) - normal_cdf(-centres / self._widths)
-        heights = -np.log(inside * self._widths * math.sqrt(2 * math.pi))
-        return known.astype(np.float64), self._widths**-2, np.where(known, heights, 0.0)
+        values = -np.log(inside * self._widths * math.sqrt(2 * math.pi))
+        return known.astype(np.float64), self._widths**-2, np.where(known, values, 0.0)
 
-    def _log_listed(self, column: int, numbers: Integers, places: Integers) -> Floats:
+    def _log_listed(self, index: int, numbers: Integers, places: Integers) -> Floats:
         """The kernels' logarithms at values of one column: those asked for by those of trials."""
-        if column in self._tables:
-            ordered: Floats = np.log(self._tables[column])[:, places][numbers]
+        if index in self._tables:
+            ordered: Floats = np.log(self._tables[index])[:, places][numbers]
             return ordered
-        axis = self._axes.columns[column]
-        count = axis.count
+        column = self._encoding.columns[index]
+        count = column.count
         own = self._own_share(count)
         same, other = math.log(own + (1.0 - own) / count), math.log((1.0 - own) / count)
         logs = np.where(numbers[:, None] == places, same, other)
-        logs[:, places == count] = np.log(axis.shares)[numbers][:, None]
+        logs[:, places == count] = np.log(column.shares)[numbers][:, None]
         return logs
 
     # --- widths -------------------------------------------------------------------------------
 
-    def _width(self, column: int, axis: Axis) -> float:
+    def _width(self, index: int, column: Column) -> float:
         """The kernels' width: Scott's rule (n to the power of -1 / (d + 4)), with a floor."""
         smoothing = self._smoothing
-        spread = math.sqrt(self._variance(column, axis) / _EVEN_VARIANCE)
+        spread = math.sqrt(self._variance(index, column) / _EVEN_VARIANCE)
         reach = smoothing.magnitude * self._shrinkage
-        if axis.values is None:
+        if column.values is None:
             floor, adaptation = smoothing.floor, smoothing.adaptation
             reach *= math.sqrt(min(1.0, self._moving / smoothing.full_reach))
         else:
             floor, adaptation = smoothing.listed_floor, smoothing.listed_adaptation
         width = reach * math.pow(spread, adaptation)
-        return min(max(width, floor, smoothing.grain_floor * axis.grain), 1.0)
+        return min(max(width, floor, smoothing.grain_floor * column.grain), 1.0)
 
-    def _variance(self, column: int, axis: Axis) -> float:
+    def _variance(self, index: int, column: Column) -> float:
         """The variance of the mixture's centres, the even distribution included."""
-        numbers = self._rows[:, column]
+        numbers = self._rows[:, index]
         known = ~np.isnan(numbers)
         centres = numbers[known]
-        if axis.values is not None:
-            centres = axis.centres[centres.astype(np.intp)]
+        if column.values is not None:
+            centres = column.centres[centres.astype(np.intp)]
         weights = self._weights[known]
         prior = self._weights[-1]
         total = weights.sum() + prior
@@ -206,11 +208,11 @@ class ParzenEstimator:
         squares = weights @ (centres - mean) ** 2 + prior * ((0.5 - mean) ** 2 + _EVEN_VARIANCE)
         return float(squares / total)
 
-    def _table(self, column: int) -> Floats:
+    def _table(self, index: int) -> Floats:
         """Probability of each value (down) given a trial's value (across); last, given none."""
-        axis = self._axes.columns[column]
-        distances = (axis.centres[:, None] - axis.centres) / self._width(column, axis)
-        table = np.hstack([np.exp(-0.5 * distances**2), axis.shares[:, None]])
+        column = self._encoding.columns[index]
+        distances = (column.centres[:, None] - column.centres) / self._width(index, column)
+        table = np.hstack([np.exp(-0.5 * distances**2), column.shares[:, None]])
         found: Floats = table / table.sum(axis=0)
         return found
 
@@ -219,8 +221,8 @@ class ParzenEstimator:
         return 1.0 / (1.0 + self._smoothing.unordered * values / self._count)
 
 
-def _places(numbers: Floats, axis: Axis) -> Integers:
-    return np.where(np.isnan(numbers), axis.count, numbers).astype(np.intp)
+def _places(numbers: Floats, column: Column) -> Integers:
+    return np.where(np.isnan(numbers), column.count, numbers).astype(np.intp)
 
 
 def normal_cdf(x: Floats) -> Floats:

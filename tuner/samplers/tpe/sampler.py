@@ -66,7 +66,7 @@ class TpeSampler(Sampler):
         space: What to search.
         seed: The study's seed.
         direction: Which values are better.
-        further: The same of the objectives after the first.
+        extra_directions: The same of the objectives after the first.
         settings: What to do otherwise than usual.
     """
 
@@ -76,33 +76,33 @@ class TpeSampler(Sampler):
         seed: int,
         *,
         direction: Direction,
-        further: Sequence[Direction] = (),
+        extra_directions: Sequence[Direction] = (),
         settings: TpeSettings | None = None,
     ) -> None:
         self._space = space
         self._seed = seed
         self._settings = TpeSettings() if settings is None else settings
-        self._axes = Encoding(space)
-        self._unseen = Untried(space)
-        self._start = InitialDesign(self._axes, seed, self._unseen)
-        self._history = History(self._axes, directions=(direction, *further))
+        self._encoding = Encoding(space)
+        self._untried = Untried(space)
+        self._start = InitialDesign(self._encoding, seed, self._untried)
+        self._history = History(self._encoding, directions=(direction, *extra_directions))
 
     def tell(self, trial: Trial) -> None:
         """Take note of the trial; only its last standing counts."""
-        self._unseen.note(trial)
+        self._untried.mark_tried(trial)
         self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """One configuration for each number, each with those before it taken for running."""
         model = self._model(self._history.observations())
         if model is None:
-            return self._unseen.answers(numbers, self._seed, "tpe (start)", self._start.propose)
-        return self._unseen.answers(
+            return self._untried.suggest(numbers, self._seed, "tpe (start)", self._start.propose)
+        return self._untried.suggest(
             numbers,
             self._seed,
             "tpe",
             lambda _, rng, pending: self._proposed(model, rng, pending),
-            random_share=self._settings.random_share if self._history.is_raced else 0.0,
+            random_share=self._settings.random_share if self._history.has_rungs else 0.0,
         )
 
     # --- the model ----------------------------------------------------------------------------
@@ -117,15 +117,15 @@ class TpeSampler(Sampler):
         best, rest = ranked[:count], ranked[count:]
         weights = _improvements(past, best, rest[0])
         return _Model(
-            good=ParzenEstimator(self._axes, past.rows[best], weights, settings.good),
+            good=ParzenEstimator(self._encoding, past.rows[best], weights, settings.good),
             others=past.rows[np.sort(rest)],
         )
 
     def _proposed(
         self, model: _Model, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
-        others = np.vstack([model.others, self._axes.rows(pending.values())])
-        bad = ParzenEstimator(self._axes, others, np.ones(len(others)), self._settings.bad)
+        others = np.vstack([model.others, self._encoding.rows(pending.values())])
+        bad = ParzenEstimator(self._encoding, others, np.ones(len(others)), self._settings.bad)
 
         def ranked(rows: Floats, active: Booleans) -> list[int]:
             gains = model.good.log(rows, active) - bad.log(rows, active)
@@ -133,17 +133,19 @@ class TpeSampler(Sampler):
             return best_first
 
         rows = model.good.sample(rng, self._settings.candidates)
-        spare = rng.random(len(self._axes))
-        order = ranked(rows, self._axes.active(rows))
-        found = self._unseen.first((self._axes.decode(rows[i], spare) for i in order), pending)
-        if found is not None or self._unseen.endless:
+        spare = rng.random(len(self._encoding))
+        order = ranked(rows, self._encoding.active(rows))
+        found = self._untried.first_untried(
+            (self._encoding.decode(rows[i], spare) for i in order), pending
+        )
+        if found is not None or self._untried.is_infinite:
             return found
         # All candidates are known: little is left, or the model is sure. Choose from what is new.
-        picks = [self._unseen.pick(rng, pending) for _ in range(_PICKS)]
+        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_PICKS)]
         fresh = [pick for pick in picks if pick is not None]
         if not fresh:
             return None
-        rows = self._axes.rows(params for _, params in fresh)
+        rows = self._encoding.rows(params for _, params in fresh)
         return fresh[ranked(np.nan_to_num(rows), ~np.isnan(rows))[0]]
 
 

@@ -19,7 +19,7 @@ class GuidanceDecay(Sampler):
     Both are told every trial. The guided one answers first; with n complete trials, one question
     in 1 + n / 5. So guidance that misleads is overcome, as a wrong prior is in πBO, where its
     exponent falls with 1 / n (Hvarfner et al. 2022, "πBO: Augmenting acquisition functions with
-    user beliefs"), and guidance that does not has shown by then where to search: the twin has
+    user priors"), and guidance that does not has shown by then where to search: the twin has
     learned from what the guided one found.
 
     Args:

@@ -20,7 +20,7 @@ _FEWEST = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Known:
+class _EarlierResults:
     """What fits of one earlier study, and the place of its best trial.
 
     Attributes:
@@ -58,7 +58,7 @@ class WarmStart(Sampler):
         studies: What to learn from; trials that have no place in the space, or too few values,
             are left out.
         direction: Which values of the new study are better.
-        further: The same of the objectives after the first.
+        extra_directions: The same of the objectives after the first.
     """
 
     def __init__(
@@ -68,12 +68,14 @@ class WarmStart(Sampler):
         studies: Sequence[EarlierStudy],
         *,
         direction: Direction,
-        further: Sequence[Direction] = (),
+        extra_directions: Sequence[Direction] = (),
     ) -> None:
         self._inner = inner
         self._space = space
-        self._signs = np.array([_sign(each) for each in (direction, *further)])
-        self._studies = [known for study in studies if (known := self._known(study)) is not None]
+        self._signs = np.array([_sign(each) for each in (direction, *extra_directions)])
+        self._studies = [
+            results for study in studies if (results := self._results(study)) is not None
+        ]
         self._seen: dict[int, tuple[Hashable, Floats]] = {}
         self._told: Floats = np.empty((0, len(self._signs)))
 
@@ -91,7 +93,7 @@ class WarmStart(Sampler):
         self._inform()
         return self._inner.ask(numbers)
 
-    def _known(self, study: EarlierStudy) -> _Known | None:
+    def _results(self, study: EarlierStudy) -> _EarlierResults | None:
         trials = [
             trial for trial in study.within(self._space) if len(trial.values) == len(self._signs)
         ]
@@ -101,7 +103,7 @@ class WarmStart(Sampler):
         losses[:, 0] *= self._signs[0] * _sign(study.direction)
         violations = np.array([trial.violation for trial in trials])
         best = int(np.lexsort((losses[:, 0], violations))[0])
-        return _Known(
+        return _EarlierResults(
             [trial.params for trial in trials],
             losses,
             violations,
@@ -120,20 +122,20 @@ class WarmStart(Sampler):
         self._told = values
         configurations = [params for study in self._studies for params in study.configurations]
         violations = np.concatenate([study.violations for study in self._studies]).tolist()
-        for i, (value, *further) in enumerate(values.tolist()):
+        for i, (value, *extra_values) in enumerate(values.tolist()):
             told = Trial(
                 -1 - i,
                 configurations[i],
                 ORIGIN,
                 TrialState.COMPLETE,
                 value=value,
-                extra_values=tuple(further),
+                extra_values=tuple(extra_values),
                 violation=violations[i],
             )
             self._inner.tell(told)
 
 
-def _comparable(study: _Known, seen: Sequence[tuple[Hashable, Floats]]) -> Floats:
+def _comparable(study: _EarlierResults, seen: Sequence[tuple[Hashable, Floats]]) -> Floats:
     """The study's losses on the scales of those seen in the new one."""
     again = next((losses for key, losses in seen if key == study.best_key), None)
     new = np.array([losses for _, losses in seen]).reshape(-1, study.losses.shape[1])
