@@ -1,4 +1,4 @@
-"""How long cores and GPUs were really held, and what of a budget in such hours is left."""
+"""Device hours: how long attempts hold cores and GPUs, and what is left of a budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Device(enum.StrEnum):
     GPU = "gpu"
 
     def of(self, placement: Placement) -> float:
-        """How many of them a placement holds; parts of one count as parts."""
+        """Return how many of these devices a placement holds; a part of one counts as a part."""
         if self is Device.CORE:
             return len(placement.cpus) * placement.cpu_share
         return len(placement.gpus) * placement.gpu_share
@@ -28,11 +28,11 @@ class Device(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceBudget:
-    """How long devices may be held, over all attempts.
+    """How long all attempts together may hold devices.
 
     Attributes:
-        device: Which devices count.
-        hours: Of one device.
+        device: The devices that count.
+        hours: Hours of one device.
     """
 
     device: Device
@@ -44,13 +44,13 @@ class DeviceBudget:
 
 
 def read_budget(text: str) -> DeviceBudget:
-    """The budget that a user gave.
+    """Read a budget that a user gave.
 
     >>> print(read_budget("100gpu-h"), "and", read_budget("0.5 core-hours"))
     100 GPU hours and 0.5 core hours
 
     Raises:
-        ValueError: It is none; the message says what is allowed.
+        ValueError: The text is no budget; the message says what is allowed.
     """
     found = re.fullmatch(
         r"\s*(\d+(?:\.\d+)?)\s*(gpu|core|cpu)s?-?(?:h|hours?)\s*", text, re.IGNORECASE
@@ -66,7 +66,7 @@ def read_budget(text: str) -> DeviceBudget:
 class DeviceHours:
     """Counts how long attempts hold devices, from the start of their processes to their ends.
 
-    The time between two masters is nobody's: it is not passed on to `pass_time`.
+    The time between two masters does not count: the caller leaves it out.
     """
 
     def __init__(self) -> None:
@@ -75,54 +75,54 @@ class DeviceHours:
         self._placements: dict[AttemptId, Placement] = {}
 
     def pass_time(self, seconds: float) -> None:
-        """So much time has passed."""
+        """Charge what is held for an interval."""
         for device, held in self._held.items():
             self._spent[device] += seconds * held
 
     def started(self, name: AttemptId, placement: Placement) -> None:
-        """An attempt's process runs; told again, nothing changes."""
+        """Record that an attempt's process runs; a repeated call changes nothing."""
         if name not in self._placements:
             self._placements[name] = placement
             for device in Device:
                 self._held[device] += device.of(placement)
 
     def resized(self, name: AttemptId, placement: Placement) -> None:
-        """An attempt holds something else from now on; nothing changes if it does not run."""
+        """Replace what an attempt holds; nothing changes if its process does not run."""
         if name in self._placements:
             self.ended(name)
             self.started(name, placement)
 
     def ended(self, name: AttemptId) -> None:
-        """An attempt is over; nothing changes if its process never ran."""
+        """Record the end of an attempt; nothing changes if its process never ran."""
         placement = self._placements.pop(name, None)
         if placement is not None:
             for device in Device:
-                # Without anybody, the small errors of sums of parts go as well.
+                # With nothing held, the rounding errors of the sums are cleared as well.
                 held = self._held[device] - device.of(placement) if self._placements else 0.0
                 self._held[device] = held
 
     def all_ended(self) -> None:
-        """Nothing is held any more."""
+        """Record that nothing is held any more."""
         self._placements.clear()
         self._held = dict.fromkeys(Device, 0.0)
 
     def spent_hours(self, device: Device) -> float:
-        """How long such devices were held so far."""
+        """Return the hours for which devices of this kind were held so far."""
         return self._spent[device] / _HOUR
 
     def left_seconds(self, budget: DeviceBudget, *, later_seconds: float = 0.0) -> float:
-        """How long one such device may still be held.
+        """Return for how many seconds one device may still be held.
 
         Args:
-            budget: How long in all.
-            later_seconds: As if so much time had passed since, in which nothing ends or starts.
+            budget: The budget of the whole study.
+            later_seconds: Time from now in which nothing starts or ends, charged as well.
         """
         spent = self._spent[budget.device] + later_seconds * self._held[budget.device]
         return budget.hours * _HOUR - spent
 
 
 def resized(attempt: Attempt, placement: Placement, *, at: float) -> Attempt:
-    """An attempt whose placement is another one from now on; what it held so far is kept."""
+    """Return the attempt with a new placement; what it has held so far is kept."""
     if attempt.started_at is None:
         return replace(attempt, placement=placement)
     cores, gpus = (held_seconds(attempt, device, now=at) for device in (Device.CORE, Device.GPU))
@@ -131,7 +131,7 @@ def resized(attempt: Attempt, placement: Placement, *, at: float) -> Attempt:
 
 
 def held_seconds(attempt: Attempt, device: Device, *, now: float) -> float:
-    """How long an attempt has held such a device until now; parts of one count as parts."""
+    """Return the device seconds that an attempt has held until now."""
     before = attempt.before
     if before is None:
         return (attempt.seconds(now) or 0.0) * device.of(attempt.placement)
@@ -141,5 +141,5 @@ def held_seconds(attempt: Attempt, device: Device, *, now: float) -> float:
 
 
 def hours_of(attempts: Iterable[Attempt], device: Device, *, now: float) -> float:
-    """How long these attempts held such devices until now."""
+    """Return the device hours that attempts have held until now."""
     return sum(held_seconds(each, device, now=now) for each in attempts) / _HOUR

@@ -1,4 +1,4 @@
-"""Time comes in through this door only."""
+"""The clock: the only place where the core reads the time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class Clock(Protocol):
     """Tells the time, in seconds since the epoch."""
 
     def now(self) -> float:
-        """The present time in seconds since the epoch; never goes back."""
+        """Return the present time, in seconds since the epoch; it never goes back."""
 
 
 class SystemClock:
-    """The machine's clock, kept from going back when an administrator turns it back."""
+    """The machine's clock; it stands still while an administrator turns it back."""
 
     def __init__(self) -> None:
         self._latest = 0.0
 
     def now(self) -> float:
-        """The present time in seconds since the epoch."""
+        """Return the present time, in seconds since the epoch."""
         self._latest = max(self._latest, time.time())
         return self._latest

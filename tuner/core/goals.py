@@ -1,4 +1,4 @@
-"""What a study optimises: one goal or several, and constraints; and which result is better."""
+"""The goals of a study: objectives and constraints, and which result is better by them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from .trial import Direction, Goal, Score, Trial
 
 MEASURED = ("params", "seconds_per_epoch", "model_bytes")
-"""What hptune measures of every Keras trial by itself, where a goal or a constraint names it:
+"""Metrics that hptune measures of every Keras trial if an objective or a constraint names them:
 trainable parameters, the mean time of an epoch (without the first, which compiles, if there are
 more), and the size of all weights."""
 
@@ -19,7 +19,7 @@ _TIE = 2.0**-52
 
 
 def metric_meant(name: str, known: Iterable[str]) -> str:
-    """The known metric that a name is likely to mean; empty if none is.
+    """Return the known metric that a name is likely to mean; empty if there is none.
 
     >>> [metric_meant(name, ["loss", "accuracy"]) for name in ("acuracy", "acc", "f1")]
     ['accuracy', 'accuracy', '']
@@ -31,7 +31,7 @@ def metric_meant(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_metric(name: str, known: Iterable[str]) -> str:
-    """Says that trials do not have a metric, which ones they have, and which may be meant.
+    """Return the message that trials lack a metric: those they have, and which may be meant.
 
     >>> unknown_metric("acc", ["loss", "accuracy"])
     "unknown metric 'acc' (did you mean 'accuracy'?); the trial reports: accuracy, loss"
@@ -52,7 +52,7 @@ class Comparison(enum.StrEnum):
 
     @property
     def holds(self) -> Callable[[float, float], bool]:
-        """Whether a value stands in this relation to a bound."""
+        """The comparison of a value with a bound."""
         return _HOLDS[self]
 
 
@@ -66,7 +66,7 @@ _HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a metric must keep to.
+    """A bound on a metric.
 
     Attributes:
         metric: The metric.
@@ -82,29 +82,29 @@ class Constraint:
         return f"{self.metric} {self.comparison} {self.bound:g}"
 
     def violation(self, value: float) -> float:
-        """By how much the value breaks the constraint, as a part of the bound; 0 if it does not.
+        """Return by how much a value breaks the constraint, relative to the bound; else 0.
 
         >>> Constraint("params", Comparison.AT_MOST, 200.0).violation(250.0)
         0.25
         """
         if self.comparison.holds(value, self.bound):
             return 0.0
-        # A value on the very bound breaks a strict constraint by next to nothing.
+        # A value equal to the bound breaks a strict constraint by the smallest amount.
         return max(abs(value - self.bound) / (abs(self.bound) or 1.0), _TIE)
 
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """The goals of a study and its constraints.
+    """The objectives of a study and its constraints.
 
     A result that keeps the constraints is better than one that does not; of two that break them,
     the one that does so by less (Deb 2000, "An efficient constraint handling method"). Otherwise
     a result is better if it is as good in every goal, and better in one (Pareto dominance).
 
     Attributes:
-        objectives: What to optimise, one or more, of different metrics. The first is the one that
-            counts where only one can: it decides the best epoch, and which model comes first.
-        constraints: What to keep to.
+        objectives: One or more, of different metrics. The first decides where only one can: the
+            best epoch, and the order of the best models.
+        constraints: Bounds that a result should keep.
     """
 
     objectives: tuple[Goal, ...]
@@ -117,44 +117,44 @@ class Goals:
 
     @property
     def goal(self) -> Goal:
-        """The first goal."""
+        """The first objective."""
         return self.objectives[0]
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """All metrics that a result needs, the goals' first."""
+        """All metrics that a result needs, those of the objectives first."""
         goals = [goal.metric for goal in self.objectives]
         return tuple(dict.fromkeys([*goals, *(each.metric for each in self.constraints)]))
 
     @property
     def trained(self) -> Goal | None:
-        """The first goal that the training itself measures."""
+        """The first objective that the training itself measures; None if there is none."""
         return next((goal for goal in self.objectives if goal.metric not in MEASURED), None)
 
     @property
     def of_epochs(self) -> Goals:
-        """What decides which epoch is the best: of what the training itself measures."""
+        """The goals that decide which epoch is best: those that the training measures."""
         return Goals(
             () if self.trained is None else (self.trained,),
             tuple(each for each in self.constraints if each.metric not in MEASURED),
         )
 
     def score(self, metrics: Mapping[str, float]) -> Score:
-        """What counts of a result that has all `metrics`."""
+        """Return the score of a result that has all `metrics`."""
         return Score(
             tuple(metrics[goal.metric] for goal in self.objectives),
             sum(each.violation(metrics[each.metric]) for each in self.constraints),
         )
 
     def judged(self, trial: Trial) -> Trial:
-        """The trial with what follows from its metrics: the extra values, and the violation."""
+        """Return the trial with the extra values and the violation that follow from its metrics."""
         if not set(self.metrics) <= set(trial.metrics):
             return trial
         score = self.score(trial.metrics)
         return replace(trial, extra_values=score.values[1:], violation=score.violation)
 
     def weakly_dominates(self, one: Score, other: Score) -> bool:
-        """Whether nothing speaks for the other result once there is this one; so do equal ones."""
+        """Return whether one result is at least as good as the other by every objective."""
         if one.violation != other.violation:
             return one.violation < other.violation
         return not any(
@@ -163,11 +163,11 @@ class Goals:
         )
 
     def is_nondominated(self, score: Score, front: Iterable[Score]) -> bool:
-        """Whether a result is one of the best beside these."""
+        """Return whether no result of the front weakly dominates this one."""
         return not any(self.weakly_dominates(each, score) for each in front)
 
     def broken(self, metrics: Mapping[str, float]) -> list[str]:
-        """The constraints that a result breaks, in words."""
+        """Return a message for each constraint that a result breaks."""
         return [
             f"{each.metric} is {metrics[each.metric]:.6g}, allowed is {each.comparison} "
             f"{each.bound:g}"
@@ -176,6 +176,6 @@ class Goals:
         ]
 
     def first_goal_key(self, score: Score) -> float:
-        """Sorts results by the first goal, the best first."""
+        """Return a key that sorts results by the first objective, the best first."""
         value = score.values[0]
         return value if self.goal.direction is Direction.MIN else -value

@@ -1,4 +1,4 @@
-"""What a trial asks for, what a worker has, and what an attempt holds."""
+"""Resources that a trial asks for, that a worker has, and that an attempt holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study at one instant, for those who show it: the progress display, the status page."""
+"""A study at one instant, for the progress display and the status page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class RunningAttempt:
 
     Attributes:
         trial: Its trial.
-        attempt: What is known of it.
-        latest: The last that it reported.
-        earlier_seconds: How long earlier attempts of the trial ran, in sum.
+        attempt: The attempt.
+        latest: Its last report; None if it has not reported.
+        earlier_seconds: How long the processes of the trial's earlier attempts ran, in sum.
     """
 
     trial: Trial
@@ -32,23 +32,23 @@ class StudySnapshot:
     """A study at one instant.
 
     Attributes:
-        goals: What is optimised, and what is to be kept to.
-        budget_trials: The total number of trials to run, those that confirm included; None means
+        goals: The objectives and constraints.
+        budget_trials: The total number of trials to run, repeats that confirm included; None for
             the whole (finite) space.
-        counts: How many trials there are in each state; states without any are left out.
-        front: The best trials so far, the first goal's best first; one at most for one goal.
+        counts: The number of trials in each state that has any.
+        front: The best trials so far, sorted by the first objective; at most one for one objective.
         running: The attempts that hold a placement.
-        usual: What the study's trials ask for where nothing else is said.
-        sizes: How many trials wait or run, by what they ask for.
-        workers: How many workers there are.
-        cpus: How many CPU cores they have.
-        cpus_held: How many of these cores are held by attempts.
-        gpus: How many GPUs they have.
-        gpus_held: How many of these GPUs are held by attempts.
-        notice: Why nothing can be started although trials wait; empty otherwise.
-        packing: What was decided last of how many trials share a core or a GPU, and why; empty if
-            they are given what was asked for.
-        stopping: Why the study is letting go; empty while it goes on.
+        workers: The number of workers.
+        cpus: Their CPU cores.
+        cpus_held: The cores that attempts hold.
+        gpus: Their GPUs.
+        gpus_held: The GPUs that attempts hold.
+        stall_reason: Why nothing can start although trials wait; empty otherwise.
+        stopping: Why the study is stopping; empty while it goes on.
+        packing: How many trials share a core or a GPU by the last plan, and why; empty if trials
+            are granted what was asked for.
+        usual: What a trial asks for by default.
+        sizes: The number of trials that wait or run, by what they ask for.
     """
 
     goals: Goals
@@ -69,21 +69,21 @@ class StudySnapshot:
 
     @property
     def goal(self) -> Goal:
-        """The first goal."""
+        """The first objective."""
         return self.goals.goal
 
     @property
     def best(self) -> Trial | None:
-        """The best trial so far, by the first goal."""
+        """The best trial so far, by the first objective."""
         return self.front[0] if self.front else None
 
     @property
     def may_begin_more(self) -> bool:
-        """Whether a trial may begin or go on that does not run now."""
+        """Whether another trial may still start or go on."""
         budget = self.budget_trials
         return budget is None or self.ended + len(self.running) < budget
 
     @property
     def ended(self) -> int:
-        """How many trials are over, whichever way."""
+        """The number of trials in a final state."""
         return sum(count for state, count in self.counts.items() if state.is_final)
