@@ -1,4 +1,4 @@
-"""The contract of a pruner: who says which trials are worth more epochs."""
+"""The contract of a pruner, which decides what trials are worth more epochs."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from .trial import Goal, TrialState
 
 
 class Decision(enum.StrEnum):
-    """What a trial that runs had better do."""
+    """What a running trial is to do."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
-    """Give up its place; it may be promoted, and then goes on from its checkpoint."""
+    """Give up its placement; it may be promoted, and then goes on from its checkpoint."""
     STOP = "stop"
     """Never run again."""
 
 
 class HalvingMode(enum.StrEnum):
-    """What becomes of a trial that is not among the best at a rung."""
+    """What happens to a trial that is not among the best at a rung."""
 
     STOP = "stop"
     PROMOTE = "promote"
-    """It is paused, and goes on once it is among the best after all."""
+    """It is paused, and goes on if it is among the best later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunerSettings:
-    """Which pruner, and how it is set; plain data, for the ledger.
+    """The pruner and its settings; plain data, for the ledger.
 
     Attributes:
         name: One of `tuner.pruners.registry.PRUNER_NAMES`.
-        epochs: The full training of a trial, in steps; None where nobody said.
-        reduction_factor: One in so many trials goes on at each rung (eta).
-        min_epochs: No trial is judged before this step; None for a twentieth of `epochs`.
-        brackets: How many brackets there are at most; None for the pruner's own number.
-        mode: What becomes of the others at a rung.
+        epochs: The full training of a trial, in steps; None if unknown.
+        reduction_factor: One in this many trials goes on at each rung (eta).
+        min_epochs: The first step at which a trial may be pruned; None for a twentieth of `epochs`.
+        brackets: The most brackets; None for the pruner's default.
+        mode: What happens to the others at a rung.
     """
 
     name: str = "none"
@@ -50,23 +50,22 @@ class PrunerSettings:
 
 
 class Pruner(abc.ABC):
-    """Compares trials while they run, and says which had better not go on.
+    """Compares trials while they run, and decides which stop early.
 
     A pruner takes facts (`report`, `moved`) and answers questions (`decide`, `promotion`). A
-    question changes nothing: asked again, the answer is the same until another fact is told. A
-    fact may be told again, late, or in another order than it happened, and that leaves no trace:
-    only the facts count. (What is told of a trial that is over is ignored.) A pruner rebuilt from
-    the same facts answers the same; so resuming and replaying a study need nothing else. The
-    engine is the only caller.
+    question changes nothing: the answer stays the same until the next fact. Facts may be repeated,
+    late or out of order, with the same effect. Facts about a trial that is over are ignored. A
+    pruner rebuilt from the same facts answers the same, so resuming and replaying a study need
+    nothing else. The engine is the only caller.
 
-    Successive halving that stops, one in three goes on, at steps 1 and 3, more is better::
+    Successive halving that stops trials; one in three goes on, at steps 1 and 3; more is better::
 
         p.report(0, 1, 0.5)    p.decide(0) -> CONTINUE    # the first one, and so the best
-        p.moved(0, RUNNING)                               # it was let through
+        p.moved(0, RUNNING)                               # it passed the rung
         p.report(1, 1, 0.4)    p.decide(1) -> STOP        # of two, one goes on
         p.moved(1, PRUNED)
         p.report(0, 2, 0.5)    p.decide(0) -> CONTINUE    # step 2 is no rung
-        p.report(2, 1, 0.6)    p.decide(2) -> CONTINUE    # trial 0 was let through all the same
+        p.report(2, 1, 0.6)    p.decide(2) -> CONTINUE    # trial 0 has passed already
 
     The same that pauses and promotes::
 
@@ -85,80 +84,78 @@ class Pruner(abc.ABC):
     @property
     @abc.abstractmethod
     def rungs(self) -> tuple[int, ...]:
-        """The steps at which trials are compared, ascending; samplers learn what trials had there.
+        """The steps at which trials are compared, ascending; samplers learn from the values there.
 
-        Reaching a rung is having reported at its step or beyond.
+        A trial has reached a rung if it has reported at its step or beyond.
         """
 
     @abc.abstractmethod
     def report(self, trial: int, step: int, value: float) -> None:
-        """A trial has come to a step, and the best value that it had by then is this.
+        """Record the best value that a trial had by a step.
 
-        Told a second time of the same step, the better value counts.
+        Of repeated calls for a step, the better value counts.
 
         Args:
             trial: The trial's number.
             step: From 1; steps may be left out.
-            value: Of the metric that is pruned by, finite; or `Direction.worst` while the trial has
-                none that counts, since it breaks a constraint. It is then worse than every
-                other, but for those that have none either.
+            value: The first objective's value, finite; `Direction.worst` while all results of the
+                trial break a constraint.
         """
 
     @abc.abstractmethod
     def moved(self, trial: int, state: TrialState) -> None:
-        """A trial stands elsewhere now; the latest call for a trial counts.
+        """Record a trial's state; the latest call for a trial counts.
 
-        RUNNING (or WAITING) says that it may go on beyond all that it has reported so far: it
-        was decided so, or it was promoted. PAUSED trials may be promoted; of the others nothing
-        is asked any more.
+        RUNNING or WAITING: it may go on beyond all that it has reported, by a decision or a
+        promotion. PAUSED: it may be promoted. Other states: no more questions about it.
         """
 
     @abc.abstractmethod
     def decide(self, trial: int) -> Decision:
-        """What a running trial is to do, by all that is known now.
+        """Return what a running trial is to do, by all that is known now.
 
         Never STOP for the trial that has the best value of all.
         """
 
     @abc.abstractmethod
     def promotion(self, *, is_last: bool) -> int | None:
-        """The PAUSED trial that deserves a free place most; None if none does.
+        """Return the PAUSED trial that deserves a placement most; None if none does.
 
         Args:
-            is_last: Whether nothing runs or is to come but for paused trials, so that waiting for
-                more to compare with is in vain.
+            is_last: Whether only paused trials are left, so that no more results will come to
+                compare with.
         """
 
 
 class NeverPrune(Pruner):
-    """Every trial trains to its end."""
+    """A pruner that lets every trial train to its end."""
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """There are none."""
+        """No rungs."""
         return ()
 
     def report(self, trial: int, step: int, value: float) -> None:
-        """Take no note."""
+        """Ignore the fact."""
 
     def moved(self, trial: int, state: TrialState) -> None:
-        """Take no note."""
+        """Ignore the fact."""
 
     def decide(self, trial: int) -> Decision:  # noqa: ARG002 - it is the same for all
-        """Go on."""
+        """Return CONTINUE."""
         return Decision.CONTINUE
 
-    def promotion(self, *, is_last: bool) -> int | None:  # noqa: ARG002 - nobody is paused
-        """Nobody is paused."""
+    def promotion(self, *, is_last: bool) -> int | None:  # noqa: ARG002 - no trial is paused
+        """Return None: no trial is paused."""
         return None
 
 
 PrunerMaker = Callable[[PrunerSettings, Goal], Pruner]
-"""Makes a fresh pruner that has been told nothing."""
+"""Makes a new pruner that knows no facts."""
 
 
 def never_prune(settings: PrunerSettings, goal: Goal) -> Pruner:
-    """The maker for studies without early stopping.
+    """Return the pruner of a study without early stopping.
 
     Raises:
         ValueError: The settings ask for a pruner.

@@ -1,6 +1,6 @@
-"""Which trials are the best, and whose models are worth keeping.
+"""The ranking of trials: which are the best, and whose models are kept.
 
-The engine and whoever reads a ledger ask the same class, so that they never disagree.
+The engine and the readers of a ledger use the same class, so they never disagree.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Confirmation:
 
     Attributes:
         trials: All complete trials of it, the first one first.
-        failed: How many of the repeats failed.
-        mean: The mean of the repeats' scores. The first one's is left out: it was chosen for being
-            high among many, so it is partly luck (the winner's curse), which the repeats are not.
-            Where no repeat is complete, the first one's own.
-        deviations: The standard deviation of the repeats' values for each goal (n - 1 in the
-            denominator); 0 where there is but one.
+        failed: Number of repeats that failed.
+        mean: The mean of the repeats' scores; the first trial's score if no repeat is complete. The
+            first score is left out otherwise: it was chosen for being high among many, so it is
+            partly luck (the winner's curse).
+        deviations: The standard deviation of the repeats' values for each objective (n - 1 in the
+            denominator); 0 if there is one repeat.
     """
 
     trials: tuple[Trial, ...]
@@ -36,20 +36,20 @@ class Confirmation:
 
     @property
     def counted(self) -> tuple[Trial, ...]:
-        """The trials whose mean it is."""
+        """The trials that `mean` is taken over."""
         return self.trials[1:] or self.trials
 
 
 class Ranking:
     """The best trials of a study, kept up to date.
 
-    By their values at first: with one goal the best trial, the first to end of equally good ones;
-    with several the Pareto front. Once configurations were confirmed (trained again, see
-    `wanting`), by the means of those repeats, for the value that they were chosen by may be luck;
-    configurations of which a repeat failed come after the others.
+    They are ranked by their values at first: with one objective the best trial, of equally good
+    ones the first to end; with several the Pareto front. Once configurations are confirmed
+    (trained again, see `wanting`), they are ranked by the means of the repeats, as the value that
+    they were chosen by may be luck. Configurations with failed repeats come last.
 
     Args:
-        goals: What is better.
+        goals: The study's goals.
     """
 
     def __init__(self, goals: Goals) -> None:
@@ -63,9 +63,9 @@ class Ranking:
 
     @classmethod
     def of(cls, goals: Goals, trials: Iterable[Trial], attempts: Iterable[Attempt]) -> Ranking:
-        """The ranking of a ledger's trials: they come in the order of their results.
+        """Return the ranking of a ledger's trials, taken in the order of their results.
 
-        A trial that trains on stands by the result that it has.
+        A trial that trains on counts with the result that it has.
         """
         ended_at: dict[int, float] = {}
         finished: set[int] = set()
@@ -89,12 +89,12 @@ class Ranking:
     # --- in -----------------------------------------------------------------------------------
 
     def expect(self, trial: Trial) -> None:
-        """There is this trial; what it confirms waits for its end."""
+        """Record a new trial; the configuration that it confirms waits for its end."""
         if trial.confirms is not None:
             self._expected.setdefault(trial.confirms, set()).add(trial.number)
 
     def over(self, trial: Trial) -> None:
-        """Take note of a trial that is over; others are not looked at."""
+        """Take in a trial that is over; others are ignored."""
         if not trial.state.is_final:
             return
         of = trial.confirms
@@ -119,13 +119,13 @@ class Ranking:
         kept = self.kept
         self._pending.difference_update(each.number for each in repeats)
         if not self._is_by_means:
-            return  # nothing was measured again as yet, so nothing is known better
+            return  # no repeat is complete yet
         means = [each for each in self._confirmed.values() if len(each.trials) > 1]
         fewest = min(each.failed for each in means)
         self._best, before = [], {trial.number: trial for _, trial in self._best}
         for confirmation in means:
             if confirmation.failed == fewest:
-                # The one among them whose model is still there; else nobody has a model of it.
+                # Prefer a trial whose model is still kept.
                 there = [each for each in confirmation.trials if each.number in kept]
                 chosen = next((each for each in there if each.number in before), None)
                 chosen = chosen or self._first_of(there or confirmation.trials[:1])
@@ -154,21 +154,21 @@ class Ranking:
 
     @property
     def best(self) -> tuple[Trial, ...]:
-        """The best trials, the best of the first goal first; one at most for a single goal."""
+        """The best trials, sorted by the first objective; at most one for one objective."""
         return tuple(trial for _, trial in self._best)
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """What counts of each of the best: means, where they were confirmed."""
+        """The scores of the best trials: means if they were confirmed."""
         return tuple(score for score, _ in self._best)
 
     @property
     def kept(self) -> frozenset[int]:
-        """The trials whose models are needed, or may be."""
+        """The trials whose models are or may be needed."""
         return frozenset({*(trial.number for _, trial in self._best), *self._pending})
 
     def confirmation(self, trial: Trial) -> Confirmation | None:
-        """What is known of a trial's configuration from training it again."""
+        """Return the confirmation of a trial's configuration; None if there is none."""
         return self._confirmed.get(trial.number if trial.confirms is None else trial.confirms)
 
     @property
@@ -177,10 +177,10 @@ class Ranking:
         return self._confirmed
 
     def wanting(self, count: int, repeats: int) -> list[Trial]:
-        """The trials to be confirmed, each as often as it still needs, the best first.
+        """Return the trials to confirm, each once for every missing repeat, the best first.
 
-        The `count` best by their own values, or, with several goals, so many of the front; those
-        that break a constraint only if all do.
+        These are the `count` best by their own values, or the first `count` of the front with
+        several objectives. Those that break a constraint are confirmed only if all do.
 
         Args:
             count: How many configurations to confirm.
@@ -206,7 +206,7 @@ class Ranking:
 
 
 def _with_its_result(trial: Trial) -> Trial:
-    """A trial that was complete once stands by that result while it trains on."""
+    """Return the trial as complete, if it was and trains on."""
     return trial if trial.state.is_final else replace(trial, state=TrialState.COMPLETE)
 
 
