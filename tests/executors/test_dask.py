@@ -46,7 +46,7 @@ def on_dask(
         clock=SystemClock(),
         cores=[tuple(range(cores))],
         client=client,
-        warm_address=stage.warm_address,
+        fork_server_address=stage.fork_server_address,
         access=access,
     )
     executor.open()

@@ -24,7 +24,10 @@ from tuner.testing.executors import Driver, ExecutorSuite, Stage
 @contextmanager
 def on_joblib(stage: Stage, cores: list[tuple[int, ...]]) -> Iterator[JoblibExecutor]:
     executor = JoblibExecutor(
-        source=stage.source, clock=SystemClock(), cores=cores, warm_address=stage.warm_address
+        source=stage.source,
+        clock=SystemClock(),
+        cores=cores,
+        fork_server_address=stage.fork_server_address,
     )
     executor.open()
     try:

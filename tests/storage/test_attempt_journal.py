@@ -280,7 +280,7 @@ class Running:
             incumbents=(),
         )
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.runner = AttemptRunner(source, self.events.put, warm_address=warm.address)
+        self.runner = AttemptRunner(source, self.events.put, fork_server_address=warm.address)
         self.runner.start(self.order)
 
     def wait_for(self, condition: Callable[[Event], Any]) -> None:

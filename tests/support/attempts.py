@@ -126,7 +126,9 @@ class Attempts:
         return self._carry_out(order, halt)
 
     def _carry_out(self, order: AttemptOrder, halt: tuple[int, Halt] | None) -> Result:
-        runner = AttemptRunner(order.brief.source, self._events.put, warm_address=self.warm.address)
+        runner = AttemptRunner(
+            order.brief.source, self._events.put, fork_server_address=self.warm.address
+        )
         try:
             runner.start(order)
             return self._collect(order, runner, halt)

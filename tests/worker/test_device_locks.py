@@ -144,7 +144,7 @@ def test_a_plain_dask_worker_offers_what_its_threads_are_of_the_cores(
     machine = Capacity((0, 1, 2, 3), GPUS, 100)
     monkeypatch.setattr(devices, "capacity", lambda: machine)
     source = ObjectiveSource(SourceKind.FILE, "model.py")
-    plugin = StudyPlugin(name="study", source=source, warm_address=None, cores={})
+    plugin = StudyPlugin(name="study", source=source, fork_server_address=None, cores={})
     for threads, expected in (
         (1, Capacity((0,), ("GPU-a",), 25)),
         (2, Capacity((0, 1), ("GPU-a", "GPU-b"), 50)),

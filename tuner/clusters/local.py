@@ -70,7 +70,7 @@ class LocalWorkers(Cluster):
                     clock=run.clock,
                     cores=worker_cores(self._settings.workers, self._machine.cpus),
                     gpus=self._machine.gpus,
-                    warm_address=run.fork_server,
+                    fork_server_address=run.fork_server,
                 )
             )
 
@@ -87,7 +87,7 @@ class LocalWorkers(Cluster):
                 source=self._run.source,
                 clock=self._run.clock,
                 cores=layout.cores,
-                warm_address=self._run.fork_server,
+                fork_server_address=self._run.fork_server,
             )
         )
 

@@ -123,7 +123,7 @@ class DaskExecutor(Executor):
         client: A client whose workers are used instead; it stays open.
         workers_end: Whether the client's workers have stopped before `close`: then the plugin is
             not removed from them.
-        warm_address: The address of the fork server, for the workers that are started here.
+        fork_server_address: Address of the fork server, for the workers that are started here.
         access: What workers of a client must see of the study; None where they surely do.
     """
 
@@ -137,7 +137,7 @@ class DaskExecutor(Executor):
         gpus: tuple[str, ...] = (),
         client: Any = None,
         workers_end: bool = False,
-        warm_address: str | None = None,
+        fork_server_address: str | None = None,
         access: StudyAccess | None = None,
     ) -> None:
         self._name = name
@@ -162,9 +162,9 @@ class DaskExecutor(Executor):
         self._opened = False
         shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
         # Workers of others may run on other machines, or as another user.
-        warm = warm_address if self._is_ours else None
+        address = fork_server_address if self._is_ours else None
         self._plugin = StudyPlugin(
-            name=name, source=source, warm_address=warm, cores=shares, access=access
+            name=name, source=source, fork_server_address=address, cores=shares, access=access
         )
 
     def open(self) -> None:

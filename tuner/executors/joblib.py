@@ -67,7 +67,7 @@ class JoblibExecutor(Executor):
         source: The user's code.
         clock: Stamps the events.
         cores: The core ids of each worker.
-        warm_address: The address of the fork server on this machine.
+        fork_server_address: The address of the fork server on this machine.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class JoblibExecutor(Executor):
         source: ObjectiveSource,
         clock: Clock,
         cores: list[tuple[int, ...]],
-        warm_address: str | None = None,
+        fork_server_address: str | None = None,
     ) -> None:
         self._queue = EventQueue(clock)
         # joblib keeps the user's choice by thread, and another thread starts the workers.
@@ -85,7 +85,7 @@ class JoblibExecutor(Executor):
         if self._backend_name == "SequentialBackend":
             self._backend, self._backend_name = "loky", "LokyBackend"
         self._cores = cores
-        self._worker_arguments = {"source": source, "warm_address": warm_address}
+        self._worker_arguments = {"source": source, "fork_server_address": fork_server_address}
         self._key = secrets.token_bytes(32)
         self._listener: Listener | None = None
         self._connections: dict[str, Connection[Any, Any]] = {}

@@ -96,12 +96,12 @@ class Stage:
     Attributes:
         folder: A folder of the test's own.
         source: The file with `OBJECTIVE`.
-        warm_address: A warm parent that is ready; None for a suite without processes.
+        fork_server_address: The address of a ready fork server; None without processes.
     """
 
     folder: Path
     source: ObjectiveSource
-    warm_address: str | None
+    fork_server_address: str | None
 
     @property
     def brief(self) -> StudyBrief:

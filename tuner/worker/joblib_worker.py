@@ -31,7 +31,7 @@ def serve(
     cpus: tuple[int, ...],
     place: tuple[int, int],
     source: ObjectiveSource,
-    warm_address: str | None,
+    fork_server_address: str | None,
 ) -> None:
     """Connect to the master and run its attempts until it sends None or is gone.
 
@@ -41,7 +41,7 @@ def serve(
         cpus: The ids of this worker's cores.
         place: This worker's index and the number of workers, which share GPUs and memory evenly.
         source: The user's code.
-        warm_address: A fork server on this machine that may be used; None if there is none.
+        fork_server_address: A fork server on this machine that may be used; None if there is none.
     """
     parent = os.getppid()
     try:
@@ -51,7 +51,7 @@ def serve(
                 cpus=cpus,
                 place=place,
                 source=source,
-                warm_address=warm_address,
+                fork_server_address=fork_server_address,
                 parent=parent,
             )
     except (EOFError, OSError):
@@ -65,7 +65,7 @@ def _serve(
     cpus: tuple[int, ...],
     place: tuple[int, int],
     source: ObjectiveSource,
-    warm_address: str | None,
+    fork_server_address: str | None,
     parent: int,
 ) -> None:
     node = devices.node()
@@ -79,7 +79,7 @@ def _serve(
     has = devices.share(devices.capacity(), *place)
     name = f"{node}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     send(WorkerJoined(0.0, name, node, replace(has, cpus=cpus)))
-    runner = AttemptRunner(source, send, warm_address=warm_address)
+    runner = AttemptRunner(source, send, fork_server_address=fork_server_address)
     try:
         while True:
             order = connection.recv()

@@ -79,8 +79,8 @@ class AttemptRunner:
     Args:
         source: The user's code.
         listener: Takes each event; must neither block nor raise.
-        warm_address: Address of a fork server. If it is None, or nobody answers there, the runner
-            starts a fork server of its own.
+        fork_server_address: Address of a fork server. If it is None, or nobody answers there, the
+            runner starts a fork server of its own.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class AttemptRunner:
         source: ObjectiveSource,
         listener: Callable[[Event], None],
         *,
-        warm_address: str | None = None,
+        fork_server_address: str | None = None,
     ) -> None:
         self._listener = listener
-        self._server = ServerConnection(source, warm_address)
+        self._server = ServerConnection(source, fork_server_address)
         self._gpu_usage = GpuUsage()
         self._memory = MemoryWatchdog()
         # The lock protects the state, the processes, and the order of what is sent.

@@ -85,7 +85,7 @@ class StudyPlugin(WorkerPlugin):
     Args:
         name: The study's name, which is also the plugin's and the event topic's.
         source: The user's code.
-        warm_address: A fork server on this machine that may be used; None if there is none.
+        fork_server_address: A fork server on this machine that may be used; None if there is none.
         cores: Core ids by the worker's name in Dask, if the master started the workers. Other
             workers use as many cores as their `--nthreads`.
         access: What the worker must see; None if it is a child process of the master.
@@ -96,13 +96,13 @@ class StudyPlugin(WorkerPlugin):
         *,
         name: str,
         source: ObjectiveSource,
-        warm_address: str | None,
+        fork_server_address: str | None,
         cores: Mapping[object, tuple[int, ...]],
         access: StudyAccess | None = None,
     ) -> None:
         self.name = name
         self._source = source
-        self._warm_address = warm_address
+        self._fork_server_address = fork_server_address
         self._cores = cores
         self._access = access
         self._versions = versions.installed()
@@ -135,7 +135,7 @@ class StudyPlugin(WorkerPlugin):
         else:
             self._say("accepts trials of it")
             self._runner = AttemptRunner(
-                self._source, self._report, warm_address=self._warm_address
+                self._source, self._report, fork_server_address=self._fork_server_address
             )
             if self._access is not None:
                 watch = MasterLiveness(Path(self._access.directory), self._access.token)
