@@ -1,7 +1,7 @@
-"""Search algorithms: which configuration to try next.
+"""Search algorithms, which choose the configurations to try.
 
-The contract is `core.sampler.Sampler`. Samplers are pure: random numbers come from the study's
-seed and the trial's number. They never import each other; `registry` makes them by name.
+The contract is `core.sampler.Sampler`. Samplers are deterministic: random numbers come from the
+study's seed and the trial's number. They do not import each other; `registry` makes them by name.
 
 Offers: `registry.make_sampler`, `registry.SEARCH_NAMES`, `auto.choose`.
 

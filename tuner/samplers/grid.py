@@ -12,13 +12,13 @@ DEFAULT_RESOLUTION = 10
 
 
 class GridSampler(Sampler):
-    """Goes through a space's grid in the order of `core.configurations.Configurations`.
+    """Grid search in the order of `core.space.enumeration.Configurations`.
 
-    A combination that was tried already, by whomever, is passed over.
+    Combinations that were tried already, by any trial of the study, are skipped.
 
     Args:
-        space: What to search.
-        resolution: How many values to take of a parameter without steps, both ends included.
+        space: The search space.
+        resolution: Number of values of a parameter without steps, both ends included.
 
     Raises:
         SpaceError: The resolution is below 2.
@@ -33,16 +33,16 @@ class GridSampler(Sampler):
         self._space = space
         self._grid = space.grid_configurations(resolution)
         self._rest = iter(self._grid)
-        self._ahead: list[tuple[Hashable, Params]] = []  # taken from the grid, and not tried yet
+        self._ahead: list[tuple[Hashable, Params]] = []  # taken from `_rest`, not tried
         self._tried: set[Hashable] = set()
 
     @property
     def size(self) -> int:
-        """How many trials the whole grid takes."""
+        """Number of combinations in the grid."""
         return self._grid.count
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """The next combinations of the grid, one for each number."""
+        """Return the next untried combinations, one for each number."""
         self._ahead = [entry for entry in self._ahead if entry[0] not in self._tried]
         while len(self._ahead) < len(numbers):
             params = next(self._rest, None)
@@ -54,6 +54,6 @@ class GridSampler(Sampler):
         return [Suggestion(params, "grid") for _, params in self._ahead[: len(numbers)]]
 
     def tell(self, trial: Trial) -> None:
-        """Pass this trial's combination over from now on."""
+        """Mark the trial's combination as tried."""
         if trial.number >= 0:
             self._tried.add(self._space.key(trial.params))

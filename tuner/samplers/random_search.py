@@ -1,4 +1,4 @@
-"""Random search: every configuration drawn anew, none of them twice."""
+"""Random search without repetitions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .common.untried import Untried
 
 
 class RandomSampler(Sampler):
-    """Draws each parameter evenly on its own scale.
+    """Random search: each parameter is drawn uniformly on its own scale.
 
-    A trial's configuration depends on the seed and the trial's number alone, except where it has
-    to differ from one that was tried before (see `Untried.draw`).
+    A trial's configuration depends only on the seed and the trial's number, unless that
+    configuration was tried before (see `Untried.draw`).
 
     Args:
-        space: What to search.
+        space: The search space.
         seed: The study's seed.
     """
 
@@ -26,9 +26,9 @@ class RandomSampler(Sampler):
         self._untried = Untried(space)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """One random configuration for each number; fewer once all are tried."""
+        """Return a random untried configuration for each number; fewer once all are tried."""
         return self._untried.suggest(numbers, self._seed, "random")
 
     def tell(self, trial: Trial) -> None:
-        """Remember that this configuration is tried."""
+        """Mark the trial's configuration as tried."""
         self._untried.mark_tried(trial)

@@ -1,4 +1,4 @@
-"""Sobol search: points that fill the space evenly, whenever one stops."""
+"""Sobol search: a low-discrepancy sequence over the space."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ..core.trial import Params, Suggestion, Trial
 from .common.encoding import Encoding, Floats
 from .common.untried import Untried
 
-_POINTS_AHEAD = 64
+_MAX_SKIPPED_POINTS = 64
+"""Points tried for one suggestion if their configurations are repetitions; then one is drawn."""
 
 
 class SobolSampler(Sampler):
-    """Goes through a scrambled Sobol sequence, one coordinate for each declaration.
+    """Quasi-random search with a scrambled Sobol sequence, one coordinate for each declaration.
 
-    The trial with number n takes the n-th point, each coordinate read on its parameter's own
-    scale; those of inactive parameters are passed over. Where its configuration was tried
-    already, as happens among few values, the next points come instead, and if they were all
-    tried too, an untried configuration at random.
+    Trial n takes the n-th point. Each coordinate is read on its parameter's scale; those of
+    inactive parameters are ignored. If the configuration was tried already (likely in a small
+    space), the following points are taken instead, and after these a random untried
+    configuration.
 
     Args:
-        space: What to search.
+        space: The search space.
         seed: The study's seed.
     """
 
@@ -36,7 +37,7 @@ class SobolSampler(Sampler):
         self._untried = Untried(space)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """One configuration for each number; fewer once all are tried."""
+        """Return an untried configuration for each number; fewer once all are tried."""
         return self._untried.suggest(
             numbers,
             self._seed,
@@ -45,35 +46,35 @@ class SobolSampler(Sampler):
         )
 
     def tell(self, trial: Trial) -> None:
-        """Remember that this configuration is tried."""
+        """Mark the trial's configuration as tried."""
         self._untried.mark_tried(trial)
 
     def _from(self, number: int) -> Iterator[Params]:
         free = np.full(len(self._encoding), np.nan)
-        for each in range(number, number + _POINTS_AHEAD):
+        for each in range(number, number + _MAX_SKIPPED_POINTS):
             yield self._encoding.decode(free, self._points.point(each))
 
 
 class _Sobol:
-    """The sequence (Sobol 1967), with Matousek's scrambling and a digital shift, as in scipy.
+    """Sobol sequence (Sobol 1967) with Matousek's scrambling and a digital shift, from scipy.
 
     Args:
-        dimensions: How many coordinates a point has.
+        dimensions: Number of coordinates of a point.
         seed: The study's seed.
     """
 
     def __init__(self, dimensions: int, seed: int) -> None:
         self._dimensions = dimensions
         self._seed = seed
-        self._known: Floats = np.empty((0 if dimensions else 1, dimensions))
+        self._computed: Floats = np.empty((0 if dimensions else 1, dimensions))
 
     def point(self, number: int) -> Floats:
-        """The point with this number, from 0; each coordinate is at least 0 and below 1."""
-        if self._dimensions and number >= len(self._known):
+        """Return the point with this number, from 0; its coordinates lie in [0, 1)."""
+        if self._dimensions and number >= len(self._computed):
             from scipy.stats.qmc import Sobol
 
             rng = generator(self._seed, Purpose.SUGGESTION, 0, 2)
-            # The sequence is balanced after powers of two only.
-            self._known = Sobol(self._dimensions, rng=rng).random(1 << number.bit_length())
-        found: Floats = self._known[number if self._dimensions else 0]
+            # Only a power of two of points is balanced.
+            self._computed = Sobol(self._dimensions, rng=rng).random(1 << number.bit_length())
+        found: Floats = self._computed[number if self._dimensions else 0]
         return found

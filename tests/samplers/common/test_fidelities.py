@@ -33,9 +33,9 @@ def at_common_rung(
     fidelities = Fidelities()
     for slot, losses in enumerate(rungs):
         fidelities.record(slot, losses)
-    is_resting = np.array([slot not in (running or ()) for slot in range(len(rungs))])
+    is_stopped = np.array([slot not in (running or ()) for slot in range(len(rungs))])
     found = fidelities.at_common_rung(
-        np.arange(len(rungs)), np.array(finals), is_resting=is_resting, enough=enough
+        np.arange(len(rungs)), np.array(finals), is_stopped=is_stopped, enough=enough
     )
     return [float(loss) for loss in found]
 

@@ -1,4 +1,4 @@
-"""What several samplers share: encoding, observed results, initial designs, duplicates.
+"""Parts shared by samplers: encoding, observations, initial design, untried configurations.
 
 Offers: `encoding.Encoding`, `observations.History`, `initial_design.InitialDesign`,
 `untried.Untried`.

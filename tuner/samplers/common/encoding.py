@@ -1,8 +1,8 @@
-"""A search space as a table of numbers: one column for each declaration, NaN where inactive.
+"""Encoding of configurations as rows of numbers.
 
-Models of the space compute with whole columns; this module translates. A declaration with few
-values (choices, truth values, steps, small ranges) has their indices in its column, one with many
-or infinitely many has positions in [0, 1].
+There is one column for each declaration of the space; inactive parameters are NaN. A *listed*
+column, of a declaration with few values (choices, booleans, steps, small ranges), holds indices of
+these values. A *continuous* column, of a declaration with many values, holds positions in [0, 1].
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from ...core.space.space import (
 )
 from ...core.trial import Params, ParamValue
 
-MOST_LISTED = 64
-"""A parameter with more values than this is treated as a continuum."""
+MAX_LISTED = 64
+"""Values; an ordered parameter with more is encoded as continuous."""
 
-_DRAWS = 4_096
+_PRIOR_DRAWS = 4_096
+"""Quantiles from which the probabilities of listed values under a prior are computed."""
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -37,15 +38,15 @@ Integers = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One declaration's column.
+    """Encoding of one declaration.
 
     Attributes:
         parameter: The declaration.
-        values: All its values if they are few, else None.
-        centres: Where these values lie in [0, 1]; empty if they are not listed.
-        ordered: Whether neighbouring values resemble each other.
-        grain: The distance of two neighbouring values in [0, 1]; 0 for a continuum.
-        shares: How likely each listed value is before anything is known; 1 in all.
+        values: The listed values; None for a continuous column.
+        centres: Positions of the listed values in [0, 1]; empty for a continuous column.
+        ordered: Whether neighbouring values are similar.
+        grain: Distance of neighbouring values in [0, 1]; 0 for infinitely many values.
+        shares: Prior probabilities of the listed values, which sum to 1.
     """
 
     parameter: Parameter
@@ -57,13 +58,13 @@ class Column:
 
     @classmethod
     def of(cls, parameter: Parameter) -> Column:
-        """The column of this declaration."""
+        """Return the column of this declaration."""
         values = parameter.values
         count = math.inf if values is None else len(values)
         ordered = not isinstance(parameter, BooleanParameter) and not (
             isinstance(parameter, ChoiceParameter) and not parameter.ordered
         )
-        if values is None or (ordered and count > MOST_LISTED):
+        if values is None or (ordered and count > MAX_LISTED):
             return cls(parameter, None, np.empty(0), ordered, 1.0 / count, np.empty(0))
         listed = tuple(values)
         centres = np.array([parameter.to_unit(value) for value in listed])
@@ -71,24 +72,24 @@ class Column:
 
     @property
     def count(self) -> int:
-        """How many values are listed; 0 for a continuum."""
+        """Number of listed values; 0 for a continuous column."""
         return len(self.centres)
 
     def encode(self, value: ParamValue) -> float:
-        """The number that stands for this value in the column."""
+        """Return the number that encodes this value."""
         unit = self.parameter.to_unit(value)
         if self.values is None:
             return unit
         return float(np.abs(self.centres - unit).argmin())
 
     def decode(self, number: float) -> ParamValue:
-        """The value that this number of the column stands for."""
+        """Return the value that this number encodes."""
         if self.values is None:
             return self.parameter.from_unit(min(max(number, 0.0), 1.0))
         return self.values[int(number)]
 
     def meets(self, condition: Condition, numbers: Floats) -> Booleans:
-        """For each number of this column, whether its value is one that the condition names."""
+        """Return for each number whether its value fulfils the condition."""
         if self.values is None:
             named = [v for v in condition.values if not self.parameter.explain(v)]
             return np.isin(numbers, [self.parameter.to_unit(value) for value in named])
@@ -100,16 +101,18 @@ def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
     even = np.full(len(values), 1.0 / len(values))
     if isinstance(parameter, FixedParameter) or parameter.prior is None:
         return even
-    drawn = [values.index(parameter.from_unit((k + 0.5) / _DRAWS)) for k in range(_DRAWS)]
-    shares: Floats = 0.999 * np.bincount(drawn, minlength=len(values)) / _DRAWS + 0.001 * even
+    drawn = [
+        values.index(parameter.from_unit((k + 0.5) / _PRIOR_DRAWS)) for k in range(_PRIOR_DRAWS)
+    ]
+    shares: Floats = 0.999 * np.bincount(drawn, minlength=len(values)) / _PRIOR_DRAWS + 0.001 * even
     return shares
 
 
 class Encoding:
-    """All the columns of a space.
+    """The columns of a space.
 
     Args:
-        space: The space.
+        space: The search space.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -119,7 +122,7 @@ class Encoding:
         self.conditional = np.array(
             [bool(p.conditions) or p.name in names[:i] for i, p in enumerate(space)], dtype=np.bool_
         )
-        """Which columns may hold NaN."""
+        """For each column, whether it may hold NaN."""
         self._by_name: Mapping[Hashable, Sequence[int]] = {
             name: [i for i, other in enumerate(names) if other == name] for name in names
         }
@@ -128,10 +131,10 @@ class Encoding:
         return len(self.columns)
 
     def encode(self, params: Params) -> Floats | None:
-        """A configuration's row; None if it lies outside the space.
+        """Return a configuration's row; None if it lies outside the space.
 
-        A parameter that it lacks although it would be active (the space has grown since) is NaN,
-        like an inactive one: what the trial tells of the others stays.
+        A missing parameter that would be active (the space has grown) becomes NaN like an
+        inactive one, so that the trial still informs about the other parameters.
         """
         row = np.full(len(self.columns), np.nan)
         chosen: dict[str, ParamValue] = {}
@@ -146,16 +149,16 @@ class Encoding:
         return row if len(chosen) == len(params) else None
 
     def rows(self, configurations: Iterable[Params]) -> Floats:
-        """The rows of these configurations; those outside the space are left out."""
+        """Return the rows of these configurations without those outside the space."""
         encoded = [self.encode(params) for params in configurations]
         found = [row for row in encoded if row is not None]
         return np.array(found) if found else np.empty((0, len(self)))
 
     def decode(self, row: Floats, spare: Floats) -> Params:
-        """The configuration that a row stands for.
+        """Return the configuration that a row encodes.
 
         Args:
-            row: One number for each column; those of inactive parameters are not looked at.
+            row: One number for each column; those of inactive parameters are ignored.
             spare: Positions in [0, 1] for active parameters whose number is NaN.
         """
         chosen: dict[str, ParamValue] = {}
@@ -169,7 +172,7 @@ class Encoding:
         return chosen
 
     def active(self, rows: Floats) -> Booleans:
-        """For each number of full rows, whether its parameter is active in its row."""
+        """Return for each number of full rows whether its parameter is active in that row."""
         found = np.ones(rows.shape, dtype=np.bool_)
         for i in np.flatnonzero(self.conditional).tolist():
             parameter = self.columns[i].parameter

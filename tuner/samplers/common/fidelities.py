@@ -1,9 +1,8 @@
-"""Losses that were measured after different numbers of epochs, on one scale.
+"""Comparison of losses that were measured after different numbers of epochs.
 
-With early stopping, most trials have a value at the lower rungs only, and few at the end. To
-order trials by how far they came, and only then by their values, makes early trials look good that
-nobody had been there to stop; and to compare values whatever their epoch makes long trainings look
-good. Instead all are compared at one rung.
+With early stopping, most trials have values at the lower rungs only. Ranking trials first by
+their last rung favours early trials, which had no competitors that could stop them. Comparing
+values regardless of the epoch favours long trainings. Therefore all are compared at one rung.
 """
 
 from __future__ import annotations
@@ -15,22 +14,23 @@ import numpy as np
 from .encoding import Booleans, Floats, Integers
 
 _INITIAL_CAPACITY = 64
+"""Trials; arrays double when they are full."""
 
 
 class Fidelities:
-    """What every trial had at each rung, and what follows from that at one of them.
+    """Losses of all trials at all rungs, and their comparison at one rung.
 
-    The rung is the highest that enough trials have reached, the end of the training included
-    (BOHB: Falkner et al. 2018, "BOHB: robust and efficient hyperparameter optimization at scale",
-    algorithm 2, where enough is one more than there are parameters). Trials that reached it count
-    with what they had there, also those that went on.
+    The common rung is the highest that enough trials have reached; the end of the training is
+    the last rung. This follows BOHB (Falkner et al. 2018, "BOHB: robust and efficient
+    hyperparameter optimization at scale", algorithm 2, where one more than the number of
+    parameters is enough). Trials that reached it count with their loss there.
 
-    BOHB's models know nothing of the others. Here, what was stopped before counts, too, with the
-    loss that it would probably have had: as much as the trials that had as much at the rung where
-    it stopped and did go on (interpolated, and never less for having had more). So stopped trials
-    tell the model which regions are poor, from the first rung on.
+    BOHB ignores the other trials. Here, a trial that stopped earlier counts with a predicted
+    loss: that of the trials with the same loss at the rung where it stopped, which went on
+    (interpolated by a non-decreasing function). So stopped trials show the model which regions
+    are poor from the first rung on.
 
-    Trials have slots, as their caller numbers them.
+    The caller identifies trials by slot numbers.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Fidelities:
         return bool(self._columns)
 
     def record(self, slot: int, losses: Mapping[int, float]) -> None:
-        """Take note of a trial's losses, by rung."""
+        """Record a trial's losses, by rung."""
         for step, loss in losses.items():
             column = self._columns.setdefault(step, np.full(_INITIAL_CAPACITY, np.nan))
             while slot >= len(column):
@@ -49,18 +49,19 @@ class Fidelities:
             column[slot] = loss
 
     def at_common_rung(
-        self, slots: Integers, finals: Floats, *, is_resting: Booleans, enough: int
+        self, slots: Integers, finals: Floats, *, is_stopped: Booleans, enough: int
     ) -> Floats:
-        """The losses of these trials where most is known of them.
+        """Return the losses of these trials at the common rung.
 
         Args:
             slots: The trials (n).
-            finals: Their losses at the end of the training (n); NaN for those not trained so far.
-            is_resting: Which of them were stopped or paused, so that more may never be known (n).
-            enough: With so many trials a rung can be learned from.
+            finals: Their losses at the end of the training (n); NaN if not reached.
+            is_stopped: Whether they were stopped or paused (n). Only the losses of these are
+                predicted.
+            enough: Number of trials that a rung needs to be the common one.
 
         Returns:
-            Their losses (n), NaN where nothing can be said.
+            Their losses (n), NaN if unknown.
         """
         steps = sorted(self._columns)
         known = np.vstack([*(self._at(step, slots) for step in steps), finals])
@@ -69,7 +70,7 @@ class Fidelities:
         found: Floats = known[chosen].copy()
         reached = ~np.isnan(found)
         for k in range(chosen - 1, -1, -1):
-            stopped = np.isnan(found) & ~np.isnan(known[k]) & is_resting
+            stopped = np.isnan(found) & ~np.isnan(known[k]) & is_stopped
             went_on = reached & ~np.isnan(known[k])
             if stopped.any() and went_on.any():
                 found[stopped] = _projected(
@@ -86,9 +87,9 @@ class Fidelities:
 
 
 def _projected(losses: Floats, before: Floats, after: Floats) -> Floats:
-    """What losses at a lower rung would become, from the trials that were measured at both.
+    """Predict losses at a higher rung from the trials that were measured at both rungs.
 
-    Beyond the worst of these, a loss stays as much worse as it was.
+    A loss above the worst of these keeps its distance to the worst.
     """
     order = np.argsort(before, kind="stable")
     before, after = before[order], np.maximum.accumulate(after[order])

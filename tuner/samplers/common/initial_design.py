@@ -1,4 +1,4 @@
-"""Where a search begins while there is nothing to learn from."""
+"""Initial design of searches that learn from values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .untried import Keyed, Untried
 
 
 class InitialDesign:
-    """The first configurations of a search that learns: a scrambled Halton sequence.
+    """The first configurations of a model-based search: a scrambled Halton sequence.
 
     Args:
-        encoding: The columns of the space.
+        encoding: Encoding of the space.
         seed: The study's seed.
-        untried: What is new.
+        untried: The untried configurations.
     """
 
     def __init__(self, encoding: Encoding, seed: int, untried: Untried) -> None:
@@ -29,7 +29,7 @@ class InitialDesign:
     def propose(
         self, number: int, _: np.random.Generator, pending: Collection[Hashable]
     ) -> Keyed | None:
-        """The configuration for the trial with this number, if it is new."""
-        nowhere = np.full(len(self._encoding), np.nan)
-        params = self._encoding.decode(nowhere, self._points.point(number))
+        """Return the configuration for this trial number; None if it was tried before."""
+        unset = np.full(len(self._encoding), np.nan)
+        params = self._encoding.decode(unset, self._points.point(number))
         return self._untried.first_untried([params], pending)

@@ -1,4 +1,4 @@
-"""Several objectives as one loss, by which model-based samplers can rank what they saw."""
+"""Reduction of several objectives to one loss for model-based samplers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from .encoding import Floats, Integers
 
 
 def pareto_losses(costs: Floats) -> Floats:
-    """One number for each result, lower for better ones.
+    """Return one loss for each result; lower is better.
 
-    Its whole part is the result's nondomination rank (0 for the Pareto front, 1 for the front of
-    what is left, …), as in MOTPE (Ozaki et al. 2020, "Multiobjective tree-structured Parzen
-    estimator for computationally expensive optimization problems"). Within a front those come
-    first that have the most room around them: by the crowding distance of NSGA-II (Deb et al.
-    2002, section III-B), where MOTPE takes the hypervolume that each adds. It costs less, needs
-    no reference point, and does not change with the objectives' scales.
+    The integer part is the result's nondomination rank (0 for the Pareto front, 1 for the front
+    without the first one, …), as in MOTPE (Ozaki et al. 2020, "Multiobjective tree-structured
+    Parzen estimator for computationally expensive optimization problems"). The fraction orders a
+    front by decreasing crowding distance (NSGA-II, Deb et al. 2002, section III-B). MOTPE takes
+    the hypervolume contribution; the crowding distance is cheaper, needs no reference point and
+    does not depend on the objectives' scales.
 
     >>> pareto_losses(np.array([[0.0, 3.0], [1.0, 1.0], [3.0, 0.0], [2.0, 2.0]])).round(2).tolist()
     [0.0, 0.67, 0.33, 1.0]
 
     Args:
-        costs: The objectives' values (results x objectives), finite, lower for better ones.
+        costs: The objectives' values (results x objectives), finite; lower is better.
     """
     losses = np.zeros(len(costs))
     for rank, front in enumerate(_fronts(costs)):
@@ -31,7 +31,10 @@ def pareto_losses(costs: Floats) -> Floats:
 
 
 def _fronts(costs: Floats) -> list[Integers]:
-    """Efficient nondominated sorting (Zhang et al. 2015, ENS-BS): no later one dominates."""
+    """Sort into fronts by efficient nondominated sorting (Zhang et al. 2015, ENS-BS).
+
+    In lexicographic order no later result dominates an earlier one.
+    """
     fronts: list[list[int]] = []
     for i in np.lexsort(costs.T[::-1]).tolist():
         lowest, highest = 0, len(fronts)
@@ -50,7 +53,10 @@ def _fronts(costs: Floats) -> list[Integers]:
 
 
 def _crowding(costs: Floats) -> Floats:
-    """How far apart the neighbours of each are, objective by objective; the ends are infinite."""
+    """Return the distances of each result's neighbours, summed over the objectives.
+
+    They are infinite at the ends.
+    """
     distances = np.zeros(len(costs))
     for column in costs.T:
         order = np.argsort(column, kind="stable")

@@ -1,4 +1,4 @@
-"""Configurations that were not tried before, however few are left."""
+"""Untried configurations of a space, also when few are left."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ...core.space.space import SearchSpace
 from ...core.trial import Params, Suggestion, Trial
 
 _DRAWS = 64
-_SPREAD = 2.0**0.5
-"""Multiples of an irrational number are spread evenly over [0, 1), wherever one stops."""
+"""Random draws before the remaining configurations are enumerated."""
+_IRRATIONAL = 2.0**0.5
+"""The fractional parts of its multiples are evenly distributed for any number of trials."""
 Keyed = tuple[Hashable, Params]
-"""A configuration behind its key (`SearchSpace.key`)."""
+"""A configuration with its key (`SearchSpace.key`)."""
 Proposer = Callable[[int, np.random.Generator, Mapping[Hashable, Params]], Keyed | None]
-"""Proposes for a trial's number; the mapping holds what was just answered for those before it."""
+"""Proposes for a trial number. The mapping holds the suggestions for the numbers before it."""
 
 
 class Untried:
-    """The configurations of a space that are not tried yet.
+    """The untried configurations of a space.
 
-    What it costs to ask does not grow with what was tried. A finite space is listed only once at
-    least half of it is tried, so that the list is never longer than the history.
+    The time for a suggestion does not grow with the number of trials. A finite space is
+    enumerated only when half of it is tried, so that the list is not longer than the history.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -33,7 +34,7 @@ class Untried:
         self._all: Configurations | None = space.configurations()
         self._tried: set[Hashable] = set()
         self._tried_inside = 0
-        self._left: list[int] | None = None  # untried numbers of `_all`, ascending
+        self._left: list[int] | None = None  # untried indices of `_all`, ascending
         self._number_of: dict[Hashable, int] = {}
 
     @property
@@ -42,9 +43,9 @@ class Untried:
         return self._all is None
 
     def mark_tried(self, trial: Trial) -> None:
-        """Take a trial's configuration for tried; it may lie outside the space, or come again.
+        """Mark a trial's configuration as tried; it may lie outside the space or repeat.
 
-        Trials of earlier studies (numbers below 0) are not tried in this one.
+        Trials of earlier studies (numbers below 0) do not count as tried.
         """
         if trial.number < 0:
             return
@@ -61,7 +62,7 @@ class Untried:
             del self._left[bisect.bisect_left(self._left, number)]
 
     def is_tried(self, key: Hashable) -> bool:
-        """Whether the configuration with this key is tried."""
+        """Return whether the configuration with this key is tried."""
         return key in self._tried
 
     def suggest(
@@ -73,24 +74,24 @@ class Untried:
         *,
         random_share: float = 0.0,
     ) -> list[Suggestion]:
-        """A sampler's answer: a new configuration for each of these trial numbers.
+        """Return an untried configuration for each of these trial numbers.
 
         Args:
-            numbers: The trials' numbers.
-            seed: The study's seed; with the trial's number it seeds each proposal.
-            origin: Who proposes.
-            propose: Gives a new configuration, or None to have one drawn at random.
-            random_share: For which part of the numbers one is drawn at random in any case. The
+            numbers: The trial numbers.
+            seed: The study's seed, which seeds each proposal together with the trial number.
+            origin: Origin of the suggestions.
+            propose: Returns an untried configuration, or None to have one drawn at random.
+            random_share: Share of the numbers for which one is always drawn at random. The
                 origin of these says so.
 
         Returns:
-            One suggestion for each number, in order; fewer if no more configurations are left.
+            One suggestion for each number, in order; fewer if no configurations are left.
         """
         pending: dict[Hashable, Params] = {}
         suggestions = []
         for number in numbers:
             rng = generator(seed, Purpose.SUGGESTION, number)
-            is_random = number * _SPREAD % 1.0 < random_share
+            is_random = number * _IRRATIONAL % 1.0 < random_share
             found = None if propose is None or is_random else propose(number, rng, pending)
             found = found or self.draw(rng, pending)
             if found is None:
@@ -103,11 +104,11 @@ class Untried:
     def first_untried(
         self, configurations: Iterable[Params], pending: Collection[Hashable]
     ) -> Keyed | None:
-        """The first of these that is new, with its key; None if there is none.
+        """Return the first untried one of these with its key; None if there is none.
 
         Args:
-            configurations: What to choose from; no more of it is worked out than needed.
-            pending: Keys of configurations that are taken as well.
+            configurations: The candidates, evaluated lazily.
+            pending: Keys of further configurations that count as tried.
         """
         for params in configurations:
             key = self._space.key(params)
@@ -116,14 +117,11 @@ class Untried:
         return None
 
     def draw(self, rng: np.random.Generator, pending: Collection[Hashable]) -> Keyed | None:
-        """A random configuration with its key, each parameter drawn evenly on its own scale.
+        """Return a random untried configuration with its key; None if none is left.
 
-        A draw that is not new is repeated. If that does not help either, the choice is even among
-        all that are left; in an infinite space, where a repetition is next to impossible, a draw
-        is then taken as it comes.
-
-        Returns:
-            None if nothing is left.
+        Each parameter is drawn uniformly on its own scale. A configuration that was tried is
+        drawn again, `_DRAWS` times at most. Then the choice is uniform among all that are left;
+        in an infinite space, where that is almost impossible, a repetition is accepted.
         """
         found = self.first_untried((self._space.sample(rng) for _ in range(_DRAWS)), pending)
         if found is not None:
@@ -136,14 +134,14 @@ class Untried:
     def draw_uniformly(
         self, rng: np.random.Generator, pending: Collection[Hashable]
     ) -> Keyed | None:
-        """One of the untried configurations of a finite space, each as likely as the others.
+        """Return an untried configuration with its key, uniformly chosen from a finite space.
 
         Args:
-            rng: Where the randomness comes from.
-            pending: Keys of configurations that are taken as well.
+            rng: The random number generator.
+            pending: Keys of further configurations that count as tried.
 
         Returns:
-            The configuration with its key; None if none is left, or if the space is infinite.
+            None if none is left, or if the space is infinite.
         """
         if self._all is None:
             return None
@@ -153,7 +151,7 @@ class Untried:
             if key not in pending and key not in self._tried:
                 return key, params
         left = self._listed(self._all)
-        # Pending ones are few; passing over them by rank keeps the choice even.
+        # Skipping the few pending ones by rank keeps the choice uniform.
         blocked = sorted(self._number_of[key] for key in pending if key in self._number_of)
         if len(blocked) == len(left):
             return None
