@@ -1,4 +1,10 @@
-"""The trials that wait for a place, and their order if they ask for different amounts."""
+"""The trials that wait for a place, and their order if they ask for different amounts.
+
+A trial that fits on no worker now is passed by smaller ones. One worker that could hold it is then
+reserved and takes no other trial until the large one fits there, as in the backfilling of cluster
+schedulers. A trial that no worker could ever hold waits without delaying others, and the study's
+snapshot says so.
+"""
 
 from __future__ import annotations
 
