@@ -5,7 +5,6 @@
     DIR/study.db            the ledger
     DIR/best/               the best model, its configuration and its metrics
     DIR/trials/<number>/    a trial's checkpoint while needed, and its log.txt
-    DIR/report.html         if one was requested
     DIR/lock, DIR/lease     the master's lock (see `lock`)
     DIR/stop                a request to stop; empty if there is none
 """
