@@ -38,7 +38,7 @@ _NO_ANSWER = re.compile(
 
 
 class JobState(enum.StrEnum):
-    """State of a job, as far as it matters here."""
+    """State of a job, reduced to what this package distinguishes."""
 
     PENDING = "pending"
     RUNNING = "running"

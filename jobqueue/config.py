@@ -282,7 +282,7 @@ def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
 
 
 def check_notice(shape: Shape) -> None:
-    """Check that a job is told of its end while it runs.
+    """Check that the notice of a job's end falls within its walltime.
 
     Raises:
         ConfigError: The notice is not shorter than the walltime.

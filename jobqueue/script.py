@@ -176,7 +176,7 @@ def with_command(script: str, shape: Shape, worker: WorkerShape, command: str) -
 def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Path) -> str:
     """Return the script of one job that Slurm can requeue any number of times.
 
-    SIGUSR1 announces the end of its time, because SIGTERM means that somebody cancels it.
+    SIGUSR1 announces the end of its time, because SIGTERM means that it is cancelled.
 
     Args:
         shape: What the job asks for.

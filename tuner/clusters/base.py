@@ -23,7 +23,7 @@ UNLIMITED = Capacity(cpus=tuple(range(1_000_000)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a cluster knows of the run that uses it.
+    """Facts about a run that its cluster needs.
 
     Attributes:
         name: The run's name on the workers.
@@ -150,7 +150,7 @@ class Cluster(abc.ABC):
         """Close the executor, and end what was started. May be repeated.
 
         Args:
-            force: Only stop the workers, as far as that takes no time: the process ends now.
+            force: Only stop workers if that takes no time: the process ends now.
         """
 
 

@@ -1,4 +1,4 @@
-"""What the clusters made of Slurm jobs share: their names, their errors, and their end."""
+"""Common parts of the clusters of Slurm jobs: names, errors and shutdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = "tuner worker"
 
 
 class JobQueueCluster(Protocol):
-    """What `jobqueue` offers for workers in jobs and for those of an allocation alike."""
+    """Interface of `jobqueue` that is the same for jobs and for an allocation."""
 
     @property
     def address(self) -> str:

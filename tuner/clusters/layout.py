@@ -20,7 +20,7 @@ class WorkerLayout:
     Attributes:
         cores: The core ids of each worker.
         resources: What a trial holds.
-        measured: The amounts that nobody specified; measured usage decides them.
+        measured: The amounts left unspecified; measured usage decides them.
     """
 
     cores: list[tuple[int, ...]]

@@ -209,7 +209,7 @@ class StudySettings:
     reduction_factor: int | None = setting(
         kinds.whole_number(2),
         Section.PRUNING,
-        "at each rung, one trial in N goes on.",
+        "at each rung, one trial in N continues.",
         default=None,
         default_text="3",
         pruners=_HALVING,
@@ -225,7 +225,7 @@ class StudySettings:
     pruner_mode: HalvingMode | None = setting(
         kinds.choice(*HalvingMode, make=HalvingMode),
         Section.PRUNING,
-        "poor trials stop for good (stop), or pause and may go on later from their checkpoints "
+        "poor trials stop for good (stop), or pause and may continue later from their checkpoints "
         "(promote).",
         default=None,
         default_text="stop",
@@ -338,7 +338,7 @@ class StudySettings:
     stop_at: StopAt = setting(
         kinds.choice(*StopAt, make=StopAt),
         Section.CHECKPOINTS,
-        "When a Keras trial that is told to stop does so: at the end of its batch or of its epoch.",
+        "When a Keras trial stops on request: at the end of its batch or of its epoch.",
         default=StopAt.BATCH,
     )
     master_grace_seconds: float = setting(

@@ -28,7 +28,7 @@ class Action(enum.StrEnum):
     RETRY = "retry"
     """The trial runs again, up to a number of times; then it fails."""
     FAIL = "fail"
-    """The trial fails, and the sampler is told so."""
+    """The trial fails, and the sampler is told."""
     PRUNE = "prune"
     """The trial counts as pruned, with what it has reported."""
     STOP = "stop"

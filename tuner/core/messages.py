@@ -20,7 +20,7 @@ from .trial import AttemptId, Ending, Halt, Params, Report, Score, Suggestion, T
 
 @dataclass(frozen=True, slots=True)
 class StudyOpened:
-    """A master took the study up: the first one, or one after a stop or a crash.
+    """A master opened the study: the first one, or one after a stop or a crash.
 
     Attempts that ran for an earlier master are lost.
 

@@ -39,7 +39,7 @@ _ALIKE = 0.05
 
 
 class TermKind(enum.StrEnum):
-    """How a term turns a hyperparameter into a number."""
+    """Ways to make a number of a hyperparameter."""
 
     LINEAR = "linear"
     LOG = "log"

@@ -15,7 +15,7 @@ class Decision(enum.StrEnum):
 
     CONTINUE = "continue"
     PAUSE = "pause"
-    """Give up its placement; it may be promoted, and then goes on from its checkpoint."""
+    """Give up its placement; it may be promoted, and then continues from its checkpoint."""
     STOP = "stop"
     """Never run again."""
 
@@ -25,7 +25,7 @@ class HalvingMode(enum.StrEnum):
 
     STOP = "stop"
     PROMOTE = "promote"
-    """It is paused, and goes on if it is among the best later."""
+    """It is paused, and continues if it is among the best later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class PrunerSettings:
     Attributes:
         name: One of `tuner.pruners.registry.PRUNER_NAMES`.
         epochs: The full training of a trial, in steps; None if unknown.
-        reduction_factor: One in this many trials goes on at each rung (eta).
+        reduction_factor: One in this many trials continues at each rung (eta).
         min_epochs: The first step at which a trial may be pruned; None for a twentieth of `epochs`.
         brackets: The most brackets; None for the pruner's default.
         mode: What happens to the others at a rung.
@@ -58,11 +58,11 @@ class Pruner(abc.ABC):
     pruner rebuilt from the same facts answers the same, so resuming and replaying a study need
     nothing else. The engine is the only caller.
 
-    Successive halving that stops trials; one in three goes on, at steps 1 and 3; more is better::
+    Successive halving that stops trials; one in three continues, at steps 1 and 3; more is better::
 
         p.report(0, 1, 0.5)    p.decide(0) -> CONTINUE    # the first one, and so the best
         p.moved(0, RUNNING)                               # it passed the rung
-        p.report(1, 1, 0.4)    p.decide(1) -> STOP        # of two, one goes on
+        p.report(1, 1, 0.4)    p.decide(1) -> STOP        # of two, one continues
         p.moved(1, PRUNED)
         p.report(0, 2, 0.5)    p.decide(0) -> CONTINUE    # step 2 is no rung
         p.report(2, 1, 0.6)    p.decide(2) -> CONTINUE    # trial 0 has passed already
@@ -106,7 +106,7 @@ class Pruner(abc.ABC):
     def moved(self, trial: int, state: TrialState) -> None:
         """Record a trial's state; the latest call for a trial counts.
 
-        RUNNING or WAITING: it may go on beyond all that it has reported, by a decision or a
+        RUNNING or WAITING: it may train beyond all that it has reported, by a decision or a
         promotion. PAUSED: it may be promoted. Other states: no more questions about it.
         """
 
@@ -161,5 +161,5 @@ def never_prune(settings: PrunerSettings, goal: Goal) -> Pruner:
         ValueError: The settings ask for a pruner.
     """
     if settings.name != "none":
-        raise ValueError(f"nobody can make the pruner {settings.name!r} of {goal}")
+        raise ValueError(f"there is no pruner {settings.name!r} here (for {goal})")
     return NeverPrune()

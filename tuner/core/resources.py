@@ -94,7 +94,7 @@ class Placement:
         memory_bytes: Host memory granted; 0 means that memory is not counted.
         gpu_share: What part of each of its GPUs the attempt may use; below 1 where it shares one.
         gpu_memory_bytes: Memory granted on each of its GPUs; 0 means its share of what there is.
-        cpu_share: What part of its core the attempt is reckoned to use; below 1 where it shares
+        cpu_share: What part of its core the attempt is expected to use; below 1 if it shares
             one.
         floats_on: Where it shares one, the cores of its worker, any of which it may run on.
     """

@@ -44,7 +44,7 @@ class StudySnapshot:
         gpus: Their GPUs.
         gpus_held: The GPUs that attempts hold.
         stall_reason: Why nothing can start although trials wait; empty otherwise.
-        stopping: Why the study is stopping; empty while it goes on.
+        stopping: Why the study is stopping; empty while it continues.
         packing: How many trials share a core or a GPU by the last plan, and why; empty if trials
             are granted what was asked for.
         usual: What a trial asks for by default.
@@ -79,7 +79,7 @@ class StudySnapshot:
 
     @property
     def may_begin_more(self) -> bool:
-        """Whether another trial may still start or go on."""
+        """Whether another trial may still start or continue."""
         budget = self.budget_trials
         return budget is None or self.ended + len(self.running) < budget
 

@@ -74,7 +74,7 @@ class Cause(enum.StrEnum):
     WORKER_LOST = "worker lost"
     MASTER_LOST = "master lost"
     NO_ROOM = "no room"
-    """No room for a checkpoint or model on the study's disk; the trial goes on once there is."""
+    """No room for a checkpoint or model on the study's disk; the trial continues once there is."""
 
 
 class Halt(enum.StrEnum):
@@ -85,13 +85,13 @@ class Halt(enum.StrEnum):
     PRUNE = "prune"
     """The trial is poor: it never runs again."""
     PAUSE = "pause"
-    """The trial gives up its placement, and may go on from its checkpoint later."""
+    """The trial gives up its placement, and may continue from its checkpoint later."""
     RELEASE = "release"
-    """The worker has to leave: the trial goes on elsewhere, from its checkpoint."""
+    """The worker has to leave: the trial continues elsewhere, from its checkpoint."""
 
     @property
     def cause(self) -> Cause:
-        """The cause of an attempt that ends as told.
+        """The cause of an attempt that stops on this request.
 
         >>> Halt.PAUSE.cause
         <Cause.PAUSED: 'paused'>
@@ -100,7 +100,7 @@ class Halt(enum.StrEnum):
 
 
 class StopAt(enum.StrEnum):
-    """When a Keras training stops that is told to."""
+    """Point at which a Keras training stops on request."""
 
     BATCH = "batch"
     """At the end of the batch; the training since the last epoch is lost."""

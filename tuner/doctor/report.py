@@ -65,7 +65,7 @@ class DoctorReport:
             self._print(Text(" " * _INDENT + arrow, style=colour), finding.advice, colour)
 
     def _print(self, head: Text, words: str, style: str) -> None:
-        """Print words after a head, with the following lines indented as far as the head."""
+        """Print words after a head, with the following lines indented to its width."""
         lines = [clean(words)]
         if self._console.is_terminal:
             width = max(20, self._console.width - head.cell_len)

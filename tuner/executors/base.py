@@ -28,7 +28,7 @@ class Executor(abc.ABC):
     - for each `start`, at most one `AttemptWaits`, then at most one `AttemptStarted`, then any
       number of `Reported`, then exactly one `AttemptEnded`, unless its worker left before.
 
-    A trace of one attempt that is told to stop and of another whose worker dies::
+    A trace of one attempt that is stopped and of another whose worker dies::
 
         open()            events() -> [WorkerJoined("w1"), WorkerJoined("w2")]
         start(a on w1)    events() -> [AttemptStarted(a)]

@@ -33,7 +33,7 @@ Curve = Sequence[Mapping[str, float]]
 
 
 class VirtualClock:
-    """A clock that moves only when it is told to.
+    """A clock that moves only on request.
 
     Args:
         now: Its first time, in seconds since the epoch.

@@ -59,7 +59,7 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
 
 
 def _has_metrics(trial: Trial, goals: Goals) -> bool:
-    """Whether the trial measured all that the new study goals at."""
+    """Return whether the trial measured all metrics of the new study's goals."""
     return all(math.isfinite(trial.metrics.get(name, math.nan)) for name in goals.metrics)
 
 

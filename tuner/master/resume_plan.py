@@ -210,5 +210,5 @@ def _resume_notes(engine: Engine) -> list[str]:
     trials = list(engine.trials)
     over = sum(trial.state.is_final for trial in trials)
     waiting = len(trials) - over
-    again = f", {waiting} go on" if waiting else ""
+    again = f", {waiting} continue" if waiting else ""
     return [f"resumed: {over} trials are over{again}"]

@@ -124,7 +124,7 @@ class Workforce:
         """Stop the workers and close the cluster. May be repeated.
 
         Args:
-            force: Only stop the workers, as far as that takes no time: the process ends now.
+            force: Only stop workers if that takes no time: the process ends now.
         """
         if force:
             self.cluster.close(force=True)

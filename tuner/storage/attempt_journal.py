@@ -43,7 +43,7 @@ class AttemptJournal:
     the ledger has their ends.
 
     Attributes:
-        is_superseded: Whether somebody removed the file: a later attempt of the trial runs
+        is_superseded: Whether the file was removed: a later attempt of the trial runs
             elsewhere, and this one is no longer needed.
 
     Args:

@@ -101,7 +101,7 @@ class MasterLock:
             found = self._lease.read()
             if found == self._owner:
                 self._lease.beat()
-            # The POSIX lock still proves who the master is if somebody deleted the lease.
+            # The POSIX lock still proves who the master is if the lease was deleted.
             elif found or not self._has_posix_lock or not self._lease.create(self._owner):
                 raise StudyLockedError(
                     f"the study in {shlex.quote(str(self._directory))} was taken over by "
@@ -219,7 +219,7 @@ def _take_posix_lock(directory: Path) -> tuple[int, bool]:
     """Return the open lock file, and whether the file system supports locks.
 
     Raises:
-        StudyLockedError: Somebody holds the lock.
+        StudyLockedError: The lock is held.
     """
     path = directory / "lock"
     if mine := _held.get(_identity(path)):

@@ -1,4 +1,4 @@
-"""A trial as the training sees it: it reports, it is told to stop, it keeps files."""
+"""The trial as the training sees it: reports, requests to stop, and files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.trial import AttemptId, Halt, Params, Report, StopAt
 
 
 class AttemptStopped(BaseException):
-    """The attempt stops, as it was told to.
+    """Ends an attempt that was told to stop.
 
     Not an Exception, so that a user's `except Exception` does not swallow it.
 
@@ -51,7 +51,7 @@ class TrialContext:
         checkpoint_every: Epochs between two checkpoints; None for as often as costs little, 0 for
             none.
         keeps_last: Whether to keep the checkpoint of the last epoch, to train on later.
-        stop_at: When a Keras training that is told to stop does so: after a batch or an epoch.
+        stop_at: When a Keras training stops on request: after a batch or an epoch.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ def lock_gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
 def lock_core_set(numbers: Iterable[int]) -> bool:
     """Lock a set of cores to share out; return False if another study shares out the same set.
 
-    Both may use the cores all the same. The lock lasts until `release` or the end of this process.
+    Both may use the cores nevertheless. The lock lasts until `release` or the end of this process.
     """
     name = _core_set(numbers)
     with _guard:
@@ -81,7 +81,7 @@ def lock_cores(wanted: Iterable[int], allowed: Iterable[int]) -> tuple[int, ...]
 
     Args:
         wanted: The cores to lock. A wanted core that another process has locked is replaced by a
-            free allowed one, or used all the same if there is none.
+            free allowed one, or used nevertheless if there is none.
         allowed: The cores that this process may use.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The device queue: studies on one worker take turns on its cores and GPUs."""
+"""The device queue: access of several studies to one worker's cores and GPUs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class AttemptLimits:
             little, 0 for never.
         cache_bytes: Limit of the data cache on each node; None for half of the free space, 0 for
             no cache.
-        stop_at: When a Keras training stops that is told to.
+        stop_at: When a Keras training stops on request.
         master_grace_seconds: How long attempts continue when the master is lost; 0 if they end
             with it.
     """

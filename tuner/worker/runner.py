@@ -139,8 +139,8 @@ class AttemptRunner:
     def outlive_master(self) -> None:
         """Wait until no attempt runs that may continue without its master, which seems gone.
 
-        Attempts whose grace time is over stop with a checkpoint. So do all of them if the master
-        turns out to live, because it runs them elsewhere.
+        Attempts whose grace time is over stop with a checkpoint. If the master is alive after
+        all, all of them stop, because it runs them elsewhere.
         """
         gone_at = time.monotonic()
         while not self._is_closing:

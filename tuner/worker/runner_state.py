@@ -207,7 +207,7 @@ class RunnerState:
     def start(self, attempt: AttemptId, brief: StudyBrief) -> Instructions:
         """Handle the order to start; if the attempt `is_starting` then, it needs a process."""
         if self._is_closed:
-            # Nobody would watch it, and its devices are given to others.
+            # Nothing would watch it, and its devices are given to others.
             return (_ended(attempt, Ending(Cause.RELEASED, reason="its worker has ended")),)
         if halt := self._early_stops.take(attempt):
             return (_stopped(attempt, halt),)

@@ -57,7 +57,7 @@ def test_text_over_the_limit_is_dropped_and_counted(pipe: Pipe) -> None:
     assert not pipe.writer.finish()
     _, *kept, count = pipe.read(102)
     assert kept == lines[:100]
-    assert count == "(100 lines were dropped: nobody read them in time)"
+    assert count == "(100 lines were dropped: they were not read in time)"
 
 
 def test_a_slow_reader_is_waited_for_while_it_reads(pipe: Pipe) -> None:

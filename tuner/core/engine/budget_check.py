@@ -35,7 +35,7 @@ class BudgetCheck:
         return self._left_seconds <= 0.0
 
     def finish_after(self, seconds: float) -> Finish | None:
-        """Return how the study ends if nothing changes for a time; None if it goes on."""
+        """Return how the study ends if nothing changes for a time; None if it continues."""
         if self._budget is None:
             return None
         is_over = self.hours.left_seconds(self._budget, later_seconds=seconds) <= 0.0

@@ -181,7 +181,7 @@ class Dispatch:
         if not self.is_affordable:
             return commands
         while self._records.waiting or self._records.count(TrialState.PAUSED):
-            if self._may_go_on:
+            if self._may_continue:
                 commands += self._course.promote(is_last=False)
             self.take_in()
             found = self._waiting.place(self.places, at)
@@ -265,7 +265,7 @@ class Dispatch:
         return self._step_times.seconds(number, steps_left=left)
 
     @property
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         """Whether there is room for a paused trial that no waiting trial needs."""
         is_paused = self._records.count(TrialState.PAUSED)
         is_free = self._waiting.blocked is None
@@ -288,5 +288,5 @@ class Dispatch:
         waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
         is_placing = is_placing and self.is_affordable
         self._waiting.validate(waiting, self.places if is_placing else ClusterState(), at)
-        if is_placing and self._may_go_on and self._course.promotion(is_last=False) is not None:
-            raise AssertionError("a paused trial could go on, and there is room")
+        if is_placing and self._may_continue and self._course.promotion(is_last=False) is not None:
+            raise AssertionError("a paused trial could continue, and there is room")

@@ -30,7 +30,7 @@ class FailureTally:
         self._any_success = True
 
     def count_failure(self, ending: Ending) -> Finish | None:
-        """Count a trial that failed; return how the study ends by it, None if it goes on."""
+        """Count a trial that failed; return how the study ends by it, None if it continues."""
         if ending.cause is Cause.UNKNOWN_METRIC and not self._any_success:
             return Finish(FinishReason.UNKNOWN_METRIC, ending.reason)
         self._failed += 1

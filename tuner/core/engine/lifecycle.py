@@ -58,7 +58,7 @@ class Lifecycle:
         return self.config.goals
 
     def open(self, opened: StudyOpened, *, lost_at: float) -> list[Command]:
-        """Take the study up for a new master.
+        """Begin with a new master.
 
         Args:
             opened: The opening.
@@ -201,7 +201,7 @@ class Lifecycle:
         """Take in the end of an attempt.
 
         Returns:
-            What is to be done, and how the study ends by it; None if it goes on.
+            What is to be done, and how the study ends by it; None if it continues.
         """
         record, run = self.records[name.trial], self.records.running[name]
         ending = checked(ending, self._goals)

@@ -69,7 +69,7 @@ class EndDecision:
         event: What happens to the trial.
         is_charged: Whether the end counts towards the trial's limit for its cause.
         releases_without_report: How often in a row the trial's worker had to leave before a report.
-        finish: Why the study stops; None if it goes on.
+        finish: Why the study stops; None if it continues.
     """
 
     ending: Ending
@@ -116,7 +116,7 @@ def decide(
             "workers that live longer (a longer walltime), or report sooner"
         )
         ending = replace(ending, reason=reason)
-    # What the trial was told to do stays decided, however its attempt ended.
+    # A decision to stop the trial stands, however its attempt ended.
     event = _EVENTS.get(outcome) or _EVENTS_AFTER_HALT.get(halt, TrialEvent.RETRY)
     finish = None
     if outcome is Outcome.ERRORED and action is Action.STOP:

@@ -16,7 +16,7 @@ class TrialEvent(enum.StrEnum):
     """Its attempt ended without a result: the trial runs again."""
     PAUSE = "pause"
     PROMOTE = "promote"
-    """It was paused and goes on."""
+    """It was paused and continues."""
     COMPLETE = "complete"
     FAIL = "fail"
     PRUNE = "prune"

@@ -51,7 +51,7 @@ _SLACK = 1.05
 has trained for a while keeps no more than this free."""
 
 _GPU_CONTEXT = 1.1
-"""A framework's context on a GPU takes room beside the memory that it is limited to."""
+"""A framework's context on a GPU takes room in addition to the memory that it is limited to."""
 
 _CAUTION = 1.25
 _MAX_CAUTION = 4.0

@@ -1,7 +1,7 @@
 """A text stream whose writes never block, for terminals and pipes that may not be read.
 
 A process that writes to a terminal stopped by Ctrl-S, or to the pipe of an ssh connection that
-hangs, waits until somebody reads. A study must not wait.
+hangs, waits for a reader. A study must not wait.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class BackgroundWriter(io.TextIOBase):
         with self._changed:
             text = "" if self._is_broken else "".join(self._waiting)
             if self._dropped_lines and not self._is_broken:
-                text += f"({self._dropped_lines} lines were dropped: nobody read them in time)\n"
+                text += f"({self._dropped_lines} lines were dropped: they were not read in time)\n"
             self._waiting, self._waiting_characters, self._dropped_lines = [], 0, 0
             self._is_behind = bool(text)
             self._changed.notify_all()

@@ -71,7 +71,7 @@ class LiveProgress:
         self._live.start()
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
-        """Redraw, unless that was done just before, nothing changed or nobody reads."""
+        """Redraw, unless that was done just before, nothing changed or the terminal is blocked."""
         self._recent.extend(self._rate.update(snapshot, ended, now))
         self._snapshot = snapshot
         is_early = self._drawn_at is not None and 0 <= now - self._drawn_at < REFRESH_SECONDS

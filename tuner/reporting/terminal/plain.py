@@ -35,7 +35,7 @@ class QuietProgress:
         self._writer.write(f"{text.clean(line)}\n")
 
     def stop(self) -> None:
-        """Wait until all is written, or nobody reads it."""
+        """Wait until all is written; give up if it is not read."""
         self._writer.finish()
 
 
@@ -77,7 +77,7 @@ class PlainProgress:
         self._writer.write(f"{elapsed:>6}  {text.clean(line)}\n")
 
     def stop(self) -> None:
-        """Wait until all is written, or nobody reads it."""
+        """Wait until all is written; give up if it is not read."""
         self._writer.finish()
 
     def _ended_line(self, ended: EndedTrial, snapshot: StudySnapshot) -> str:

@@ -1,7 +1,7 @@
 """Encoding of events, and of the values in them, as strict JSON without loss.
 
-`1`, `1.0` and `True` stay different. JSON has no NaN and no infinities, and turns tuples into
-lists, so a payload with such values is escaped as a whole::
+`1`, `1.0` and `True` stay different. JSON has no NaN, no infinities and no tuples,
+so a payload with such values is escaped as a whole::
 
     {"at": 3.5, "reason": "Ctrl-C"}                     the usual case
     {"$escaped": {"at": {"$float": "nan"}, …}}          the unusual one

@@ -122,7 +122,7 @@ def check_format(connection: sqlite3.Connection, directory: StudyDirectory) -> N
 def remove_dead_dot_lock(database: Path) -> None:
     """Remove the lock directory that a killed process left.
 
-    Only the master may call this: as nobody else writes, a lock directory that stays unchanged
+    Only the master may call this: as no other process writes, a lock directory that stays unchanged
     belongs to no living process.
     """
     lock = database.with_name(database.name + ".lock")

@@ -9,7 +9,7 @@ A study has one folder on each node, in a temporary directory::
         0/ 1/ …               one result each: `record`, and its arrays as .npy files
 
 All locks are flocks, which the kernel releases when their holder dies, however it dies. A folder
-that nobody has locked is removed by the last process that leaves, or by the next one that comes.
+without a lock is removed by the last process that leaves, or by the next one that comes.
 
 Arrays are mapped copy-on-write: all trials read the same memory, and a trial that writes to an
 array gets its own copy of the pages that it changes. Removing a file does not affect those who
@@ -89,7 +89,7 @@ class Entry:
 class CacheStore:
     """The results of one study on this node.
 
-    All methods may raise OSError; the caller then goes on without the store.
+    All methods may raise OSError; the caller then continues without the store.
 
     Args:
         folder: The study's folder, which this process or its parent has locked with `hold`.

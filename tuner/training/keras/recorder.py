@@ -74,7 +74,7 @@ class Recorder:
         Raises:
             UnknownMetric: The training does not measure a metric that the study needs.
             NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite.
-            AttemptStopped: The attempt is to stop, and Keras's own loop cannot be told.
+            AttemptStopped: The attempt is to stop, and the training loop is not Keras's own.
         """
         if not self.resumption.has_begun:
             self._trial.stop_if_told()  # a training loop of the user's own calls the callback

@@ -349,7 +349,7 @@ class StudyPlugin(WorkerPlugin):
 
 
 def granted_by(worker: Any) -> Capacity:
-    """Return what studies may use of a Dask worker that somebody else started."""
+    """Return what studies may use of a Dask worker that hptune did not start."""
     # A worker of `hptune worker` has what its user granted.
     granted: Capacity | None = getattr(worker, "granted", None)
     if granted is not None:

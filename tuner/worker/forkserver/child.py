@@ -1,4 +1,4 @@
-"""The process of one attempt (or of a probe): the child that the warm parent forks.
+"""The process of one attempt (or of a probe): a child of the fork server.
 
 It owns its process group, its log and its devices; it talks to the worker through one channel;
 it ends without running the interpreter's tear-down, which frameworks make slow and fragile.
@@ -42,11 +42,11 @@ _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
 
 DUMP_STACKS = signal.SIGRTMIN + 7
-"""Whoever gets this signal writes the stacks of all its threads into its log, and goes on."""
+"""Signal on which a child writes the stacks of all its threads into its log, and continues."""
 
 
 def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Connection[Any, Any]) -> NoReturn:
-    """Carry out the order, tell the result through the channel, and end the process."""
+    """Carry out the order, send the result through the channel, and end the process."""
     status = 1
     try:
         _leave_the_parent()
@@ -70,11 +70,11 @@ def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Connection[Any, 
 
 
 def _leave_the_parent() -> None:
-    """Undo what was inherited and must not be shared with the warm parent."""
+    """Undo what was inherited and must not be shared with the fork server."""
     os.setsid()
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
-        # A trial process must never outlive its warm parent.
+        # A trial process must never outlive its fork server.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -157,7 +157,7 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
 def _is_full(directory: Path) -> bool:
     """Whether the study's own directory takes no more, so that other attempts would fail too.
 
-    Found out by trying: only the one who writes is told of a quota.
+    Only a write shows whether a quota is used up.
     """
     from ...training.resume.checkpoint import FULL
 
@@ -239,7 +239,7 @@ def _plain_value(value: object) -> ParamValue:
 
 
 def _listen(channel: Connection[Any, Any], trial: Any) -> None:
-    # The only order there is, is to stop; a closed channel means that nobody listens any more.
+    # The only order is to stop; a closed channel means that the worker is gone.
     with contextlib.suppress(OSError, EOFError):
         trial.request_stop(channel.recv())
 

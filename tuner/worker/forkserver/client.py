@@ -1,4 +1,4 @@
-"""Start the warm parent, and ask it for children."""
+"""Client of the fork server: starts it, and asks it for children."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FRAMEWORKS_ONLY = "frameworks-only"
 MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
 _SIZE_SECONDS = 60.0
-"""So long the user's RESOURCES may think about some configurations."""
+"""Longest time for the user's RESOURCES(hp) to answer for some configurations."""
 _LOOK_SECONDS = 0.2
-"""So soon it is seen that somebody else has closed it."""
+"""Time between two checks whether another thread has closed the server."""
 _OWNER = "owner"
 _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
-    "trial imports it anew; inside build_model or load_data it would be faster"
+    "trial imports it again; start them in build_model or load_data to save that time"
 )
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -56,10 +56,10 @@ class ForkServer:
 
     def __init__(self, source: ObjectiveSource) -> None:
         self._source = source
-        # Of the user alone: whoever can connect to the address can run code in their name.
+        # Only the user may connect to the address: a client can run code in their name.
         self._folder = _folder()
         self._log = self._folder / "log.txt"
-        self.address = str(self._folder / "warm")
+        self.address = str(self._folder / "server")
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
         self._process = self._start(with_source=source.kind is SourceKind.FILE)
         self._ready = False
@@ -172,12 +172,12 @@ class ForkServer:
         return answer
 
     def close(self) -> None:
-        """End the process, and all its children with it. Whoever waits for it is told at once."""
+        """End the process and all its children; a thread that waits for it returns at once."""
         self._is_closed = True
         with self._reading:
             self._close_pipes()
         if not self._ready:
-            # It would see only after its imports that nobody waits any more; it has no children.
+            # It would notice only after its imports that it is not needed; it has no children yet.
             self._process.kill()
         try:
             self._process.wait(timeout=10)
@@ -195,10 +195,10 @@ class ForkServer:
 
 
 class Client:
-    """A connection to a warm parent; the children asked for through it end with it.
+    """A connection to a fork server; it ends the children that it asked for when it closes.
 
     Raises:
-        OSError: There is no warm parent at the address.
+        OSError: There is no fork server at the address.
     """
 
     def __init__(self, address: str) -> None:
@@ -213,7 +213,7 @@ class Client:
     def fork(
         self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder
     ) -> Connection[Any, Any]:
-        """Ask for a child; its end is told on `connection` as (key, exit status).
+        """Ask for a child; `connection` later receives (key, exit status) at its end.
 
         Returns:
             The channel to the child.
@@ -225,15 +225,15 @@ class Client:
         return Connection(ours.detach())
 
     def kill(self, key: object) -> None:
-        """Kill the child, and whatever it started, at once."""
+        """Kill the child, and all that it started, at once."""
         self.connection.send(("kill", key, None))
 
     def dump_stacks(self, key: object) -> None:
-        """Let the child write the stacks of all its threads into its log."""
+        """Have the child write the stacks of all its threads into its log."""
         self.connection.send(("dump", key, None))
 
     def close(self) -> None:
-        """Let go; children that still run are killed."""
+        """Close the connection; children that still run are killed."""
         self.connection.close()
 
 
@@ -277,7 +277,7 @@ def _folder() -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove folders that nobody was left to remove: owner and warm parent were both killed."""
+    """Remove the folders of servers that were killed together with their owners."""
     for owner in parent.glob(f"hptune-*/{_OWNER}"):
         with contextlib.suppress(OSError, ValueError):
             *where, pid, began = owner.read_text().split(" ")
@@ -286,13 +286,13 @@ def _sweep(parent: Path) -> None:
 
 
 def _here() -> tuple[str, str]:
-    """Where process ids mean the same: the running kernel, and the container."""
+    """Return where process ids mean the same: the running kernel, and the container."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return boot, os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path
 
 
 def _began(pid: int) -> str:
-    """When the process began, in the kernel's ticks; empty if there is none."""
+    """Return when the process began, in the kernel's ticks; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -307,7 +307,7 @@ def _environment() -> dict[str, str]:
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     if pipe is None:
-        raise RuntimeError("the warm parent was started without pipes")
+        raise RuntimeError("the fork server was started without pipes")
     return pipe
 
 
@@ -318,7 +318,7 @@ def _manner(status: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; real-time signals have no names."""
+    """Return the name of a signal, such as SIGKILL for 9; real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""The warm parent's own process: imports the user's file and its frameworks once, then forks.
+"""The fork server: imports the user's file and its frameworks once, then forks.
 
 A child forked from here begins its training at once, in a process of its own. What makes that
 safe is that this process never does anything but import: one thread, no framework operation, no
@@ -139,7 +139,7 @@ class _Server:
                 os.close(registered.fd)
 
     def _drop(self, client: Connection[Any, Any]) -> None:
-        """Whoever gave the orders is gone: nobody waits for these children."""
+        """Kill the children of a client that is gone."""
         self._selector.unregister(client)
         client.close()
         for pid, child in self._children.items():
@@ -213,7 +213,7 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
 
 @contextlib.contextmanager
 def _ending_with_the_owner() -> Iterator[None]:
-    """A file that trains when it is imported must not go on when its owner was killed."""
+    """End this process with its owner during the import, as a file may train when imported."""
     owner = os.getppid()
 
     def look(*_: object) -> None:
@@ -232,18 +232,18 @@ def _ending_with_the_owner() -> Iterator[None]:
 
 def main(address: str, source_kind: str, source_path: str, mode: str = "") -> None:
     """Import, say that all is ready, and serve."""
-    # Nobody is there to answer what the user's file may ask.
+    # The user's file may read from stdin, and must not take the owner's messages.
     owner = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    # What it prints belongs into the log, not between us and our starter.
+    # What it prints belongs in the log, not in the pipe to the owner.
     ready = os.dup(1)
     os.dup2(2, 1)
     server = _Server(address, owner)
     source = ObjectiveSource(SourceKind(source_kind), source_path)
     server.may_load_data = _preload(source, with_source=mode != FRAMEWORKS_ONLY)
-    # The children share these pages until somebody writes to them; the collector would.
+    # The children share these pages until one writes to them; the collector would.
     gc.collect()
     gc.freeze()
     with contextlib.suppress(BrokenPipeError):  # the owner is gone; the server will see it
