@@ -305,6 +305,22 @@ def test_a_changed_model_file_is_loaded_again(node: Node, calls: Calls) -> None:
     assert calls.count == 2
 
 
+def test_a_file_that_changes_after_its_import_is_not_taken_for_the_new_one(node: Node) -> None:
+    """The study's process runs the old code until it ends; another worker runs the new code."""
+
+    def load_as_another_worker() -> Any:
+        with mock.patch.dict(data_cache._imported, clear=True):
+            node.join()
+            return node.load(lambda: arrays(7.0))[0][0][0, 0]
+
+    data_cache.note_import(node.source)
+    Path(node.source.path).write_text("# changed")
+    node.join()  # for the next order
+    assert node.load(arrays)[0][0][0, 0] == 0.0
+    assert node.elsewhere(load_as_another_worker) == 7.0
+    assert node.load(lambda: arrays(8.0))[0][0][0, 0] == 0.0
+
+
 # --- space ---------------------------------------------------------------------------------------
 
 

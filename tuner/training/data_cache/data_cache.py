@@ -48,8 +48,21 @@ log = logging.getLogger(__name__)
 _held: dict[Path, int | None] = {}
 """Locks of the folders of the studies that this process serves; None if locking failed."""
 
+_imported: dict[str, tuple[int, int]] = {}
+"""Versions of the user's files that this process has imported for its children, by path."""
+
 
 # --- the process that starts the trials ---------------------------------------------------------
+
+
+def note_import(source: ObjectiveSource) -> None:
+    """Note that this process now imports the user's file, for the children that it forks.
+
+    They run the file's present code, also after somebody has edited the file. What they load must
+    not be found by processes that run the new code.
+    """
+    with contextlib.suppress(OSError):
+        _imported[source.path] = _version(source)
 
 
 def join(study: str, source: ObjectiveSource) -> None:
@@ -82,10 +95,15 @@ def leave() -> None:
 
 def _folder(study: str, source: ObjectiveSource) -> Path:
     try:
-        found = Path(source.path).stat()
+        size, changed_at = _imported.get(source.path) or _version(source)
     except OSError:  # the child will say so
         return folder_of(study)
-    return folder_of(f"{study}\n{source.path}\n{found.st_size}\n{found.st_mtime_ns}")
+    return folder_of(f"{study}\n{source.path}\n{size}\n{changed_at}")
+
+
+def _version(source: ObjectiveSource) -> tuple[int, int]:
+    found = Path(source.path).stat()
+    return found.st_size, found.st_mtime_ns
 
 
 # --- a trial ------------------------------------------------------------------------------------

@@ -195,6 +195,7 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
     # A file that cannot be imported says so again in the child, where it is reported.
     with contextlib.suppress(BaseException), _ending_with_the_owner():
         if with_source:
+            data_cache.note_import(source)
             code = load(source)
         for name in frameworks(source):
             with contextlib.suppress(ImportError):
