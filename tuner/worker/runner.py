@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -74,11 +75,12 @@ class AttemptRunner:
     """The runner of one worker's attempts.
 
     All methods may be called from any thread. Events go to `listener` one at a time, from any
-    thread, with time 0: the receiver stamps them.
+    thread, with time 0: the receiver stamps them. They are sent without the lock, so that an order
+    to stop does not wait for a file system or a connection that blocks.
 
     Args:
         source: The user's code.
-        listener: Takes each event; must neither block nor raise.
+        listener: Takes each event; must not raise.
         fork_server_address: Address of a fork server. If it is None, or nobody answers there, the
             runner starts a fork server of its own.
     """
@@ -94,8 +96,10 @@ class AttemptRunner:
         self._server = ServerConnection(source, fork_server_address)
         self._gpu_usage = GpuUsage()
         self._memory = MemoryWatchdog()
-        # The lock protects the state, the processes, and the order of what is sent.
+        # The lock protects the state, the processes, and the order of the events in the outbox.
         self._lock = threading.RLock()
+        self._outbox: deque[tuple[AttemptJournal | None, Event]] = deque()
+        self._sending = threading.Lock()
         self._state = RunnerState()
         self._processes: dict[AttemptId, _Process] = {}
         self._lost: list[Client] = []
@@ -112,8 +116,8 @@ class AttemptRunner:
     def start(self, order: AttemptOrder) -> None:
         """Start an attempt; `AttemptEnded` follows exactly once, whatever happens."""
         attempt, client = order.attempt, None
+        self._deliver(lambda _: self._state.start(attempt, order.brief))
         with self._lock:
-            self._carry_out(self._state.start(attempt, order.brief))
             if not self._state.is_starting(attempt):
                 return
         try:
@@ -156,7 +160,7 @@ class AttemptRunner:
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Kill the attempts that run, and end; no events follow."""
+        """Kill the attempts that run, send the events so far, and end; no events follow."""
         with self._lock:
             if self._is_closing:
                 return
@@ -167,6 +171,7 @@ class AttemptRunner:
         self._waiter.join()
         # A file system that hangs blocks this thread; it ends when the file system answers.
         self._measurer.join(GRACE_SECONDS)
+        self._send(waits=True)
         with self._lock:
             for process in self._processes.values():
                 process.channel.close()
@@ -184,6 +189,7 @@ class AttemptRunner:
         with self._lock:
             self._carry_out(event(time.monotonic()))
         if threading.current_thread() is not self._waiter:
+            self._send()
             self._wake()
 
     def _carry_out(self, instructions: Instructions) -> None:
@@ -237,9 +243,24 @@ class AttemptRunner:
 
     def _emit(self, event: AttemptEvent) -> None:
         process = self._processes.get(event.attempt)
-        if process is not None and process.journal is not None:
-            process.journal.add(event)
-        self._listener(event)
+        self._outbox.append((None if process is None else process.journal, event))
+
+    def _send(self, *, waits: bool = False) -> None:
+        """Send the events in the outbox; call this without the lock.
+
+        Args:
+            waits: Whether to wait for another thread that sends. Otherwise that thread sends all.
+        """
+        while (waits or self._outbox) and self._sending.acquire(blocking=waits):
+            waits = False
+            try:
+                while self._outbox:
+                    journal, event = self._outbox.popleft()
+                    if journal is not None:
+                        journal.add(event)
+                    self._listener(event)
+            finally:
+                self._sending.release()
 
     def _measured(self, attempt: AttemptId, usage: Usage) -> Measured:
         return Measured(0.0, attempt, usage, self._memory.free_share)
@@ -264,6 +285,7 @@ class AttemptRunner:
             client = self._server.current
             channels = {process.channel: process for process in self._open()}
             deadline = self._state.next_deadline
+        self._send()
         watched: list[Any] = [self._wake_reader, *channels]
         if client is not None:
             watched.append(client.connection)
@@ -379,6 +401,7 @@ class AttemptRunner:
                 return  # nothing follows the attempt's end
             if (usage := watchdog.meter.new_usage()) is not None:
                 self._emit(self._measured(attempt, usage))
+        self._send()
         if ending := watchdog.broken_limit(self._memory):
             grace = ending_grace(ending)
             self._deliver(lambda now: self._state.end_early(attempt, ending, grace, now=now))

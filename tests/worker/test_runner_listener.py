@@ -1,0 +1,89 @@
+"""A receiver of events that blocks, as a file system or a connection may."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from real_runs import wait_for
+
+from tuner.config.model_file import check_path
+from tuner.core.goals import Goals
+from tuner.core.messages import AttemptEnded, Event, Reported
+from tuner.core.resources import Placement
+from tuner.core.trial import AttemptId, Direction, Goal, Halt
+from tuner.worker.orders import AttemptOrder, StudyBrief
+from tuner.worker.runner import AttemptRunner
+
+MODEL = """
+import pathlib, time
+
+def objective(hp, trial):
+    for step in range(1, 4):
+        trial.report(step, value=1.0)
+    while not trial.should_stop():
+        time.sleep(0.01)
+    pathlib.Path({told!r}).touch()
+    return 1.0
+"""
+ATTEMPT = AttemptId(0, 0)
+
+
+class Receiver:
+    """A listener that blocks at the first report until it is released."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.is_blocked = threading.Event()
+        self.may_continue = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        """Note the event."""
+        self.events.append(event)
+        if isinstance(event, Reported) and not self.is_blocked.is_set():
+            self.is_blocked.set()
+            self.may_continue.wait(60)
+
+
+def order(folder: Path, told: Path) -> AttemptOrder:
+    file = folder / "model.py"
+    file.write_text(MODEL.format(told=str(told)))
+    brief = StudyBrief(
+        name="test",
+        directory=str(folder / "study"),
+        working_directory=str(folder),
+        source=check_path(file),
+        goals=Goals((Goal("value", Direction.MAX),)),
+    )
+    return AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_an_order_to_stop_does_not_wait_for_the_receiver(tmp_path: Path, closes: bool) -> None:
+    told, receiver = tmp_path / "told", Receiver()
+    given = order(tmp_path, told)
+    runner = AttemptRunner(given.brief.source, receiver)
+    try:
+        runner.start(given)
+        assert receiver.is_blocked.wait(60)
+        stopping = threading.Thread(target=runner.stop, args=(ATTEMPT, Halt.RELEASE), daemon=True)
+        stopping.start()
+        stopping.join(10)
+        assert not stopping.is_alive()
+        wait_for(told.exists, "the attempt to be told")
+        if closes:
+            closing = threading.Thread(target=runner.close)
+            closing.start()
+        receiver.may_continue.set()
+        if closes:
+            closing.join(20)
+            assert not closing.is_alive()
+            return
+        wait_for(lambda: any(isinstance(each, AttemptEnded) for each in receiver.events), "its end")
+    finally:
+        receiver.may_continue.set()
+        runner.close()
+    steps = [each.report.step for each in receiver.events if isinstance(each, Reported)]
+    assert steps == [1, 2, 3]
+    assert isinstance(receiver.events[-1], AttemptEnded)
