@@ -1,10 +1,10 @@
-# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+# `make demo` and `make test` set up everything on a fresh machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# How many tests run at once.
+# Test processes.
 JOBS ?= 2
-# Files side by side, in the order that tests/conftest.py gives them.
+# One process per file, in the order of tests/conftest.py.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow lint clean
@@ -23,7 +23,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' --durations=20
 
-# What the others show, in more cases.
+# Longer tests: the same behaviour in more cases.
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20
 

@@ -1,12 +1,12 @@
-"""Chaos: kill workers, trials, warm parents and masters at random, and compare the results.
+"""Chaos: kill workers, trials, fork servers and masters at random, and compare the results.
 
     python benchmarks/chaos.py --minutes 10 --seed 1
 
 A study of many short trials with checkpoints runs on four workers of this machine. Every few
-seconds something of it is killed, chosen by a seeded generator; a master that was killed is
+seconds one of its processes is killed, chosen by a seeded generator. A master that was killed is
 started again with `hptune resume`. When the time is over, the study runs to its end undisturbed.
-The same study is then run once more with nobody killed: every trial must end with the same
-configuration, state, value and step, and nothing may be left behind.
+The same study then runs once more without kills: every trial must end with the same configuration,
+state, value and step, and no process or file may be left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def objective(hp, trial):
     x, y = hp.Float("x", -1, 1), hp.Float("y", -1, 1)
     state = trial.checkpoint_dir / "state.json"
     saved = json.loads(state.read_text()) if state.exists() else 0
-    step = min(saved, trial.resumed_from or 0)  # what a killed master did not hear is told again
+    step = min(saved, trial.resumed_from or 0)  # reports that a killed master missed are repeated
     while step < 8:
         time.sleep(0.1)
         step += 1
@@ -54,7 +54,7 @@ def objective(hp, trial):
 
 
 class Run:
-    """A study that is run, killed, and taken up again."""
+    """A study that is run, killed and resumed."""
 
     def __init__(self, home: Path, *, trials: int) -> None:
         self.study = home / "study"
@@ -63,7 +63,7 @@ class Run:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the master, or another one."""
+        """Start the study's first or next master."""
         exists = (self.study / "study.db").exists()
         command = [*HPTUNE, "resume", str(self.study)] if exists else [
             *HPTUNE, "run", "model.py", "--search", "random", "--seed", "7",
@@ -79,7 +79,7 @@ class Run:
             )  # fmt: skip
 
     def victims(self) -> dict[str, list[psutil.Process]]:
-        """What there is to be killed."""
+        """Return the processes that can be killed, by kind."""
         found: dict[str, list[psutil.Process]] = {}
         if self.process is None or self.process.poll() is not None:
             return found
@@ -89,7 +89,7 @@ class Run:
             with contextlib.suppress(psutil.Error):
                 words, parent = " ".join(each.cmdline()), each.parent()
                 if "forkserver.server" in words and parent == master:
-                    found.setdefault("warm parent", []).append(each)
+                    found.setdefault("fork server", []).append(each)
                 elif "forkserver.server" in words:
                     found.setdefault("trial", []).append(each)
                 elif "multiprocessing.spawn" in words:
@@ -97,19 +97,19 @@ class Run:
         return found
 
     def results(self) -> dict[int, tuple[Any, ...]]:
-        """Number, configuration, state and result of every trial."""
+        """Return configuration, state and result of every trial, by number."""
         query = "SELECT number, params, state, value, step FROM trials ORDER BY number"
         with contextlib.closing(sqlite3.connect(self.study / "study.db")) as database:
             return {row[0]: row[1:] for row in database.execute(query)}
 
     def outcomes(self) -> Counter[str]:
-        """How attempts ended."""
+        """Count the attempts by outcome."""
         query = "SELECT outcome, count(*) FROM attempts GROUP BY outcome"
         with contextlib.closing(sqlite3.connect(self.study / "study.db")) as database:
             return Counter(dict(database.execute(query).fetchall()))
 
     def left(self) -> list[str]:
-        """Processes and temporary folders of this run."""
+        """Return the processes and temporary folders of this run that are left."""
         wanted = f"{MARK}={self._home}".encode()
         found = [path.name for path in (self._home / "tmp").glob("hptune-*")]
         for entry in Path("/proc").glob("[0-9]*"):
@@ -120,7 +120,7 @@ class Run:
 
 
 def disturbed(run: Run, *, minutes: float, seed: int) -> Counter[str]:
-    """Run a study while things are killed; returns how many of each kind."""
+    """Run a study and kill its processes; return how many of each kind."""
     chance = random.Random(seed)
     killed: Counter[str] = Counter()
     until = time.monotonic() + 60 * minutes
@@ -132,7 +132,7 @@ def disturbed(run: Run, *, minutes: float, seed: int) -> Counter[str]:
                 return killed
             run.start()
             continue
-        kind = chance.choices(["trial", "worker", "warm parent", "master"], [6, 3, 1, 1])[0]
+        kind = chance.choices(["trial", "worker", "fork server", "master"], [6, 3, 1, 1])[0]
         there = run.victims().get(kind)
         if not there:
             continue

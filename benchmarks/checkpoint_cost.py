@@ -1,10 +1,10 @@
-"""What checkpoints cost, as a share of the training's time.
+"""Cost of checkpoints, as a share of the training's time.
 
     .venv/bin/python benchmarks/checkpoint_cost.py
 
 Trains the models of `examples/digits_cnn.py` (a tenth of a second per epoch: the worst case) and
 `examples/cifar10_cnn.py` (on 4,000 made-up images, a twelfth of the real ones, so that an epoch is
-short here too), with a checkpoint after each epoch, as often as hptune does by itself, and never.
+short here too): with a checkpoint after each epoch, at hptune's default interval, and never.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tuner.training.keras import objective as keras_objective
 from tuner.training.resume import resumption
 from tuner.training.resume.randomness import seed_everything
 
-OFTEN = {"each epoch": 1, "by itself": None, "never": 0}
+OFTEN = {"each epoch": 1, "default": None, "never": 0}
 
 
 @dataclass
 class Times:
-    """When epochs ended, and how long hptune then took, in seconds."""
+    """End times of epochs, and the time that hptune then took, in seconds."""
 
     ends: list[float] = field(default_factory=list)
     ours: list[float] = field(default_factory=list)
@@ -51,17 +51,17 @@ class Times:
 
     @property
     def epoch_seconds(self) -> float:
-        """The median epoch but for the first, which compiles."""
+        """The median time of an epoch; the first, which compiles, is left out."""
         return statistics.median(b - a for a, b in zip(self.ends, self.ends[1:], strict=False))
 
     @property
     def share(self) -> float:
-        """Ours of all the time from the end of the first epoch on."""
+        """Share of hptune in the time from the end of the first epoch on."""
         return sum(self.ours[1:]) / (self.ends[-1] - self.ends[0])
 
 
 def made_up(images: int) -> Any:
-    """Data of CIFAR-10's form."""
+    """Return random data in the form of CIFAR-10."""
     draw = np.random.default_rng(0)
 
     def some(count: int) -> Any:
@@ -74,16 +74,16 @@ def made_up(images: int) -> Any:
 def train(
     model_file: Path, params: Mapping[str, Any], epochs: int, every: int | None, data: Any
 ) -> Times:
-    """One trial, watched."""
+    """Run one trial and time its epochs."""
     code = load(check_path(model_file))
     if data is not None:
         object.__setattr__(code, "load_data", lambda: data)
     times = Times()
-    told: Callable[..., None] = resumption.Resumption.epoch_ends
+    original: Callable[..., None] = resumption.Resumption.epoch_ends
 
     def epoch_ends(self: Any, epoch: int) -> None:
         began = time.perf_counter()
-        told(self, epoch)
+        original(self, epoch)
         times.ours.append(time.perf_counter() - began)
         times.ends.append(time.perf_counter())
         newest = max(home.glob("resume/*.ckpt"), key=os.path.getmtime, default=None)
@@ -116,7 +116,7 @@ def train(
                 finally:
                     sys.stdout = out
         finally:
-            resumption.Resumption.epoch_ends = told  # type: ignore[method-assign]  # timed
+            resumption.Resumption.epoch_ends = original  # type: ignore[method-assign]  # timed
     return times
 
 

@@ -1,11 +1,11 @@
-"""What sharing the data saves: trials of 1 GB each, with `--cache-data on` and `--cache-data off`.
+"""Savings by sharing the data: trials of 1 GB each, with `--cache-data on` and `--cache-data off`.
 
     .venv/bin/python benchmarks/data_cache.py [--backend jax] [--gigabytes 1] [--trials 4]
 
 `load_data` makes one gigabyte of float32 numbers, which takes seconds. Four trials (two at a
-time) train a tiny model on it for one epoch. Shown are the seconds of the whole run, how often
-`load_data` was called, and the most memory that the run's processes held at one instant: private
-pages, and each shared one counted once (the sum of their PSS, read four times a second).
+time) train a tiny model on it for one epoch. The table has the seconds of the whole run, the
+number of calls of `load_data`, and the peak memory of the run's processes, in which each shared
+page counts once (the sum of their PSS, read four times a second).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def load_data():
     with open("calls", "a") as calls:
         calls.write(".")
     x = np.random.default_rng(0).standard_normal((ROWS, 1000), dtype="float32")
-    x = np.tanh(np.log1p(x * x))  # what is done to data before it is trained on
+    x = np.tanh(np.log1p(x * x))  # stands for the preparation of data
     y = x[:, :1].copy()
     split = ROWS // 10
     return (x[split:], y[split:]), (x[:split], y[:split])
@@ -51,7 +51,7 @@ def fit(hp, model, data, callbacks, epochs):
 
 
 def processes(mark: str) -> list[Path]:
-    """The run's processes, wherever they went."""
+    """Return the run's processes, by their environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def processes(mark: str) -> list[Path]:
 
 
 def held_bytes(mark: str) -> int:
-    """What they hold together, shared pages counted once."""
+    """Return the memory of the run's processes; each shared page counts once."""
     total = 0
     for entry in processes(mark):
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def held_bytes(mark: str) -> int:
 
 
 def run(cache: str, options: argparse.Namespace) -> tuple[float, int, int]:
-    """Seconds, calls of load_data, and the most bytes held."""
+    """Return the seconds, the calls of load_data, and the peak memory in bytes."""
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         model = Path(folder, "model.py")
         rows = int(options.gigabytes * 250_000)
@@ -93,12 +93,12 @@ def run(cache: str, options: argparse.Namespace) -> tuple[float, int, int]:
 
 
 def main() -> None:
-    """Run both, and print the table."""
+    """Run both settings, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--backend", default="tensorflow")
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--trials", type=int, default=4)
-    parser.add_argument("--directory", default=None, help="where the runs lie")
+    parser.add_argument("--directory", default=None, help="directory for the runs")
     options = parser.parse_args()
     print(f"{options.backend}, {options.gigabytes:g} GB, {options.trials} trials; load average "
           f"{os.getloadavg()[0]:.1f}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""How many epochs until a model within 1 % of the best one known? Early stopping, side by side.
+"""Epochs until a model within 1 % of the best one known: a comparison of early stopping.
 
     .venv/bin/python benchmarks/early_stopping.py                     # on recorded digits trainings
     .venv-peers/bin/python benchmarks/early_stopping.py --data DIR    # and on given problems
@@ -45,7 +45,7 @@ PEERS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """How one way of searching did on one task with so many workers, over all seeds."""
+    """Result of one way of searching on one task with one number of workers, over all seeds."""
 
     task: str
     workers: int
@@ -58,7 +58,7 @@ class Row:
 
 
 def measured(task: tasks.Task, way: str, *, workers: int, seeds: int) -> Row:
-    """All seeds. A study that does not get there counts with what it spent."""
+    """Run all seeds; a study that misses the goal counts with all its epochs."""
     tracks = [
         ways.run(
             task,
@@ -88,7 +88,7 @@ def measured(task: tasks.Task, way: str, *, workers: int, seeds: int) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows, as Markdown."""
+    """Return the rows as Markdown."""
     lines = [
         "| task | workers | way | epochs | virtual time | found | trials | idle |",
         "|---|---:|---|---:|---:|---:|---:|---:|",
@@ -102,9 +102,9 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def verdicts(rows: Sequence[Row]) -> list[str]:
-    """The goals, and whether they are met."""
-    told = []
+def goal_lines(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each goal: met or missed."""
+    lines = []
     for task, workers in dict.fromkeys((row.task, row.workers) for row in rows):
         same = [row for row in rows if (row.task, row.workers) == (task, workers)]
         ours = min((row for row in same if ":" not in row.way), key=lambda row: row.epochs)
@@ -112,18 +112,18 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         if theirs is not None:
             ratio = ours.epochs / theirs.epochs
             word = "met" if ratio <= MOST_OF_THE_BEST_PEER else "MISSED"
-            told.append(
+            lines.append(
                 f"- {word}: {task}, {workers} workers: {ours.way} needs {ratio:.0%} of the epochs "
                 f"of {theirs.way} (goal: {MOST_OF_THE_BEST_PEER:.0%})"
             )
     idle = max((row.idle for row in rows if ":" not in row.way), default=0.0)
     word = "met" if idle <= MOST_IDLE else "MISSED"
-    told.append(f"- {word}: workers of hptune idle {idle:.2%} of the time at most")
-    return told
+    lines.append(f"- {word}: workers of hptune idle {idle:.2%} of the time at most")
+    return lines
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description="How many epochs until a good model?")
     parser.add_argument("--data", type=Path, help="folder of further problems with curves")
     parser.add_argument("--tasks", nargs="+", default=[], help="only these")
@@ -144,7 +144,7 @@ def main() -> None:
     for task in chosen.values():
         if soonest := task.soonest_seconds:
             print(f"- {task.name}: no configuration gets there in less than {soonest:.1f} s")
-    print("\n".join(verdicts(rows)))
+    print("\n".join(goal_lines(rows)))
     if options.json is not None:
         figures = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

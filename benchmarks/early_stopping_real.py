@@ -1,14 +1,14 @@
-"""How much training until as good a model as a full search finds? A real study with early stopping.
+"""Training until a model is as good as a full search's best: a real study with early stopping.
 
     .venv/bin/python benchmarks/early_stopping_real.py [--seeds 3] [--epochs 27] [--further …]
 
 Runs the study of `make demo` (`examples/digits_cnn.py`, 12 trials by tpe) and then the same with
 `--pruner asha` and more trials, and compares the seconds of training (all attempts added up) and
-the epochs until the second is as good as the first was in the end. Real trainings, nothing
+the epochs until the second is as good as the first was in the end. The trainings are real, not
 simulated.
 
-A trial takes some seconds before its first epoch ends, however short it is (the model is built and
-compiled), which no pruner can save: `start` is what that costs, in epochs.
+Building and compiling the model takes some seconds, even if an epoch is short, and no pruner can
+save them: `start` is this cost in epochs.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MOST = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a study's ledger says: its reports in time, and when attempts ran.
+class Recorded:
+    """Reports and attempts of a study, from its ledger.
 
     Attributes:
-        reports: When, what, and of which attempt.
-        spans: From when to when each attempt ran.
+        reports: Time, accuracy and attempt of each report.
+        spans: Start and end of each attempt.
     """
 
     reports: list[tuple[float, float, AttemptId]]
@@ -50,19 +50,19 @@ class Told:
 
     @property
     def best(self) -> float:
-        """The best accuracy of all epochs."""
+        """The best accuracy of any epoch."""
         return max(value for _, value, _ in self.reports)
 
     @property
     def start_epochs(self) -> float:
-        """What an attempt takes before it trains, in epochs."""
+        """Median time of an attempt before it trains, in epochs."""
         times: dict[AttemptId, list[float]] = {}
         for time, _, attempt in self.reports:
             times.setdefault(attempt, []).append(time)
         epoch = {
-            attempt: (told[-1] - told[0]) / (len(told) - 1)
-            for attempt, told in times.items()
-            if len(told) > 1
+            attempt: (ends[-1] - ends[0]) / (len(ends) - 1)
+            for attempt, ends in times.items()
+            if len(ends) > 1
         }
         return statistics.median(
             (times[attempt][0] - self.spans[attempt][0]) / seconds - 1.0
@@ -70,20 +70,20 @@ class Told:
         )
 
     def trained(self, until: float = math.inf) -> float:
-        """The seconds of training up to a time."""
+        """Return the seconds of training up to a time."""
         return sum(max(0.0, min(end, until) - begin) for begin, end in self.spans.values())
 
     def epochs(self, until: float = math.inf) -> int:
-        """The epochs that were trained up to a time."""
+        """Return the number of epochs that were trained up to a time."""
         return sum(time <= until for time, *_ in self.reports)
 
     def when(self, accuracy: float) -> float:
-        """When an epoch was so good; never, if none was."""
+        """Return when an epoch first reached an accuracy; infinity if none did."""
         return min((time for time, value, _ in self.reports if value >= accuracy), default=math.inf)
 
 
-def study(directory: Path, *, seed: int, further: list[str]) -> Told:
-    """Run a study, and read what came of it."""
+def study(directory: Path, *, seed: int, further: list[str]) -> Recorded:
+    """Run a study, and return what its ledger recorded."""
     command = [sys.executable, "-m", "tuner", "run", str(MODEL), "--search", "tpe"]
     command += ["--study", str(directory), "--seed", str(seed), "--quiet", *further]
     subprocess.run(command, check=True, cwd=ROOT)
@@ -98,11 +98,11 @@ def study(directory: Path, *, seed: int, further: list[str]) -> Told:
         for attempt in reader.attempts()
         if attempt.started_at is not None and attempt.ended_at is not None
     }
-    return Told(reports, spans)
+    return Recorded(reports, spans)
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(description="How much training until as good a model?")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=8, help="the full training of both")
@@ -121,7 +121,7 @@ def main() -> None:
             full = study(Path(folder, f"full-{seed}"), seed=seed, further=every)
             asha = ["--trials", str(STOPPED_TRIALS), *epochs, "--pruner", "asha", *options.further]
             stopped = study(Path(folder, f"asha-{seed}"), seed=seed, further=asha)
-            # One that never gets there counts with all that it trained.
+            # A study that never gets there counts with all its training.
             at = stopped.when(full.best)
             shares.append(stopped.trained(at) / full.trained())
             of_epochs.append(stopped.epochs(at) / full.epochs())

@@ -1,14 +1,14 @@
-"""What does the master cost? CPU time per trial and per event, and memory, by the study's size.
+"""Cost of the master: CPU time per trial and per event, and memory, by the study's size.
 
     python benchmarks/master_scale.py                  # with the SQLite ledger, on disk
     python benchmarks/master_scale.py --no-ledger      # the decisions alone
     python benchmarks/master_scale.py --sizes 1000x10 10000x1000 --json
 
-A simulated cluster plays the trials on a virtual clock; all else is what a real study has: the
-loop, the engine, random search over a mixed space, the pictures for a display, and the ledger.
+A simulated cluster runs the trials on a virtual clock. All else is as in a real study: the loop,
+the engine, random search over a mixed space, the snapshots for a display, and the ledger.
 Each trial has three epochs of one to two seconds; one attempt in a hundred is killed, and a
-worker lives for some 17 minutes. What happens within 20 ms of each other reaches the master at
-once, so that it writes once for many events where there are many workers, as it does in reality.
+worker lives for some 17 minutes. Events within 20 ms of each other reach the master together. So
+with many workers it writes many events at once, as in reality.
 
 Each size runs in a process of its own. The CPU time (user and system) is that of the loop, from
 the study's opening to its end, the simulation included; imports are left out. Waiting for the
@@ -83,8 +83,8 @@ GOALS = Goals((Goal("val_accuracy", Direction.MAX),))
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierTrial:
-    """What one study cost."""
+class Measured:
+    """Cost of one study."""
 
     trials: int
     workers: int
@@ -105,7 +105,7 @@ class EarlierTrial:
 
 
 class Counting(Memory):
-    """Counts what is written, keeps none of it, and hands it on to the ledger if there is one."""
+    """Counts events and writes, keeps nothing, and passes all to the ledger if there is one."""
 
     def __init__(self, ledger: Ledger | None) -> None:
         super().__init__()
@@ -121,8 +121,8 @@ class Counting(Memory):
             self._ledger.append(events, trials=trials, attempts=attempts)
 
 
-class Onlooker:
-    """Is shown the study, and does nothing with it."""
+class IdleObserver:
+    """Observer that does nothing; the loop still makes the snapshots."""
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         pass
@@ -132,23 +132,23 @@ class Onlooker:
 
 
 def curve(params: Params, seed: int) -> Curve:
-    """Three epochs towards an accuracy of the configuration's own."""
+    """Return three epochs that approach an accuracy which depends on the configuration."""
     rate = float(params["learning_rate"] or 1.0)
     aim = 1.0 - abs(math.log10(rate) + 3.0) / 10 - (seed % 1_000) / 1e5
     return [{"val_accuracy": aim * (1 - 0.5**epoch), "loss": 0.5**epoch} for epoch in (1, 2, 3)]
 
 
 def epoch_seconds(params: Params, worker: SimulatedWorker) -> float:
-    """Between one and two seconds, by the configuration and the worker."""
+    """Return one to two seconds, by the configuration and the worker."""
     return 1.0 + float(params["units"] or 0) / 2_048 + zlib.crc32(worker.name.encode()) / 2**33
 
 
 def needs(params: Params) -> Needs:
-    """A core, and memory by the size of the network: measured, and never packed."""
+    """Return the needs of a trial: nearly a whole core, and memory by the size of the network."""
     return Needs(memory_bytes=int(2e8 + 1e6 * float(params["units"] or 0)), busy=0.95)
 
 
-def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = True) -> EarlierTrial:
+def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = True) -> Measured:
     """Run one study in this process; its ledger goes into the folder."""
     executor = SimulatedExecutor(
         curve=curve,
@@ -180,15 +180,15 @@ def measure(trials: int, workers: int, folder: Path | None, *, packs: bool = Tru
             trials=trials,
             make_sampler=lambda space: RandomSampler(space, 1),
             memory=counting,
-            observer=Onlooker(),
+            observer=IdleObserver(),
             measured=tuple(Amount) if packs else (),
         ).engine
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
         resume = None if ledger is None else _seconds_to_resume(ledger, engine)
     if sum(trial.state.is_final for trial in engine.trials) != trials:
-        raise SystemExit("error: the study is not what it should be; nothing is measured")
-    return EarlierTrial(
+        raise SystemExit("error: the study did not end with all its trials; nothing is measured")
+    return Measured(
         trials=trials,
         workers=workers,
         events=counting.written,
@@ -207,15 +207,17 @@ def _seconds_to_resume(ledger: Ledger, before: Engine) -> float:
         engine.handle(event)
     seconds = time.process_time() - begun
     if engine.best != before.best:
-        raise SystemExit("error: the ledger gives another study; nothing is measured")
+        raise SystemExit(
+            "error: replay of the ledger gives another best trial; nothing is measured"
+        )
     return seconds
 
 
 # --- all sizes ------------------------------------------------------------------------------
 
 
-def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path, packs: bool) -> EarlierTrial:
-    """The least CPU time of some rounds, with the most memory of any."""
+def measure_in_subprocess(size: str, *, ledger: bool, folder: Path, packs: bool) -> Measured:
+    """Measure one size in a process of its own; return the round with the least CPU time."""
     rounds = SMALL_ROUNDS if int(size.partition("x")[0]) <= SMALL_TRIALS else 1
     measured = []
     for _ in range(rounds):
@@ -224,11 +226,11 @@ def in_a_process_of_its_own(size: str, *, ledger: bool, folder: Path, packs: boo
             command += ["--folder", own] if ledger else []
             command += [] if packs else ["--no-pack"]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
-        measured.append(EarlierTrial(**json.loads(done.stdout)))
+        measured.append(Measured(**json.loads(done.stdout)))
     return min(measured, key=lambda each: each.cpu_seconds)
 
 
-def table(found: Sequence[EarlierTrial]) -> str:
+def table(found: Sequence[Measured]) -> str:
     heads = ("trials", "workers", "events", "events per write", "CPU per trial",
              "CPU per event", "wall clock", "memory, peak", "resume")  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|" + "---:|" * len(heads)]
@@ -243,28 +245,28 @@ def table(found: Sequence[EarlierTrial]) -> str:
     return "\n".join(lines)
 
 
-def verdicts(found: Sequence[EarlierTrial]) -> list[str]:
-    """The goals, and whether they are met."""
-    told = []
+def goal_lines(found: Sequence[Measured]) -> list[str]:
+    """Return a line for each goal: met or missed."""
+    lines = []
     for workers in sorted({each.workers for each in found}):
-        # With as much going on at once, because that much shares the cost of a write.
+        # Studies with equally many trials at once, as these share the cost of a write.
         same = [e for e in found if e.workers == workers and e.trials >= 10 * workers]
         same.sort(key=lambda each: each.trials)
         if len(same) > 1:
             first, last = same[0], same[-1]
             growth = last.microseconds_per_trial / first.microseconds_per_trial
             said = f"from {first.trials:,} to {last.trials:,} trials on {workers:,} workers"
-            told.append(_verdict("times the CPU per trial " + said, growth, MOST_GROWTH))
+            lines.append(_goal_line("times the CPU per trial " + said, growth, MOST_GROWTH))
     slowest = max(each.milliseconds_per_event for each in found)
-    told.append(_verdict("ms of CPU per event at most", slowest, MOST_MILLISECONDS_PER_EVENT))
+    lines.append(_goal_line("ms of CPU per event at most", slowest, MOST_MILLISECONDS_PER_EVENT))
     counted = [each.megabytes for each in found if each.trials <= MOST_MEGABYTES_UP_TO_TRIALS]
     if counted:
         said = f"MB of memory at most, up to {MOST_MEGABYTES_UP_TO_TRIALS:,} trials"
-        told.append(_verdict(said, max(counted), MOST_MEGABYTES))
-    return told
+        lines.append(_goal_line(said, max(counted), MOST_MEGABYTES))
+    return lines
 
 
-def _verdict(said: str, value: float, goal: float) -> str:
+def _goal_line(said: str, value: float, goal: float) -> str:
     return f"- {'met' if value <= goal else 'MISSED'}: {value:.3g} {said} (goal: {goal:g})"
 
 
@@ -280,9 +282,9 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What does the master cost?")
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="TRIALSxWORKERS")
-    parser.add_argument("--no-ledger", action="store_true", help="write nothing down")
-    parser.add_argument("--no-pack", action="store_true", help="trials are not even measured")
-    parser.add_argument("--folder", type=Path, help="where to keep the ledgers meanwhile")
+    parser.add_argument("--no-ledger", action="store_true", help="measure without a ledger")
+    parser.add_argument("--no-pack", action="store_true", help="neither measure nor pack trials")
+    parser.add_argument("--folder", type=Path, help="directory for the temporary ledgers")
     parser.add_argument("--json", action="store_true", help="print figures, not a table")
     parser.add_argument("--one", metavar="TRIALSxWORKERS", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -295,14 +297,14 @@ def main() -> None:
     for size in options.sizes:
         folder = options.folder or Path(tempfile.gettempdir())
         ways = {"ledger": not options.no_ledger, "packs": not options.no_pack}
-        found.append(in_a_process_of_its_own(size, folder=folder, **ways))
+        found.append(measure_in_subprocess(size, folder=folder, **ways))
         print(f"{size}: {found[-1].microseconds_per_trial:.0f} µs per trial", file=sys.stderr)
     if options.json:
         print(json.dumps([asdict(each) for each in found], indent=2))
         return
     print(table(found))
     print()
-    print("\n".join(verdicts(found)))
+    print("\n".join(goal_lines(found)))
     ledger = "without a ledger" if options.no_ledger else "with the SQLite ledger on disk"
     print(f"\nMeasured {ledger}, on {machine()}, by `python {shlex.join(sys.argv)}`.")
 

@@ -1,4 +1,4 @@
-"""Does a long study grow? The memory of its processes after 20 and after 200 short trials.
+"""Memory growth of a long study: its processes after 20 and after 200 short trials.
 
 python benchmarks/memory_growth.py
 """
@@ -37,20 +37,20 @@ def load_data():
 
 
 def parts(master: psutil.Process) -> dict[str, int]:
-    """The bytes that each part of the run holds: resident, without what ends with a trial."""
+    """Return the resident bytes of each part of the run; trial processes are left out."""
     found = {"master": master.memory_info().rss}
     for each in master.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             words, parent = " ".join(each.cmdline()), each.parent()
             if "forkserver.server" in words and parent == master:
-                found["warm parent"] = each.memory_info().rss
+                found["fork server"] = each.memory_info().rss
             elif "multiprocessing.spawn" in words:
-                found["agent"] = each.memory_info().rss
+                found["Dask worker"] = each.memory_info().rss
     return found
 
 
 def over(study: Path) -> int:
-    """How many trials are over."""
+    """Return how many trials are over."""
     try:
         with contextlib.closing(sqlite3.connect(study / "study.db")) as database:
             query = "SELECT count(*) FROM trials WHERE state IN ('COMPLETE', 'FAILED')"
@@ -63,11 +63,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--search", default="tpe")
-    said = parser.parse_args()
+    options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="hm", dir="/tmp"))
     (home / "model.py").write_text(MODEL)
     command = [str(Path(sys.executable).with_name("hptune")), "run", "model.py", "--trials",
-               str(said.trials), "--search", said.search, "--study", "study"]  # fmt: skip
+               str(options.trials), "--search", options.search, "--study", "study"]  # fmt: skip
     began = time.monotonic()
     process = subprocess.Popen(
         command, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -1,19 +1,19 @@
-"""What does packing by measurement give? 32 small trials of unequal size in one worker's memory.
+"""Gain of packing by measurement: 32 small trials of unequal size in one worker's memory.
 
     python benchmarks/packing.py                    # all settings, two rounds in turn
     python benchmarks/packing.py --rounds 5 --trials 32 --memory 6GB
 
-Each trial trains a small network on blocks of data that come from a store which answers late, as
-an object store does: most of the time it waits. How much it holds and computes follows from its
-hyperparameters, and varies threefold. The same trials run packed (nothing is said of them), one to
-a core, and with several fixed shares of a core, once with the memory of the largest trial said
-for all (which somebody has to know) and once without.
+Each trial trains a small network on blocks of data from a slow store, such as an object store: most
+of the time it waits. Its memory and work depend on its hyperparameters and vary threefold. The
+same trials run packed (without any settings), one to a core, and with several fixed shares of a
+core: with the memory of the largest trial given for all (which the user would have to know), and
+without.
 
-The run, its master included, is kept to `--memory` by a memory control group of its own, in which
-the kernel kills for real. That takes the right to make one (root, mostly).
+A memory control group limits the run, including its master, to `--memory`; the kernel really kills
+in it. Making such a group usually needs root.
 
-The time is that from the first trial's placing to the last one's end. Settings take turns within a
-round, and ratios are those of one round.
+The time is that from the placement of the first trial to the end of the last one. A round runs each
+setting once, and ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LARGEST = "900MB"
-"""What the largest trial holds, rounded up."""
+"""Memory of the largest trial, rounded up."""
 
 MODEL = """
 import time
@@ -75,7 +75,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one run of one setting went."""
+    """Result of one run of one setting."""
 
     seconds: float
     complete: int
@@ -87,7 +87,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def limited(limit_bytes: int) -> Iterator[Path]:
-    """A memory control group below this process's own."""
+    """Make a memory control group below this process's own."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     groups = {line.split(":", 2)[1]: line.split(":", 2)[2].strip("/") for line in lines}
     is_old = "memory" in groups
@@ -178,27 +178,30 @@ def main() -> None:
     parser.add_argument("--memory", type=bytes_of, default=bytes_of("6GB"))
     parser.add_argument("--only", nargs="+", help="settings that begin like this")
     parser.add_argument("--json", action="store_true")
-    said = parser.parse_args()
+    arguments = parser.parse_args()
     chosen = {
         name: options
         for name, options in SETTINGS.items()
-        if not said.only or name.startswith(tuple(said.only))
+        if not arguments.only or name.startswith(tuple(arguments.only))
     }
     found: dict[str, list[Outcome]] = {name: [] for name in chosen}
     with tempfile.TemporaryDirectory(prefix="hp", dir="/tmp") as home:
         (Path(home) / "model.py").write_text(MODEL)
-        for number in range(said.rounds):
+        for number in range(arguments.rounds):
             for name, options in chosen.items():
-                done = run(options, trials=said.trials, limit_bytes=said.memory, home=Path(home))
+                done = run(
+                    options, trials=arguments.trials, limit_bytes=arguments.memory, home=Path(home)
+                )
                 found[name].append(done)
                 print(f"round {number + 1}, {name}: {done}", file=sys.stderr, flush=True)
-    if said.json:
+    if arguments.json:
         print(json.dumps({name: [str(each) for each in runs] for name, runs in found.items()}))
         return
     print(table(found))
-    print(f"\n{said.trials} trials in {said.memory / 1e9:g} GB, {said.rounds} rounds; "
-          f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-          f"load {os.getloadavg()[2]:.1f}, by `python {shlex.join(sys.argv)}`.")  # fmt: skip
+    print(f"\n{arguments.trials} trials in {arguments.memory / 1e9:g} GB, "
+          f"{arguments.rounds} rounds; {platform.machine()}, {os.cpu_count()} cores, "
+          f"Python {platform.python_version()}, load {os.getloadavg()[2]:.1f}, "
+          f"by `python {shlex.join(sys.argv)}`.")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two objectives: who covers the Pareto front in fewer trials? Searches side by side.
+"""Two objectives: a comparison of how fast searches cover the Pareto front.
 
     .venv-peers/bin/python benchmarks/pareto_quality.py [--samplers tpe,optuna-tpe] [--seeds 10]
 
@@ -39,13 +39,13 @@ Costs = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Two costs of a configuration, both to be low.
+    """A problem with two costs, both to be minimised.
 
     Attributes:
-        space: What is searched.
-        costs: What is measured.
-        reference: Costs that are no longer of interest: the corner of what is covered.
-        most: What a perfect front covers.
+        space: The search space.
+        costs: Returns the two costs of a configuration.
+        reference: The reference point of the hypervolume; costs beyond it do not count.
+        most: The hypervolume of a perfect front.
     """
 
     space: SearchSpace
@@ -55,7 +55,7 @@ class Problem:
 
 
 def _zdt(front: Callable[[float, float], float]) -> Callable[[Params], Costs]:
-    """The problems of Zitzler, Deb and Thiele 2000, section 3, with fewer variables than there."""
+    """Return a problem of Zitzler, Deb and Thiele 2000, section 3, with fewer variables."""
 
     def costs(params: Params) -> Costs:
         first, *rest = (float(params[name] or 0) for name in _NAMES)
@@ -66,7 +66,7 @@ def _zdt(front: Callable[[float, float], float]) -> Callable[[Params], Costs]:
 
 
 def _network(params: Params) -> Costs:
-    """Like a network's error and its size: mixed kinds, on scales that differ a thousandfold."""
+    """Imitate a network's error and its size: mixed kinds, on very different scales."""
     width, depth = float(params["width"] or 0), float(params["depth"] or 0)
     rate = math.log10(float(params["rate"] or 0))
     size = width * depth + (width**2 if params["kind"] == "dense" else 4 * width)
@@ -88,7 +88,7 @@ _NETWORK = SearchSpace(
 
 
 def covered(costs: Sequence[Costs], reference: Costs) -> float:
-    """The area between the reference and what is no better than some of these costs."""
+    """Return the hypervolume: the area that these costs dominate, up to the reference."""
     area, height = 0.0, reference[1]
     for first, second in sorted(costs):
         if first < reference[0] and second < height:
@@ -145,8 +145,8 @@ def _own(name: str, problem: Problem, seed: int, batch: int) -> list[Costs]:
         for number, each in enumerate(asked, start=begin):
             first, second = problem.costs(each.params)
             state = TrialState.COMPLETE
-            told = Trial(number, each.params, each.origin, state, first, extra_values=(second,))
-            sampler.tell(told)
+            ended = Trial(number, each.params, each.origin, state, first, extra_values=(second,))
+            sampler.tell(ended)
             found.append((first, second))
     return found
 
@@ -178,7 +178,7 @@ def _suggested(trial: Any, p: Parameter) -> Any:
 
 
 def run(task: tuple[str, str, int, int]) -> list[float]:
-    """The share of the front that is covered after so many trials (`SHOWN`)."""
+    """Return the share of the front that is covered after each number of trials in `SHOWN`."""
     sampler, name, batch, seed = task
     problem = _problems()[name]
     search = _optuna if sampler in OPTUNA else _own
@@ -187,7 +187,7 @@ def run(task: tuple[str, str, int, int]) -> list[float]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(description="Who covers the Pareto front in fewer trials?")
     parser.add_argument(
         "--samplers",

@@ -1,4 +1,4 @@
-"""Who finds better configurations in fewer trials? Searches side by side on given problems.
+"""Quality of searches: a comparison by the number of trials, on given problems.
 
     .venv-peers/bin/python benchmarks/search_quality.py --data DIR [--samplers tpe,optuna-tpe]
 
@@ -32,7 +32,7 @@ FIRST_SEED = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """One run to do."""
+    """One search on one problem, to be run."""
 
     folder: Path
     sampler: str
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _results(wanted: Sequence[Task], path: Path, jobs: int) -> list[figures.Run]:
-    """The runs, those of the file and those that it lacks, which are added to it."""
+    """Return all wanted runs; those that the file lacks are run and added to it."""
     keys = {(t.sampler, t.version, t.problem, t.batch, t.seed): t for t in wanted}
     known = {run.key: run for run in _read(path) if run.key in keys}
     missing = [task for key, task in keys.items() if key not in known]

@@ -1,4 +1,4 @@
-"""Who finds better models in the same number of epochs? Search and early stopping together.
+"""Search and early stopping together: a comparison at equal numbers of epochs.
 
     .venv-peers/bin/python benchmarks/search_with_stopping.py --data DIR [--ways tpe+asha …]
 
@@ -47,15 +47,15 @@ PEERS = tuple(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One study.
+    """Result of one study.
 
     Attributes:
-        way: How it searched and stopped.
-        version: What the result holds for.
-        task: What was tuned.
+        way: The search and the pruner.
+        version: The version of the code that the result is valid for.
+        task: The name of the task.
         workers: How many trials ran at once.
         seed: The seed.
-        trials: How many trials there were.
+        trials: The number of trials.
         improvements: Each time a better loss was seen: the epochs spent until then, and the loss.
     """
 
@@ -69,17 +69,17 @@ class Run:
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:
-        """What makes another run of the same kind needless."""
+        """Identity of the run: a second one with the same key is not needed."""
         return (self.way, self.version, self.task, self.workers, self.seed)
 
     def score(self, task: tasks.Task, epochs: int) -> float:
-        """log10 of the regret as a part of a median configuration's; lower is better."""
+        """Return log10 of the regret divided by a median configuration's; lower is better."""
         loss = min((loss for at, loss in self.improvements if at <= epochs), default=task.median)
         regret = (loss - task.best) / (task.median - task.best)
         return max(math.log10(max(regret, 1e-300)), LEAST_SCORE)
 
     def until(self, task: tasks.Task) -> int:
-        """The epochs until a loss within 1 % of the best; all of them if there was none."""
+        """Return the epochs until a loss within 1 % of the best; all epochs if there was none."""
         return min(
             (at for at, loss in self.improvements if loss <= task.aim),
             default=BUDGET_TRAININGS * task.epochs,
@@ -87,7 +87,7 @@ class Run:
 
 
 def main() -> None:
-    """Measure what is missing, and print."""
+    """Measure what is missing, and print the tables."""
     options = _options()
     chosen = tasks.load(options.data, options.tasks)
     versions = {way: version(way) for way in options.ways}
@@ -101,13 +101,13 @@ def main() -> None:
     for task in chosen.values():
         print(table([run for run in found if run.task == task.name], task, options.ways))
         print()
-    print("\n".join(verdicts(found, chosen, options.ways)))
+    print("\n".join(goal_lines(found, chosen, options.ways)))
 
 
 def results(
     wanted: Sequence[tuple[str, str, str, int, int]], chosen: Mapping[str, tasks.Task], path: Path
 ) -> list[Run]:
-    """The runs, those of the file and those that it lacks, which are added to it."""
+    """Return all wanted runs; those that the file lacks are run and added to it."""
     keys = set(wanted)
     known = {run.key: run for run in _read(path) if run.key in keys}
     print(f"{len(known)} of {len(keys)} runs are in {path}", flush=True)
@@ -150,7 +150,7 @@ def _read(path: Path) -> Iterator[Run]:
 
 
 def version(way: str) -> str:
-    """What a result holds for: the peer's version, or the fingerprint of our code."""
+    """Return the peer's version, or the fingerprint of our code, that a result is valid for."""
     whose, _, _ = way.rpartition(":")
     if whose:
         package = {"optuna": "optuna", "syne": "syne-tune"}[whose]
@@ -163,7 +163,7 @@ def version(way: str) -> str:
 
 
 def table(found: Sequence[Run], task: tasks.Task, chosen: Sequence[str]) -> str:
-    """One task's scores, in Markdown, with the standard error of the last."""
+    """Return one task's scores as Markdown, with their standard errors."""
     lines = [
         f"| {task.name} | "
         + " | ".join(f"score @{mark}" for mark in CHECKPOINTS)
@@ -186,16 +186,16 @@ def table(found: Sequence[Run], task: tasks.Task, chosen: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def verdicts(
+def goal_lines(
     found: Sequence[Run], chosen: Mapping[str, tasks.Task], asked: Sequence[str]
 ) -> list[str]:
-    """On which share of the given tasks each of our ways is better than the best of the peers'."""
+    """Return on what share of the given tasks each of our ways beats the best of the peers'."""
     given = [task for task in chosen.values() if task.name not in tasks.OWN]
     ours = [way for way in asked if ":" not in way]
     peers = [way for way in asked if way.startswith("optuna:")]
     if not (given and peers):
         return []
-    told = []
+    lines = []
     for way in ours:
         better = []
         for task in given:
@@ -213,20 +213,20 @@ def verdicts(
                 better.append(task.name)
         share = len(better) / len(given)
         word = "met" if share >= SHARE_OF_TASKS else "MISSED"
-        told.append(
+        lines.append(
             f"- {word}: {way} is better than Optuna's best on {share:.0%} of {len(given)} tasks "
             f"(goal: {SHARE_OF_TASKS:.0%})"
         )
-    return told
+    return lines
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean."""
+    """Return the mean."""
     return statistics.fmean(values)
 
 
 def error(values: Sequence[float]) -> float:
-    """The standard error of the mean."""
+    """Return the standard error of the mean."""
     return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
 
 

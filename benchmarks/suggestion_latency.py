@@ -1,4 +1,4 @@
-"""How long does a suggestion take? CPU time of ask + tell on one thread, over the trials told.
+"""Latency of a suggestion: CPU time of ask + tell on one thread, by the number of earlier trials.
 
     python benchmarks/suggestion_latency.py [--search tpe] [--trials 10000]
 
@@ -51,7 +51,7 @@ CONDITIONAL = SearchSpace(
         FloatParameter("beta", 0.8, 0.999, conditions=(Condition("optimizer", ("adam",)),)),
     )
 )
-"""Ten, two of them conditional."""
+"""Ten parameters, two of them conditional."""
 
 MARKS = (50, 100, 500, 1_000, 2_000, 5_000, 10_000)
 WINDOW = 15
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000)
     options = parser.parse_args()
     print(f"Load average when started: {os.getloadavg()[0]:.2f}\n")
-    print("| trials told | 7 parameters, ms | 10, two conditional, ms | memory, MB |")
+    print("| earlier trials | 7 parameters, ms | 10, two conditional, ms | memory, MB |")
     print("|---|---|---|---|")
     marks = [mark for mark in MARKS if mark <= options.trials]
     plain, conditional = (
@@ -82,9 +82,9 @@ def main() -> None:
 def _measure(
     search: str, surrogate: str | None, space: SearchSpace, marks: list[int]
 ) -> dict[int, tuple[float, float]]:
-    """For each mark, the median of ask + tell (s) over the trials before it, and memory (MB).
+    """Return for each mark the median of ask + tell (s) just before it, and memory (MB).
 
-    Between the windows that are measured, trials are told as random search proposes them.
+    Trials outside the measured windows are those of random search.
     """
     options = SamplerOptions(space=space, seed=0, direction=Direction.MIN, surrogate=surrogate)
     sampler = make_sampler(search, options)
@@ -109,7 +109,7 @@ def _measure(
 
 
 def _tell(sampler: Sampler, trial: Trial, space: SearchSpace) -> None:
-    """Tell of a trial as a study does: when it is created, and when it ends."""
+    """Report a trial as a study does: when it is created, and when it ends."""
     units = [p.to_unit(trial.params[p.name]) for p in space.active(trial.params)]
     value = sum((unit - 0.3) ** 2 for unit in units)
     sampler.tell(trial)

@@ -1,4 +1,4 @@
-"""What does a tool add to a short trial? The same trials, bare and under each tool.
+"""Overhead of a tool per short trial: the same trials, bare and under each tool.
 
     python benchmarks/trial_overhead.py [--peers PEERS_PYTHON] [--rounds 3] [--only bare,hptune]
 
@@ -106,7 +106,7 @@ def _options() -> argparse.Namespace:
 
 
 def _choose(only: str | None, peers: Path | None) -> list[Variant]:
-    """The variants to run, bare first; all that can run if none is named."""
+    """Return the variants to run, bare first; all that can run if none is named."""
     names = [v.name for v in VARIANTS]
     if only is None:
         wanted = {v.name for v in VARIANTS if peers or not v.is_peer}
@@ -152,7 +152,7 @@ def _measure(
 
 
 def _largest_difference(measurements: Sequence[Measurement]) -> float:
-    """How far any accuracy is from bare's for the same case; exits if it is too far."""
+    """Return the largest difference of an accuracy from bare's; exit if it is too large."""
     reference = max((m for m in measurements if m.variant == "bare"), key=lambda m: m.trials)
     worst = 0.0
     for found in measurements:

@@ -5,7 +5,7 @@
 
 `CIFAR10` names the archive as published at https://www.cs.toronto.edu/~kriz/cifar.html, the folder
 `cifar-10-batches-py` unpacked from it, or a folder that holds either. Without it the folder `data`
-beside this file is searched, then the cache of `keras.datasets.cifar10`. On a cluster the path has
+next to this file is searched, then the cache of `keras.datasets.cifar10`. On a cluster the path has
 to be readable from every node. The data are checked against their published digests; set
 `CIFAR10_UNVERIFIED=1` to read others in the same format, such as a small sample.
 
@@ -80,7 +80,7 @@ def _optimizer(hp: HyperParameters) -> keras.optimizers.Optimizer:
 
 
 def load_data() -> tuple[Examples, Examples]:
-    """The first 45,000 training images, and the last 5,000 to validate; the test set is not read.
+    """Return 45,000 training images, and the last 5,000 to validate; the test set is not read.
 
     The published order is random, so the split needs no shuffling and is the same everywhere.
 
@@ -113,7 +113,7 @@ DIGESTS = {  # MD5, as for the archive
 
 
 def find_data() -> Path:
-    """The archive or the unpacked folder: from `CIFAR10`, `data` beside this file, Keras's cache.
+    """Return the archive or its folder: from `CIFAR10`, `data` next to this file, Keras's cache.
 
     Raises:
         FileNotFoundError: There is none.
@@ -123,11 +123,11 @@ def find_data() -> Path:
         root = Path(given).expanduser()
         places = [root, root / FOLDER, root / ARCHIVE]
     else:
-        beside = Path(__file__).resolve().parent / "data"
+        data = Path(__file__).resolve().parent / "data"
         cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
         places = [
-            beside / FOLDER,
-            beside / ARCHIVE,
+            data / FOLDER,
+            data / ARCHIVE,
             cache / f"{FOLDER}-target" / FOLDER,
             cache / FOLDER,  # where older versions of Keras unpacked it
         ]
@@ -144,7 +144,7 @@ def find_data() -> Path:
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each of the five batches, in whichever order they are stored."""
+    """Yield name and content of each of the five batches, in the order of the file."""
     if path.is_dir():
         missing = [name for name in DIGESTS if not (path / name).is_file()]
         _refuse_missing(path, missing)
@@ -196,7 +196,7 @@ def _compare(path: Path, *, found: str, published: str) -> None:
     if found != published:
         raise ValueError(
             f"{path} is not the published file: its MD5 is {found} instead of {published}. "
-            f"Download it again from {PAGE}, or set CIFAR10_UNVERIFIED=1 to read it all the same."
+            f"Download it again from {PAGE}, or set CIFAR10_UNVERIFIED=1 to read it anyway."
         )
 
 
@@ -238,7 +238,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def _parse(name: str, content: bytes) -> Examples:
-    """Images and labels of one batch, from its pickle."""
+    """Return images and labels of one batch, from its pickle."""
     try:
         batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except (

@@ -42,7 +42,7 @@ def build_model(hp: HyperParameters) -> keras.Model:
 
 
 def load_data() -> Any:
-    """1437 images to train on and 360 to validate, the same in every trial."""
+    """Return 1437 images to train on and 360 to validate, the same in every trial."""
     digits = load_digits()
     x = digits.images[..., None].astype("float32") / 16.0
     y = digits.target

@@ -47,7 +47,7 @@ class DiabetesModel(keras_tuner.HyperModel):
 
 
 def load_data() -> Any:
-    """342 patients to train on and 100 to validate; the target is in units of 100."""
+    """Return 342 patients to train on and 100 to validate; the target is in units of 100."""
     x, y = load_diabetes(return_X_y=True)
     x_train, x_val, y_train, y_val = train_test_split(
         x * len(x) ** 0.5, y / 100, test_size=100, random_state=0

@@ -4,7 +4,7 @@
     hptune run examples/torch_mlp.py --search tpe --pruner asha --trials 30
 
 Any framework works this way: `objective` trains as it likes, reports after each epoch, and asks
-whether to go on.
+whether to stop.
 """
 
 from pathlib import Path
@@ -92,7 +92,7 @@ def build_network(hp: Any) -> Any:
 
 
 def load_tensors() -> tuple[Any, Any, Any, Any]:
-    """Images and labels: 1437 to train on, then 360 to validate, the same in every trial."""
+    """Return images and labels: 1437 to train on, then 360 to validate, the same in every trial."""
     digits = load_digits()
     x = digits.data.astype("float32") / 16
     x_train, x_val, y_train, y_val = map(

@@ -1,4 +1,4 @@
-"""No tool: two processes, each training its half of the list back to back."""
+"""No tool: two processes, each training its half of the list."""
 
 from __future__ import annotations
 

@@ -32,6 +32,6 @@ class Config:
 
 
 def config(case: int) -> Config:
-    """The configuration of a case, numbered from 0."""
+    """Return the configuration of a case, numbered from 0."""
     filters, units, learning_rate = _SHAPES[case % len(_SHAPES)]
     return Config(filters, units, learning_rate, seed=1_000 + case)

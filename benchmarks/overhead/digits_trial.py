@@ -21,14 +21,14 @@ Arrays = tuple[NDArray[Any], NDArray[Any]]
 
 @functools.cache
 def data() -> tuple[Arrays, Arrays]:
-    """Training and validation images (8 x 8, scaled to 0..1) with their labels."""
+    """Return training and validation images (8 x 8, scaled to 0..1) with their labels."""
     digits = load_digits()
     images = (digits.images[..., np.newaxis] / 16).astype("float32")
     return (images[:1437], digits.target[:1437]), (images[1437:], digits.target[1437:])
 
 
 def build(config: Config) -> Any:
-    """A compiled model whose initial weights depend on the configuration only."""
+    """Return a compiled model whose initial weights depend on the configuration only."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
     model = keras.Sequential(
@@ -50,7 +50,7 @@ def build(config: Config) -> Any:
 
 
 def fit(model: Any, config: Config, callbacks: Sequence[Any] = ()) -> Any:
-    """Train a built model; returns Keras's History."""
+    """Train a built model; return Keras's History."""
     (x, y), validation = data()
     # Seeded again, because a tool may draw random numbers between build and fit.
     keras.utils.set_random_seed(config.seed)
@@ -66,13 +66,13 @@ def fit(model: Any, config: Config, callbacks: Sequence[Any] = ()) -> Any:
 
 
 def train(config: Config, callbacks: Sequence[Any] = ()) -> float:
-    """Build and train; returns the best epoch's validation accuracy."""
+    """Build and train; return the best epoch's validation accuracy."""
     history = fit(build(config), config, callbacks)
     return float(max(history.history["val_accuracy"]))
 
 
 class FirstEpochMarker(keras.callbacks.Callback):
-    """Writes down when the first epoch of all ended: the earliest writer keeps the file."""
+    """Writes the time of the first epoch's end into a file, unless another process has done so."""
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:  # noqa: ARG002 - Keras's
         if epoch > 0:

@@ -1,4 +1,4 @@
-"""From measurements to the figures and the table; pure."""
+"""Figures and tables from measurements; pure functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Figures:
 def figures(
     measurements: Iterable[Measurement], *, counts: tuple[int, int], processes: Mapping[str, int]
 ) -> dict[str, Figures]:
-    """The figures of every variant.
+    """Return the figures of every variant.
 
     Args:
         measurements: Both numbers of trials of every variant and round, bare's among them.
@@ -82,7 +82,7 @@ def figures(
 
 
 def table(found: Mapping[str, Figures], *, counts: tuple[int, int]) -> str:
-    """The figures as Markdown tables: medians, and the least and the greatest in brackets."""
+    """Return the figures as Markdown tables: medians, with the smallest and largest value."""
     small, large = counts
     wall = [
         ("variant", *found),

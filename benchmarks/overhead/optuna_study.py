@@ -21,7 +21,7 @@ def objective(trial: optuna.Trial) -> float:
 
     from .digits_trial import train
 
-    # Numbers are unique across the processes, so each case is run once whoever takes it.
+    # Numbers are unique across the processes, so each case is run once.
     case = trial.suggest_int("case", trial.number, trial.number)
     report = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: trial.report(float(logs["val_accuracy"]), epoch)

@@ -1,4 +1,4 @@
-"""What a variant's script is told, and how it hands back its results."""
+"""Protocol between the driver and a variant's script: its orders and its results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def trials() -> int:
-    """How many cases to run, from case 0."""
+    """Return how many cases to run, from case 0."""
     return int(os.environ["OVERHEAD_TRIALS"])
 
 
 def scratch() -> Path:
-    """An empty directory for everything that the variant writes."""
+    """Return an empty directory for everything that the variant writes."""
     return Path(os.environ["OVERHEAD_SCRATCH"])
 
 
@@ -26,7 +26,7 @@ def hand_back(accuracies: Mapping[int, float], *, part: str = "all") -> None:
 
 
 def collect(folder: Path) -> dict[int, float]:
-    """All parts that a variant's processes handed back."""
+    """Return the accuracies from all processes of a variant."""
     found: dict[int, float] = {}
     for path in folder.glob("accuracies-*.json"):
         found |= {int(case): value for case, value in json.loads(path.read_text()).items()}
@@ -34,11 +34,11 @@ def collect(folder: Path) -> dict[int, float]:
 
 
 def second_process(module: str) -> subprocess.Popen[bytes]:
-    """Start the other one of two equal processes; the caller goes on as the first."""
+    """Start the second of two equal processes; the caller is the first."""
     return subprocess.Popen([sys.executable, "-m", module, "second"])
 
 
 def wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the second process; its failure is the first one's failure."""
+    """Wait for the second process; fail if it failed."""
     if code := process.wait():
         sys.exit(f"the second process failed with exit code {code}")

@@ -1,4 +1,4 @@
-"""Runs one variant once, in a scratch directory of its own, and measures its processes."""
+"""Runner: runs one variant once in a scratch directory of its own, and measures its processes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class RunFailed(Exception):
-    """A variant did not do what was asked; the message holds the end of its log."""
+    """Error of a variant that did not finish its trials; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one run of a variant took.
+    """Times of one run of a variant.
 
     Attributes:
         variant: The variant's name.
@@ -133,7 +133,7 @@ def _waited_cpu_seconds() -> float:
 
 
 def _reap_the_rest() -> None:
-    """Wait for what a variant left running, then kill it: nothing may disturb the next run."""
+    """Wait for processes that a variant left, then kill them, so that they disturb no later run."""
     deadline = time.monotonic() + LINGER_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The ways of running the list of trials, and how each is started and read."""
+"""Variants: ways to run the list of trials, and how each is started and read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ VARIANTS = (
 
 
 def environment(variant: Variant, *, trials: int, scratch: Path) -> dict[str, str]:
-    """The variant's whole environment: one thread for each process, no GPU, nothing at home."""
+    """Return the variant's whole environment: one thread per process, no GPU, no home directory."""
     # A user's own settings of these tools would change what is measured.
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "DASK_", "KERAS"))}
     return {

@@ -1,4 +1,4 @@
-"""From runs to scores, ranks and intervals."""
+"""Scores, ranks and intervals from runs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One search on one problem.
+    """Result of one search on one problem.
 
     Attributes:
         sampler: The search's name.
-        version: What the result holds for.
+        version: The version of the code that the result is valid for.
         problem: The problem's name.
         batch: How many trials ran at once.
         seed: The seed.
         scores: The best score so far, after each trial.
-        cpu_seconds: What asking and telling took, all trials together.
+        cpu_seconds: CPU time of `ask` and `tell` for all trials together.
     """
 
     sampler: str
@@ -38,7 +38,7 @@ class Run:
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:
-        """What makes another run of the same kind needless."""
+        """Identity of the run: a second one with the same key is not needed."""
         return (self.sampler, self.version, self.problem, self.batch, self.seed)
 
 
@@ -46,7 +46,7 @@ Cube = NDArray[np.float64]  # problems x seeds x trials
 
 
 def cubes(runs: Iterable[Run]) -> dict[str, Cube]:
-    """The scores of each sampler, over the problems and seeds that all of them have."""
+    """Return the scores of each sampler, over the problems and seeds that all of them have."""
     found: dict[str, dict[tuple[str, int], tuple[float, ...]]] = {}
     for run in runs:
         found.setdefault(run.sampler, {})[run.problem, run.seed] = run.scores
@@ -63,7 +63,7 @@ def cubes(runs: Iterable[Run]) -> dict[str, Cube]:
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the mean of problems x seeds; both are resampled."""
+    """Return the bootstrap 95 % interval of the mean; problems and seeds are resampled."""
     rng = np.random.default_rng(0)
     problems, seeds = values.shape
     p = rng.integers(problems, size=(_RESAMPLES, problems))
@@ -74,7 +74,7 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def table(by_sampler: Mapping[str, Cube], cpu: Mapping[str, float]) -> str:
-    """Scores, ranks and costs in Markdown."""
+    """Return scores, ranks and costs as Markdown."""
     trials = next(iter(by_sampler.values())).shape[2]
     marks = [mark for mark in CHECKPOINTS if mark <= trials] or [trials]
     first = next(iter(by_sampler))
@@ -99,7 +99,7 @@ def table(by_sampler: Mapping[str, Cube], cpu: Mapping[str, float]) -> str:
 
 
 def problem_table(by_sampler: Mapping[str, Cube], problems: Sequence[str]) -> str:
-    """The mean score of each problem after the last trial, in Markdown."""
+    """Return the mean score of each problem after the last trial, as Markdown."""
     lines = [
         "| problem | " + " | ".join(by_sampler) + " |",
         "|---" * (len(by_sampler) + 1) + "|",

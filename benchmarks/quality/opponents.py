@@ -1,4 +1,4 @@
-"""All searches behind one door: a batch of configurations out, their values in."""
+"""One interface to all searches: `ask` for a batch of configurations, `tell` their values."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tuner.samplers.registry import OPTUNA, SEARCH_NAMES, SamplerOptions, make_s
 
 
 class Opponent(abc.ABC):
-    """A search that minimises; one object for each run."""
+    """Search that minimises; one object for each run."""
 
     @abc.abstractmethod
     def ask(self, count: int) -> Sequence[Params]:
-        """The next configurations, to be evaluated at the same time."""
+        """Return the next configurations, to be evaluated at the same time."""
 
     @abc.abstractmethod
     def tell(self, values: Sequence[float]) -> None:
-        """The values of the configurations last asked for, in order."""
+        """Report the values of the last proposed configurations, in order."""
 
 
 class Own(Opponent):
-    """One of the project's samplers, told what a study would tell it.
+    """One of the project's samplers, with the calls that a study makes.
 
     `skopt` with another surrogate than its default is called `skopt:SURROGATE`.
     """
@@ -159,7 +159,7 @@ def _skopt_dimension(parameter: Any) -> Any:
 
 @contextlib.contextmanager
 def _unwarned() -> Iterator[None]:
-    """scikit-optimize warns of each point that it proposes again."""
+    """Ignore scikit-optimize's warnings of each point that it proposes again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -180,18 +180,18 @@ NAMES: tuple[str, ...] = (
     *_OPTUNA,
     _SKOPT_GP,
 )
-"""The searches that can be compared: ours, with the adapters, and peers at first hand."""
+"""Names of the searches that can be compared: ours, adapters, and peers called directly."""
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a search of this name."""
+    """Return whether there is a search of this name."""
     return name in NAMES or name.startswith(OPTUNA)
 
 
 def opponent(
     name: str, problem: Any, space: SearchSpace, *, seed: int, trials: int, at_once: int
 ) -> Opponent:
-    """The search of this name, ready for a run of so many trials."""
+    """Return the search of this name, for a run of this many trials."""
     if name in _OPTUNA:
         return Optuna(_OPTUNA[name](seed), problem)
     if name == _SKOPT_GP:
@@ -200,7 +200,7 @@ def opponent(
 
 
 def version(name: str) -> str:
-    """What a result of this search holds for: the peer's version, or our code's fingerprint."""
+    """Return the peer's version, or our code's fingerprint, that a result is valid for."""
     peer = next((each for each in ("optuna", "skopt") if name.startswith(each)), None)
     theirs = f"{peer} {importlib.metadata.version(_PACKAGES[peer])}" if peer else ""
     if name in _OPTUNA or name == _SKOPT_GP:

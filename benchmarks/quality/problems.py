@@ -27,7 +27,7 @@ LEAST_SCORE = -4.0
 
 
 def load(folder: Path) -> Any:
-    """The folder's module of problems."""
+    """Return the folder's module of problems."""
     if not (folder / "problems.py").is_file():
         sys.exit(f"error: {folder} has no problems.py; give the folder of the problems by --data")
     if str(folder) not in sys.path:
@@ -36,12 +36,12 @@ def load(folder: Path) -> Any:
 
 
 def space_of(problem: Any) -> SearchSpace:
-    """The problem's search space."""
+    """Return the problem's search space."""
     return SearchSpace(tuple(_parameter(given) for given in problem.space))
 
 
 def score(problem: Any, value: float) -> float:
-    """log10 of the regret as a part of a median random draw's, at least -4; lower is better."""
+    """Return log10 of the regret over a median random draw's, at least -4; lower is better."""
     regret = (value - problem.fmin) / (problem.fmed - problem.fmin)
     return max(math.log10(max(regret, 1e-300)), LEAST_SCORE)
 

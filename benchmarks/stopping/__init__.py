@@ -1,1 +1,1 @@
-"""What benchmarks/early_stopping.py is made of."""
+"""Parts of benchmarks/early_stopping.py and search_with_stopping.py."""

@@ -1,4 +1,4 @@
-"""One study of one task by a peer: its ask, report and tell called as on so many workers."""
+"""One study of one task by a peer, whose ask, report and tell are called as by several workers."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from .tasks import Task
 
 
 class Peer(Protocol):
-    """What a study needs of a peer; a trial is whatever the peer calls one."""
+    """Interface of a peer; a trial is an object of the peer's own type."""
 
     def ask(self) -> tuple[Any, Params]:
-        """A new trial."""
+        """Return a new trial and its configuration."""
         ...
 
-    def goes_on(self, trial: Any, step: int, loss: float) -> bool:
-        """Report a loss; whether the trial is to train on."""
+    def continues(self, trial: Any, step: int, loss: float) -> bool:
+        """Report a loss; return whether the trial continues."""
         ...
 
     def over(self, trial: Any, step: int, loss: float) -> None:
-        """The trial was trained in full."""
+        """Report the last loss of a trial that was trained in full."""
         ...
 
 
 def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int, aim: float) -> Track:
-    """A study on a virtual clock; a new trial begins as soon as a worker is free."""
+    """Run a study on a virtual clock; a new trial begins as soon as a worker is free."""
     track, order = Track(), itertools.count()
     running: list[tuple[float, int, Any, Params, int]] = []
 
@@ -56,11 +56,11 @@ def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int, aim: floa
         loss = curve[step - 1]
         track.note(loss, now)
         track.seconds = now
-        goes_on = peer.goes_on(trial, step, loss)
+        continues = peer.continues(trial, step, loss)
         if step == len(curve):
             peer.over(trial, step, loss)
             begin(now)
-        elif not goes_on:
+        elif not continues:
             begin(now)
         else:
             entry = (now + task.seconds(params), next(order), trial, params, step + 1)
@@ -72,7 +72,7 @@ class Optuna:
     """Optuna's samplers and pruners.
 
     Args:
-        task: What is tuned.
+        task: The task.
         way: A sampler and a pruner, such as `tpe+halving`.
         workers: How many trials run at once.
         seed: For the sampler.
@@ -106,7 +106,7 @@ class Optuna:
         self._study = optuna.create_study(sampler=samplers[sampler](), pruner=pruners[pruner]())
 
     def ask(self) -> tuple[Any, Params]:
-        """A new trial."""
+        """Return a new trial and its configuration."""
         trial = self._study.ask()
         chosen: dict[str, Any] = {}
         for p in self._task.space:
@@ -114,8 +114,8 @@ class Optuna:
                 chosen[p.name] = _suggested(trial, p)
         return trial, chosen
 
-    def goes_on(self, trial: Any, step: int, loss: float) -> bool:
-        """Report a loss; whether the trial is to train on."""
+    def continues(self, trial: Any, step: int, loss: float) -> bool:
+        """Report a loss; return whether the trial continues."""
         trial.report(loss, step)
         if step < self._task.epochs and trial.should_prune():
             self._study.tell(trial, state=self._pruned)
@@ -123,15 +123,15 @@ class Optuna:
         return True
 
     def over(self, trial: Any, step: int, loss: float) -> None:  # noqa: ARG002 - a Peer's
-        """The trial was trained in full."""
+        """Report the last loss of a trial that was trained in full."""
         self._study.tell(trial, loss)
 
 
 class SyneTune:
-    """Syne Tune's schedulers, in its own minimization. It knows no conditions: none are told.
+    """Syne Tune's schedulers, which minimise. They have no conditions, so none are passed.
 
     Args:
-        task: What is tuned.
+        task: The task.
         way: `random+asha`, `bore+asha`, `cqr+asha`, `bohb+asha`, or `random+none`.
         seed: For the scheduler.
     """
@@ -160,7 +160,7 @@ class SyneTune:
         )
 
     def ask(self) -> tuple[Any, Params]:
-        """A new trial."""
+        """Return a new trial and its configuration."""
         suggestion = self._scheduler.suggest()
         trial = self._trial(next(self._numbers), suggestion.config, datetime.datetime.now())
         self._scheduler.on_trial_add(trial)
@@ -170,8 +170,8 @@ class SyneTune:
                 chosen[p.name] = suggestion.config[p.name]
         return trial, chosen
 
-    def goes_on(self, trial: Any, step: int, loss: float) -> bool:
-        """Report a loss; whether the trial is to train on."""
+    def continues(self, trial: Any, step: int, loss: float) -> bool:
+        """Report a loss; return whether the trial continues."""
         if step == self._task.epochs:
             return True
         result = {"loss": loss, "epoch": step}
@@ -181,12 +181,12 @@ class SyneTune:
         return False
 
     def over(self, trial: Any, step: int, loss: float) -> None:
-        """The trial was trained in full."""
+        """Report the last loss of a trial that was trained in full."""
         self._scheduler.on_trial_complete(trial, {"loss": loss, "epoch": step})
 
 
 def is_active(parameter: Parameter, chosen: Params) -> bool:
-    """Whether what was chosen so far calls for this parameter."""
+    """Return whether the parameter's conditions hold for the values chosen so far."""
     return all(chosen.get(each.name) in each.values for each in parameter.conditions)
 
 

@@ -1,9 +1,9 @@
-"""Makes the table of learning curves from a study of examples/digits_cnn.py.
+"""Script that makes the table of learning curves from a study of examples/digits_cnn.py.
 
     hptune run examples/digits_cnn.py --search random --trials 160 --epochs 27 --seed 11 --study DIR
     python benchmarks/stopping/record_digits.py DIR
 
-That trains each of the configurations in full; it takes half an hour on two cores.
+The study trains each configuration in full, and takes half an hour on two cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One study of one task by hptune: what was found after how many epochs, how idle workers were."""
+"""One study of one task by hptune: losses by the number of epochs, and idle time of the workers."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ OWN = {
 
 @dataclass(slots=True)
 class Track:
-    """What a study found.
+    """Losses and costs of a study.
 
     Attributes:
         improvements: Each time a better loss was seen: epochs and seconds spent until then, loss.
-        epochs: How many epochs were trained.
-        seconds: How long it took, on the virtual clock.
-        trials: How many trials there were.
+        epochs: The number of trained epochs.
+        seconds: The duration on the virtual clock.
+        trials: The number of trials.
         idle: The share of the workers' time in which they had nothing to do.
     """
 
@@ -52,26 +52,26 @@ class Track:
     idle: float = 0.0
 
     def note(self, loss: float, seconds: float) -> None:
-        """An epoch was trained."""
+        """Record the loss of an epoch."""
         self.epochs += 1
         if not self.improvements or loss < self.improvements[-1][2]:
             self.improvements.append((self.epochs, seconds, loss))
 
     def until(self, aim: float) -> tuple[float, float]:
-        """After how many epochs and seconds the loss was that low; infinite if it never was."""
+        """Return the epochs and seconds until the loss was this low; infinite if it never was."""
         for epochs, seconds, loss in self.improvements:
             if loss <= aim:
                 return float(epochs), seconds
         return math.inf, math.inf
 
     def is_over(self, aim: float, budget_epochs: int) -> bool:
-        """Whether the aim is reached, or so many epochs are spent."""
+        """Return whether the aim is reached or the budget is spent."""
         reached = bool(self.improvements) and self.improvements[-1][2] <= aim
         return reached or self.epochs >= budget_epochs
 
 
 class _Tracked(Memory):
-    """Keeps of a study what was found when."""
+    """Records the track of a study."""
 
     def __init__(self, begun: float, budget_epochs: int, aim: float) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def own(
     seed: int,
     aim: float,
 ) -> Track:
-    """A study by hptune in its simulator: the real engine, loop, sampler and pruner.
+    """Run a study of hptune in its simulator, with the real engine, loop, sampler and pruner.
 
     It ends when its loss is as low as the aim, or when the epochs are spent.
     """

@@ -1,4 +1,4 @@
-"""What is tuned: tasks of which every learning curve is known, so that a study takes moments."""
+"""Tasks whose learning curves are all known, so that a study takes moments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WITHIN = 0.01
 
 
 class Task:
-    """A space, and a learning curve for each of its configurations. Losses: lower is better.
+    """Task: a space, and a learning curve (losses) for each of its configurations.
 
     Attributes:
         name: What it is called.
@@ -58,16 +58,16 @@ class Task:
         self.aim = aim
 
     def curve(self, params: Params) -> Sequence[float]:
-        """The loss after each epoch."""
+        """Return the loss after each epoch."""
         raise NotImplementedError
 
     @property
     def soonest_seconds(self) -> float:
-        """No study is at the aim before, as no configuration that is known is; 0 if unknown."""
+        """Least time in which a known configuration reaches the aim; 0 if unknown."""
         return 0.0
 
     def seconds(self, params: Params) -> float:
-        """How long an epoch takes: between a half and two, by the configuration."""
+        """Return the time of an epoch: between a half and two seconds, by the configuration."""
         text = repr(sorted(params.items())).encode()
         return float(2.0 ** (zlib.crc32(text) / 2**31 - 1.0))
 
@@ -95,7 +95,7 @@ class Problem(Task):
         self._known: dict[str, Sequence[float]] = {}
 
     def curve(self, params: Params) -> Sequence[float]:
-        """As the problem gives it."""
+        """Return the problem's curve."""
         key = json.dumps(params, sort_keys=True)
         if key not in self._known:
             self._known[key] = [float(loss) for loss in self._problem.curve(dict(params))]
@@ -133,16 +133,16 @@ class Digits(Task):
         self._nearest = functools.lru_cache(maxsize=None)(self._find)
 
     def curve(self, params: Params) -> Sequence[float]:
-        """The nearest recorded one."""
+        """Return the curve of the nearest recorded configuration."""
         return self._nearest(self._row(params)).losses
 
     def seconds(self, params: Params) -> float:
-        """The nearest one's, too."""
+        """Return the time of an epoch of the nearest recorded configuration."""
         return self._nearest(self._row(params)).seconds
 
     @property
     def soonest_seconds(self) -> float:
-        """What the recorded configuration takes that is there first."""
+        """Least time in which a recorded configuration reaches the aim."""
         return min(
             each.seconds * step
             for each in self._recorded
@@ -152,7 +152,7 @@ class Digits(Task):
 
     @property
     def share_found(self) -> float:
-        """Which part of the recorded configurations gets to the aim."""
+        """Share of the recorded configurations that reach the aim."""
         return statistics.fmean(min(each.losses) <= self.aim for each in self._recorded)
 
     def _row(self, params: Params) -> tuple[float, ...]:
@@ -166,12 +166,12 @@ class Digits(Task):
 
 
 class Between(Digits):
-    """The same recordings; a configuration has the mean curve of those around it, by nearness.
+    """The same recordings; a configuration has the mean curve of its neighbours, by nearness.
 
-    Where each has the curve of its nearest one, a search that goes on near a good configuration
-    trains what was trained before, over and over: with 160 recordings two in five suggestions of
-    a model do, and nobody's model could know. Here no two configurations are alike. The aim is the
-    loss that as many of them get to as of the recorded ones to theirs.
+    With the curve of the nearest recording, a search that continues near a good configuration often
+    gets a curve that an earlier trial had: with 160 recordings, two in five suggestions of a model
+    do, and no model can know that. Here no two configurations are alike. The aim is chosen so that
+    the same share of configurations reaches it as in `Digits`.
     """
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class Between(Digits):
         self.aim = lowest[round(self.share_found * DRAWS)]
 
     def curve(self, params: Params) -> Sequence[float]:
-        """The mean of the nearest recorded ones, weighted by 1 / distance squared."""
+        """Return the mean curve of the nearest recordings, weighted by 1 / distance squared."""
         return self._mean(self._row(params))
 
     def _mixed(self, row: tuple[float, ...]) -> tuple[float, ...]:
@@ -199,7 +199,7 @@ class Between(Digits):
 
 
 def load(folder: Path | None, names: Sequence[str]) -> dict[str, Task]:
-    """The tasks of these names; all that there are if no name is given."""
+    """Return the tasks of these names; all tasks if no name is given."""
     tasks: dict[str, Task] = {}
     for name, kind in ((DIGITS, Digits), (BETWEEN, Between)):
         if CURVES.exists() and (not names or name in names):

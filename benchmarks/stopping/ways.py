@@ -1,4 +1,4 @@
-"""One study by any way of searching and stopping, of hptune or of a peer, by its name.
+"""One study by a named way of searching and stopping, of hptune or of a peer.
 
 `tpe+asha` are hptune's own; `optuna:tpe+halving` and `syne:bohb+asha` are peers'.
 """
@@ -14,7 +14,7 @@ from .tasks import Task
 def run(
     task: Task, way: str, *, workers: int, seed: int, budget_epochs: int, aim: float
 ) -> runs.Track:
-    """One study, which ends when its loss is as low as the aim, or when the epochs are spent."""
+    """Run one study, which ends when its loss reaches the aim or when the epochs are spent."""
     whose, _, rest = way.rpartition(":")
     if whose:
         peer: peers.Peer = (
