@@ -19,11 +19,15 @@ from tuner.core.space.space import (
 )
 from tuner.core.trial import Params
 from tuner.samplers.common.encoding import Encoding, Floats
-from tuner.samplers.gp.acquisition import log_expected_improvement, slopes
-from tuner.samplers.gp.acquisition_optimizer import AcquisitionOptimizer, anywhere, nearby
+from tuner.samplers.gp.acquisition import derivatives, log_expected_improvement
+from tuner.samplers.gp.acquisition_optimizer import (
+    AcquisitionOptimizer,
+    perturbed_rows,
+    uniform_rows,
+)
 from tuner.samplers.gp.gaussian_process import GaussianProcess, Kernel
 from tuner.samplers.gp.kernel_features import KernelFeatures
-from tuner.samplers.gp.local_search import ascend
+from tuner.samplers.gp.local_search import maximize
 from tuner.testing.spaces import ALL_TYPES, CONDITIONAL_CONTINUUM
 
 MIXED = SearchSpace(
@@ -63,7 +67,7 @@ def test_its_slopes_are_those_of_finite_differences(mean: float) -> None:
     def at(mean: float, deviation: float) -> float:
         return float(log_expected_improvement(np.array([mean]), np.array([deviation]), 0.1)[0])
 
-    (by_mean,), (by_deviation,) = slopes(np.array([mean]), np.array([0.6]), 0.1)
+    (by_mean,), (by_deviation,) = derivatives(np.array([mean]), np.array([0.6]), 0.1)
     assert by_mean == pytest.approx((at(mean + 1e-5, 0.6) - at(mean - 1e-5, 0.6)) / 2e-5, rel=1e-5)
     assert by_deviation == pytest.approx(
         (at(mean, 0.6 + 1e-5) - at(mean, 0.6 - 1e-5)) / 2e-5, rel=1e-5
@@ -86,15 +90,15 @@ def hill(points: Floats) -> tuple[Floats, Floats]:
 
 def test_climbs_end_at_the_top_and_at_the_edge() -> None:
     starts = np.random.default_rng(0).random((20, 3))
-    points, values = ascend(hill, starts, steps=60)
+    points, values = maximize(hill, starts, steps=60)
     np.testing.assert_allclose(points, np.tile([0.3, 0.3, 1.0], (20, 1)), atol=1e-4)
     np.testing.assert_allclose(values, 1.0, atol=1e-6)
 
 
 def test_a_climb_does_not_depend_on_those_beside_it() -> None:
     starts = np.random.default_rng(0).random((5, 3))
-    together, _ = ascend(hill, starts, steps=15)
-    alone = np.vstack([ascend(hill, start[None], steps=15)[0] for start in starts])
+    together, _ = maximize(hill, starts, steps=15)
+    alone = np.vstack([maximize(hill, start[None], steps=15)[0] for start in starts])
     np.testing.assert_allclose(together, alone, atol=1e-9)
 
 
@@ -104,7 +108,7 @@ def test_a_climb_never_ends_below_its_start() -> None:
 
     starts = np.random.default_rng(0).random((50, 2))
     for steps in (1, 2, 5, 30):
-        points, values = ascend(rough, starts, steps=steps)
+        points, values = maximize(rough, starts, steps=steps)
         assert (values >= rough(starts)[0]).all()
         np.testing.assert_array_equal(values, rough(points)[0])
 
@@ -159,14 +163,16 @@ def test_only_what_can_vary_has_features() -> None:
     assert kernel_features.places.tolist() == [6, 7]
 
 
-# --- the optimizer ----------------------------------------------------------------------------
+# --- the acquisition optimiser ----------------------------------------------------------------
 
 
-def optimizer(space: SearchSpace, best: Params) -> tuple[Encoding, AcquisitionOptimizer]:
-    """What a model expects that has seen a distance from one configuration."""
+def acquisition_optimizer(
+    space: SearchSpace, best: Params
+) -> tuple[Encoding, AcquisitionOptimizer]:
+    """The optimiser of a model that was fitted to distances from one configuration."""
     encoding = Encoding(space)
     kernel_features = KernelFeatures(encoding)
-    rows = anywhere(encoding, np.random.default_rng(0), 150)
+    rows = uniform_rows(encoding, np.random.default_rng(0), 150)
     features = kernel_features.features(rows, encoding.active(rows))
     goal = encoding.encode(best)
     assert goal is not None
@@ -178,20 +184,20 @@ def optimizer(space: SearchSpace, best: Params) -> tuple[Encoding, AcquisitionOp
     return encoding, AcquisitionOptimizer(encoding, kernel_features, process, float(targets.min()))
 
 
-def test_a_climb_finds_words_numbers_and_children() -> None:
+def test_a_local_search_finds_words_numbers_and_children() -> None:
     best: Params = {
         "word": "c", "layers": 4, "deep": True, "fixed": 1, "x": 0.62, "child": 0.27,
     }  # fmt: skip
-    encoding, hills = optimizer(MIXED, best)
+    encoding, optimiser = acquisition_optimizer(MIXED, best)
     rng = np.random.default_rng(1)
-    rows, values = hills.local_search(anywhere(encoding, rng, 20), rng)
+    rows, values = optimiser.local_search(uniform_rows(encoding, rng, 20), rng)
     top = encoding.decode(rows[values.argmax()], np.zeros(len(encoding)))
     assert {name: top[name] for name in ("word", "layers", "deep")} == {
         name: best[name] for name in ("word", "layers", "deep")
     }
     assert top["x"] == pytest.approx(0.62, abs=0.1)
     assert top["child"] == pytest.approx(0.27, abs=0.1)
-    assert values.max() >= hills.values(anywhere(encoding, rng, 3_000)).max()
+    assert values.max() >= optimiser.values(uniform_rows(encoding, rng, 3_000)).max()
 
 
 @pytest.mark.parametrize("space", [ALL_TYPES, CONDITIONAL_CONTINUUM])
@@ -200,7 +206,7 @@ def test_rows_drawn_anywhere_and_nearby_are_full_and_in_the_space(space: SearchS
     rng = np.random.default_rng(2)
     told = [encoding.encode(space.sample(rng)) for _ in range(200)]
     rows = np.array([row for row in told if row is not None])
-    for full in (anywhere(encoding, rng, 200), nearby(encoding, rows, rng)):
+    for full in (uniform_rows(encoding, rng, 200), perturbed_rows(encoding, rows, rng)):
         assert not np.isnan(full).any()
         for row in full:
             assert space.contains(encoding.decode(row, np.zeros(len(encoding))))
@@ -209,7 +215,7 @@ def test_rows_drawn_anywhere_and_nearby_are_full_and_in_the_space(space: SearchS
 def test_rows_nearby_keep_most_of_what_they_come_from() -> None:
     encoding = Encoding(ALL_TYPES)
     rng = np.random.default_rng(2)
-    rows = anywhere(encoding, rng, 500)
-    near = nearby(encoding, rows, rng)
+    rows = uniform_rows(encoding, rng, 500)
+    near = perturbed_rows(encoding, rows, rng)
     assert 0.3 < (near == rows).mean() < 0.9
     assert np.median(np.abs(near - rows).max(axis=1)) > 0.0

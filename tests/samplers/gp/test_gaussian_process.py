@@ -16,7 +16,7 @@ from tuner.samplers.gp.gaussian_process import (
 )
 
 GROUPS: Integers = np.array([0, 1, 1, 2], dtype=np.intp)
-PRIORS = KernelPriors(length=LogNormalPrior(median=0.5, spread=1.0, least=0.01, most=100.0))
+PRIORS = KernelPriors(length=LogNormalPrior(median=0.5, spread=1.0, lower=0.01, upper=100.0))
 KERNEL = Kernel(np.array([0.3, 0.7, 1.5]), 1.7, 0.01)
 
 
@@ -71,17 +71,17 @@ def test_predictions_are_those_of_the_book() -> None:
 def test_slopes_are_those_of_finite_differences() -> None:
     process = GaussianProcess(KERNEL, GROUPS, points(20), values(points(20)))
     at = points(6, seed=1)
-    mean, deviation, mean_slopes, deviation_slopes = process.predict_with_slopes(at)
+    mean, deviation, mean_gradients, deviation_gradients = process.predict_with_gradients(at)
     np.testing.assert_array_equal((mean, deviation), process.predict(at))
     for feature in range(len(GROUPS)):
         step = np.zeros(len(GROUPS))
         step[feature] = 1e-5
         above, below = process.predict(at + step), process.predict(at - step)
         np.testing.assert_allclose(
-            mean_slopes[:, feature], (above[0] - below[0]) / 2e-5, rtol=1e-6, atol=1e-8
+            mean_gradients[:, feature], (above[0] - below[0]) / 2e-5, rtol=1e-6, atol=1e-8
         )
         np.testing.assert_allclose(
-            deviation_slopes[:, feature], (above[1] - below[1]) / 2e-5, rtol=1e-6, atol=1e-8
+            deviation_gradients[:, feature], (above[1] - below[1]) / 2e-5, rtol=1e-6, atol=1e-8
         )
 
 

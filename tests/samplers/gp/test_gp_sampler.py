@@ -14,7 +14,7 @@ from tuner.samplers.common.encoding import Encoding
 from tuner.samplers.common.observations import History
 from tuner.samplers.gp.kernel_features import KernelFeatures
 from tuner.samplers.gp.sampler import BayesianSampler
-from tuner.samplers.gp.surrogate import Learner, SurrogateSettings, comparable, standardised
+from tuner.samplers.gp.surrogate import SurrogateFitter, SurrogateSettings, comparable, standardised
 from tuner.testing.sampler_cases import ended
 from tuner.testing.spaces import ALL_TYPES, BRANIN, branin
 
@@ -114,8 +114,8 @@ def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> Non
     for number in range(90):
         history.tell(ended(ALL_TYPES, number, ALL_TYPES.sample(rng)))
     seen = history.observations()
-    settings = SurrogateSettings(most_known=30, most_fitted=20)
-    best = Learner(KernelFeatures(encoding), settings).learn(seen).best
+    settings = SurrogateSettings(max_modelled=30, max_fitted=20)
+    best = SurrogateFitter(KernelFeatures(encoding), settings).fit(seen).best
     assert len(best) == 30
     ranked = seen.rows[np.argsort(comparable(seen), kind="stable")].tolist()
     places = [ranked.index(row) for row in best.tolist()]

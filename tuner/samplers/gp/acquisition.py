@@ -1,4 +1,4 @@
-"""What is expected of a configuration: the logarithm of the expected improvement."""
+"""Acquisition function: the logarithm of the expected improvement."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from ..common.encoding import Floats
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _HALF_LOG_HALF_PI = 0.5 * math.log(0.5 * math.pi)
 _FAR = 1e4
+"""Beyond so many deviations 1 / z**2 is exact and the general formula is not."""
 
 
-def log_expected_improvement(mean: Floats, deviation: Floats, least: float) -> Floats:
-    """Work out log E[max(least - f, 0)] of a normally distributed f, wherever it may lie.
+def log_expected_improvement(mean: Floats, deviation: Floats, incumbent: float) -> Floats:
+    """Return log E[max(incumbent - f, 0)] of a normally distributed f.
 
     Ament et al. 2023, "Unexpected improvements to expected improvement for Bayesian optimization"
-    (arXiv:2310.20708), eqs. 8 and 9: the expected improvement itself underflows far from the best
-    points, and its slopes with it.
+    (arXiv:2310.20708), eqs. 8 and 9. The expected improvement itself and its gradient underflow
+    far from the best points.
     """
-    found: Floats = np.log(deviation) + _log_h((least - mean) / deviation)
+    found: Floats = np.log(deviation) + _log_h((incumbent - mean) / deviation)
     return found
 
 
-def slopes(mean: Floats, deviation: Floats, least: float) -> tuple[Floats, Floats]:
-    """The derivatives of `log_expected_improvement` by the mean and by the deviation."""
-    z = (least - mean) / deviation
+def derivatives(mean: Floats, deviation: Floats, incumbent: float) -> tuple[Floats, Floats]:
+    """Return the derivatives of `log_expected_improvement` by the mean and by the deviation."""
+    z = (incumbent - mean) / deviation
     log_h = _log_h(z)
     by_mean = -np.exp(log_ndtr(z) - log_h) / deviation
     by_deviation = np.exp(-0.5 * z * z - _HALF_LOG_2PI - log_h) / deviation
@@ -35,7 +36,7 @@ def slopes(mean: Floats, deviation: Floats, least: float) -> tuple[Floats, Float
 
 
 def _log_h(z: Floats) -> Floats:
-    """log(phi(z) + z Phi(z)), phi and Phi being the normal density and distribution."""
+    """Return log(phi(z) + z Phi(z)) with the normal density phi and distribution Phi."""
     found = np.empty_like(z)
     near = z > -1.0
     close = z[near]
@@ -51,7 +52,7 @@ def _log_h(z: Floats) -> Floats:
 
 
 def _log1mexp(x: Floats) -> Floats:
-    """log(1 - exp(x)) for x below 0, without loss at either end."""
+    """Return log(1 - exp(x)) for x below 0, without cancellation at either end."""
     x = np.minimum(x, -1e-300)
     found: Floats = np.where(x > -math.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
     return found

@@ -1,4 +1,4 @@
-"""The search for the configurations that promise most, over rows of mixed columns."""
+"""Maximisation of the acquisition function over rows with continuous and listed columns."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from ..common.encoding import Encoding, Floats
 from . import acquisition
 from .gaussian_process import GaussianProcess
 from .kernel_features import KernelFeatures
-from .local_search import ascend
+from .local_search import maximize
 
 _ROUNDS = 3
+"""Alternations between listed and continuous columns in a local search."""
 _STEPS = 20
-_MOST_NEIGHBOURS = 12
+"""Evaluations for the continuous columns in each round."""
+_MAX_NEIGHBOURS = 12
+"""Values of a listed column that are tried in each round."""
 
 
 class AcquisitionOptimizer:
-    """The expected improvement over the space, as a model sees it.
+    """The expected improvement under a Gaussian process, and its local maximisation.
 
     Args:
-        encoding: The columns of the rows.
-        kernel_features: Their features.
-        process: The model of the values; lower ones are better.
-        least: What is to be improved on.
+        encoding: Encoding of the space.
+        kernel_features: Features of the rows.
+        process: Model of the values; lower is better.
+        incumbent: The value to improve on.
     """
 
     def __init__(
@@ -30,63 +33,63 @@ class AcquisitionOptimizer:
         encoding: Encoding,
         kernel_features: KernelFeatures,
         process: GaussianProcess,
-        least: float,
+        incumbent: float,
     ) -> None:
         self._encoding = encoding
         self._kernel_features = kernel_features
         self._process = process
-        self._least = least
+        self._incumbent = incumbent
 
     def values(self, rows: Floats) -> Floats:
-        """The logarithm of the expected improvement at each of these full rows."""
+        """Return the log expected improvement at each of these full rows."""
         features = self._kernel_features.features(rows, self._encoding.active(rows))
         mean, deviation = self._process.predict(features)
-        return acquisition.log_expected_improvement(mean, deviation, self._least)
+        return acquisition.log_expected_improvement(mean, deviation, self._incumbent)
 
     def local_search(
         self, rows: Floats, rng: np.random.Generator, *, steps: int = _STEPS
     ) -> tuple[Floats, Floats]:
-        """Climb from each row: along all positions at once, over listed values one by one.
+        """Improve each row, alternately by one listed value and along all continuous columns.
 
         Returns:
-            Where each climb ended, and the values there.
+            The improved rows and their values.
         """
         values = self.values(rows)
         positions = self._kernel_features.positions
         for _ in range(_ROUNDS):
             before = values
-            rows, values = self._stepped(rows, values, rng)
+            rows, values = self._improve_listed(rows, values, rng)
             if len(positions):
-                rows, values = self._slid(rows, steps)
+                rows, values = self._improve_continuous(rows, steps)
             if np.all(values <= before + 1e-3):
                 break
         return rows, values
 
-    def _slid(self, rows: Floats, steps: int) -> tuple[Floats, Floats]:
+    def _improve_continuous(self, rows: Floats, steps: int) -> tuple[Floats, Floats]:
         positions, places = self._kernel_features.positions, self._kernel_features.places
         active = self._encoding.active(rows)
 
-        def slope(points: Floats) -> tuple[Floats, Floats]:
+        def objective(points: Floats) -> tuple[Floats, Floats]:
             moved = rows.copy()
             moved[:, positions] = points
             features = self._kernel_features.features(moved, active)
-            mean, deviation, mean_slopes, deviation_slopes = self._process.predict_with_slopes(
-                features
+            mean, deviation, mean_gradients, deviation_gradients = (
+                self._process.predict_with_gradients(features)
             )
-            by_mean, by_deviation = acquisition.slopes(mean, deviation, self._least)
-            found = by_mean[:, None] * mean_slopes + by_deviation[:, None] * deviation_slopes
-            values = acquisition.log_expected_improvement(mean, deviation, self._least)
+            by_mean, by_deviation = acquisition.derivatives(mean, deviation, self._incumbent)
+            found = by_mean[:, None] * mean_gradients + by_deviation[:, None] * deviation_gradients
+            values = acquisition.log_expected_improvement(mean, deviation, self._incumbent)
             return values, np.where(active[:, positions], found[:, places], 0.0)
 
-        points, values = ascend(slope, rows[:, positions], steps=steps)
+        points, values = maximize(objective, rows[:, positions], steps=steps)
         moved = rows.copy()
         moved[:, positions] = points
         return moved, values
 
-    def _stepped(
+    def _improve_listed(
         self, rows: Floats, values: Floats, rng: np.random.Generator
     ) -> tuple[Floats, Floats]:
-        """Each row, or the highest of those that differ from it by one listed value."""
+        """Return for each row the best of it and of rows that differ by one listed value."""
         moves = [
             (index, others)
             for index, column in enumerate(self._encoding.columns)
@@ -108,19 +111,19 @@ class AcquisitionOptimizer:
         )
 
     def _others(self, numbers: Floats, index: int, rng: np.random.Generator) -> Floats:
-        """Other values of one column for each row: all, or the nearest and some at random."""
+        """Return other values of a column for each row: all, or the nearest and random ones."""
         column = self._encoding.columns[index]
-        if column.count <= _MOST_NEIGHBOURS + 1:
+        if column.count <= _MAX_NEIGHBOURS + 1:
             return (numbers[:, None] + np.arange(1, column.count)) % column.count
-        drawn = rng.integers(column.count, size=(len(numbers), _MOST_NEIGHBOURS)).astype(np.float64)
+        drawn = rng.integers(column.count, size=(len(numbers), _MAX_NEIGHBOURS)).astype(np.float64)
         if column.ordered:
             near = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
             drawn[:, : len(near)] = np.clip(numbers[:, None] + near, 0, column.count - 1)
         return drawn
 
 
-def anywhere(encoding: Encoding, rng: np.random.Generator, count: int) -> Floats:
-    """Full rows, even over all columns."""
+def uniform_rows(encoding: Encoding, rng: np.random.Generator, count: int) -> Floats:
+    """Return random full rows, uniform in each column."""
     rows: Floats = rng.random((count, len(encoding)))
     for index, column in enumerate(encoding.columns):
         if column.values is not None:
@@ -128,15 +131,15 @@ def anywhere(encoding: Encoding, rng: np.random.Generator, count: int) -> Floats
     return rows
 
 
-def nearby(encoding: Encoding, rows: Floats, rng: np.random.Generator) -> Floats:
-    """Full rows that differ from these a little, or in a few columns.
+def perturbed_rows(encoding: Encoding, rows: Floats, rng: np.random.Generator) -> Floats:
+    """Return full rows that differ from these a little or in a few columns.
 
     Args:
-        encoding: The columns.
-        rows: NaN where a parameter is not active; these are drawn anew.
-        rng: Where the randomness comes from.
+        encoding: Encoding of the space.
+        rows: The rows. Numbers of inactive parameters (NaN) are drawn uniformly.
+        rng: The random number generator.
     """
-    fresh = anywhere(encoding, rng, len(rows))
+    fresh = uniform_rows(encoding, rng, len(rows))
     count, columns = rows.shape
     share = np.maximum(rng.random((count, 1)) ** 2, 1.0 / max(columns, 1))
     changes = rng.random(rows.shape) < share

@@ -1,7 +1,7 @@
-"""Gaussian process regression: what is known of a function from some of its values, and how well.
+"""Gaussian process regression.
 
-Equations are those of Rasmussen and Williams 2006, "Gaussian processes for machine learning"
-(GPML). Everything is an array: there is no loop over points, and none over features.
+Equation numbers refer to Rasmussen and Williams 2006, "Gaussian processes for machine learning"
+(GPML). All computations are vectorised over points and features.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from scipy.optimize import minimize
 from ..common.encoding import Floats, Integers
 
 _ROOT5 = math.sqrt(5.0)
-_LEAST_VARIANCE = 1e-12
-_MOST_JITTER = 1e-2
-_MUCH_NOISE = 0.2
-_LEVEL_SPREAD = 0.3
+_MIN_VARIANCE = 1e-12
+_MAX_JITTER = 1e-2
+"""Noise up to which the Cholesky factorisation is tried again with ten times the noise."""
+_NOISY_START = 0.2
+"""Noise of the second starting kernel, as a part of the function's variance."""
+_MEAN_SPREAD = 0.3
+"""Standard deviation of the prior on the constant mean (see `_constant_mean`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """The Matérn-5/2 kernel with a length for each group of features (GPML eq. 4.17), and noise.
+    """Matérn-5/2 kernel with a length scale for each group of features (GPML eq. 4.17), and noise.
 
     k(x, y) = variance (1 + a + a**2 / 3) exp(-a) with a**2 = 5 sum_j (x_j - y_j)**2 / length_j**2.
 
     Attributes:
-        lengths: How far one must go along each group's features for the function to change.
-        variance: That of the function.
-        noise: The variance of its measurements, besides.
+        lengths: Length scale of each group's features.
+        variance: Variance of the function.
+        noise: Variance of the measurement noise.
     """
 
     lengths: Floats
@@ -42,74 +45,74 @@ class Kernel:
 
     @property
     def logs(self) -> Floats:
-        """The logarithms of all of it: lengths, variance, noise."""
+        """Logarithms of the lengths, the variance and the noise."""
         found: Floats = np.log(np.append(self.lengths, [self.variance, self.noise]))
         return found
 
     @classmethod
     def from_logs(cls, logs: Floats) -> Kernel:
-        """The kernel with these logarithms."""
+        """Return the kernel with these logarithms."""
         numbers = np.exp(logs)
         return cls(numbers[:-2], float(numbers[-2]), float(numbers[-1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogNormalPrior:
-    """What is believed of one of the kernel's numbers: its logarithm is normally distributed.
+    """Log-normal prior on one of the kernel's parameters.
 
     Attributes:
-        median: Where the number is believed to be.
-        spread: The standard deviation of its natural logarithm.
-        least: The number is never below.
-        most: The number is never above.
+        median: Median of the parameter.
+        spread: Standard deviation of its natural logarithm.
+        lower: Lower bound of the parameter.
+        upper: Upper bound of the parameter.
     """
 
     median: float
     spread: float
-    least: float
-    most: float
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPriors:
-    """What is believed of a kernel before there are data; targets have a variance of about 1.
+    """Priors on the kernel's parameters, for targets with a variance of about 1.
 
     Attributes:
-        length: Of each length.
-        variance: Of the function's variance.
-        noise: Of the noise's.
+        length: Prior on each length scale.
+        variance: Prior on the function's variance.
+        noise: Prior on the noise's variance.
     """
 
     length: LogNormalPrior
-    variance: LogNormalPrior = LogNormalPrior(median=1.0, spread=1.0, least=0.05, most=20.0)
-    noise: LogNormalPrior = LogNormalPrior(median=1e-4, spread=2.0, least=1e-6, most=1.0)
+    variance: LogNormalPrior = LogNormalPrior(median=1.0, spread=1.0, lower=0.05, upper=20.0)
+    noise: LogNormalPrior = LogNormalPrior(median=1e-4, spread=2.0, lower=1e-6, upper=1.0)
 
     def starts(self, groups: int) -> tuple[Kernel, ...]:
-        """Kernels to climb from: one that explains values by the function, one by noise.
+        """Return starting kernels: one that explains the values by the function, one by noise.
 
-        There often is a mode near each, and from one of them the other cannot be seen.
+        The posterior often has a mode near each, and an optimiser that starts at one does not
+        find the other.
         """
         lengths, variance = np.full(groups, self.length.median), self.variance.median
         return (
             Kernel(lengths, variance, self.noise.median),
-            Kernel(2.0 * lengths, variance, _MUCH_NOISE * variance),
+            Kernel(2.0 * lengths, variance, _NOISY_START * variance),
         )
 
     def each(self, groups: int) -> tuple[LogNormalPrior, ...]:
-        """In the order of `Kernel.logs`."""
+        """Return the priors in the order of `Kernel.logs`."""
         return (*(self.length,) * groups, self.variance, self.noise)
 
 
 class Posterior:
-    """How probable kernels are, given data and priors.
+    """Posterior distribution of the kernel, given data and priors.
 
     Args:
-        features: One point in each row.
-        groups: For each feature, the number of the length that it shares with its group; every
-            number from 0 is used.
-        targets: The points' values, centred and scaled to a variance of about 1.
-        priors: What is believed of the kernel.
-        counts: Of how many measurements each value is the mean; None for 1 each.
+        features: The points (n x features).
+        groups: For each feature, the index of its length scale; all indices from 0 are used.
+        targets: The points' values (n), with a mean of 0 and a variance of about 1.
+        priors: Priors on the kernel's parameters.
+        counts: Number of measurements that each value is the mean of; None for 1 each.
     """
 
     def __init__(
@@ -128,13 +131,13 @@ class Posterior:
         each = priors.each(int(groups.max()) + 1 if len(groups) else 0)
         self._medians = np.log([prior.median for prior in each])
         self._spreads = np.array([prior.spread for prior in each])
-        self._bounds = [(math.log(prior.least), math.log(prior.most)) for prior in each]
+        self._bounds = [(math.log(prior.lower), math.log(prior.upper)) for prior in each]
 
     def loss(self, logs: Floats) -> tuple[float, Floats]:
-        """The negative logarithm of the posterior density, up to a constant, and its gradient.
+        """Return the negative log posterior density, up to a constant, and its gradient.
 
-        GPML eqs. 5.8 and 5.9. The gradient with respect to all lengths costs no more than that to
-        one: sum_ij C_ij (z_i - z_j)**2 = 2 (sum_i C_i z_i**2 - z'Cz) for a symmetric C with row
+        GPML eqs. 5.8 and 5.9. The gradient by all lengths costs no more than that by one:
+        sum_ij C_ij (z_i - z_j)**2 = 2 (sum_i C_i z_i**2 - z'Cz) for a symmetric C with row
         sums C_i.
         """
         kernel = Kernel.from_logs(logs)
@@ -148,8 +151,8 @@ class Posterior:
             return math.inf, np.zeros_like(logs)
         inverse, _ = lapack.dpotri(lower, lower=1)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        level = _level(inverse.sum(axis=1), self._targets)
-        alpha = inverse @ (self._targets - level)
+        constant = _constant_mean(inverse.sum(axis=1), self._targets)
+        alpha = inverse @ (self._targets - constant)
         excess = inverse - np.outer(alpha, alpha)
         weighted = excess * slope
         per_feature = np.einsum("i,ij->j", weighted.sum(axis=1), z * z) - np.einsum(
@@ -164,12 +167,12 @@ class Posterior:
         gradient[-2] = 0.5 * kernel.variance * np.einsum("ij,ij->", excess, shape)
         gradient[-1] = 0.5 * kernel.noise * (np.diag(excess) @ self._shares)
         off = (logs - self._medians) / self._spreads
-        fit = 0.5 * (self._targets - level) @ alpha + 0.5 * (level / _LEVEL_SPREAD) ** 2
+        fit = 0.5 * (self._targets - constant) @ alpha + 0.5 * (constant / _MEAN_SPREAD) ** 2
         loss = fit + np.log(np.diag(lower)).sum() + 0.5 * off @ off
         return float(loss), gradient + off / self._spreads
 
     def mode(self, starts: Sequence[Kernel], *, steps: int) -> Kernel:
-        """The most probable kernel that is found from these, climbing so many steps from each."""
+        """Return the most probable kernel, found by L-BFGS from each start."""
         lows, highs = np.array(self._bounds).T
         ends = [
             minimize(
@@ -186,17 +189,17 @@ class Posterior:
 
 
 class GaussianProcess:
-    """A function known from noisy values at some points (GPML section 2.2).
+    """Prediction of a function from noisy values at some points (GPML section 2.2).
 
-    What is kept is the inverse of the Cholesky factor of the points' covariance: each prediction
-    is then a product of matrices, and a further point costs a further row.
+    It keeps the inverse of the Cholesky factor of the points' covariance, so that a prediction is
+    a matrix product and another point adds a row.
 
     Args:
-        kernel: How values go together.
-        groups: The group of each feature; see `Posterior`.
-        features: The points, one in each row.
-        targets: Their values.
-        counts: Of how many measurements each value is the mean; None for 1 each.
+        kernel: The kernel.
+        groups: The group of each feature (see `Posterior`).
+        features: The points (n x features).
+        targets: Their values (n).
+        counts: Number of measurements that each value is the mean of; None for 1 each.
     """
 
     def __init__(
@@ -213,58 +216,62 @@ class GaussianProcess:
         self._points = features * self._scales
         shares = 1.0 / (np.ones(len(targets)) if counts is None else counts)
         self._whitener = _whitener(kernel, self._points, shares)
-        self._level = _level(self._whitener.T @ self._whitener.sum(axis=1), targets)
-        self._weights = self._whitener.T @ (self._whitener @ (targets - self._level))
+        self._constant_mean = _constant_mean(self._whitener.T @ self._whitener.sum(axis=1), targets)
+        self._weights = self._whitener.T @ (self._whitener @ (targets - self._constant_mean))
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the function at each point, without the noise."""
+        """Return mean and standard deviation of the function at each point, without the noise."""
         shape, _ = _matern(_squared_distances(features * self._scales, self._points))
         covariance = self.kernel.variance * shape
         white = covariance @ self._whitener.T
         variance = self.kernel.variance - np.einsum("ij,ij->i", white, white)
-        return self._level + covariance @ self._weights, np.sqrt(
-            np.maximum(variance, _LEAST_VARIANCE)
+        return self._constant_mean + covariance @ self._weights, np.sqrt(
+            np.maximum(variance, _MIN_VARIANCE)
         )
 
-    def predict_with_slopes(self, features: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Mean and standard deviation, and their derivatives by each feature."""
+    def predict_with_gradients(self, features: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return mean and standard deviation, and their derivatives by each feature."""
         z = features * self._scales
         shape, slope = _matern(_squared_distances(z, self._points))
         covariance = self.kernel.variance * shape
         white = covariance @ self._whitener.T
         variance = self.kernel.variance - np.einsum("ij,ij->i", white, white)
-        deviation = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
+        deviation = np.sqrt(np.maximum(variance, _MIN_VARIANCE))
         # d shape / d z_j = 2 slope_ij (p_ij - z_j)
         slope *= 2.0 * self.kernel.variance
         for_mean = slope * self._weights
         for_variance = slope * (white @ self._whitener)
-        mean_slopes = for_mean @ self._points - for_mean.sum(axis=1, keepdims=True) * z
+        mean_gradients = for_mean @ self._points - for_mean.sum(axis=1, keepdims=True) * z
         by_variance = for_variance @ self._points - for_variance.sum(axis=1, keepdims=True) * z
-        deviation_slopes = -by_variance / deviation[:, None]
+        deviation_gradients = -by_variance / deviation[:, None]
         return (
-            self._level + covariance @ self._weights,
+            self._constant_mean + covariance @ self._weights,
             deviation,
-            mean_slopes * self._scales,
-            deviation_slopes * self._scales,
+            mean_gradients * self._scales,
+            deviation_gradients * self._scales,
         )
 
     def with_fantasy(self, features: Floats) -> GaussianProcess:
-        """The same, had this point been measured and found as predicted.
+        """Return the process with a fantasy: this point measured with the predicted value.
 
-        The means stay as they are, the deviations shrink around the point ("kriging believer",
+        The means do not change; the deviations shrink around the point ("kriging believer",
         Ginsbourger et al. 2010, "Kriging is well-suited to parallelize optimization").
 
         Args:
-            features: The one point.
+            features: The single point.
         """
         kernel, point = self.kernel, (features * self._scales)[None]
         shape, _ = _matern(_squared_distances(point, self._points))
         white = self._whitener @ (kernel.variance * shape[0])
         left = kernel.variance + kernel.noise - white @ white
-        own = 1.0 / math.sqrt(max(left, kernel.noise, _LEAST_VARIANCE))
+        own = 1.0 / math.sqrt(max(left, kernel.noise, _MIN_VARIANCE))
         count = len(white)
         other = object.__new__(GaussianProcess)
-        other.kernel, other._scales, other._level = kernel, self._scales, self._level
+        other.kernel, other._scales, other._constant_mean = (
+            kernel,
+            self._scales,
+            self._constant_mean,
+        )
         other._points = np.concatenate([self._points, point])
         other._whitener = np.zeros((count + 1, count + 1))
         other._whitener[:count, :count] = self._whitener
@@ -274,22 +281,21 @@ class GaussianProcess:
         return other
 
 
-def _level(shares: Floats, targets: Floats) -> float:
-    """The most probable mean of the function far from all points, believed to be near 0.
+def _constant_mean(shares: Floats, targets: Floats) -> float:
+    """Return the posterior mean of the constant that the function tends to far from all points.
 
-    GPML eq. 2.42, for one constant as the basis function.
+    GPML eq. 2.42 with a constant basis function and a normal prior around 0.
 
-    Values of points that lie close together count little more than one of them would: a search
-    leaves many where values are low, and these say nothing about the rest of the space. The
-    prior pulls the other way, so that it looks better to a search the longer it stays in one
-    place: with a spread of 1 searches stayed for good in the first valley, with a level of 0 they
-    left too early.
+    Points that are close together count little more than one of them, because a search leaves
+    many points where values are low. The prior has the opposite effect: the rest of the space
+    looks better the longer a search stays in one place. With a spread of 1 searches stayed in the
+    first valley for ever; with a constant of 0 they left too early.
 
     Args:
-        shares: The inverse of the covariance, summed over its columns.
+        shares: Inverse of the covariance, summed over its columns.
         targets: The points' values.
     """
-    return float(shares @ targets / (shares.sum() + _LEVEL_SPREAD**-2))
+    return float(shares @ targets / (shares.sum() + _MEAN_SPREAD**-2))
 
 
 def _squared_distances(left: Floats, right: Floats) -> Floats:
@@ -300,7 +306,7 @@ def _squared_distances(left: Floats, right: Floats) -> Floats:
 
 
 def _matern(squares: Floats) -> tuple[Floats, Floats]:
-    """The kernel's shape, 1 at 0, and minus its derivative by the squared distance."""
+    """Return the kernel divided by its variance, and minus its derivative by squared distance."""
     a = _ROOT5 * np.sqrt(squares)
     falling = np.exp(-a)
     slope = (1.0 + a) * falling
@@ -310,14 +316,14 @@ def _matern(squares: Floats) -> tuple[Floats, Floats]:
 
 
 def _whitener(kernel: Kernel, points: Floats, shares: Floats) -> Floats:
-    """The inverse of the lower Cholesky factor of the points' covariance, noise included."""
+    """Return the inverse of the lower Cholesky factor of the points' covariance with noise."""
     shape, _ = _matern(_squared_distances(points, points))
     covariance = kernel.variance * shape
     noise = kernel.noise
     while True:
         covariance[np.diag_indices(len(points))] = kernel.variance + noise * shares
         lower, failed = lapack.dpotrf(covariance, lower=1)
-        if not failed or noise > _MOST_JITTER:
+        if not failed or noise > _MAX_JITTER:
             break
         noise *= 10.0
     inverse: NDArray[np.float64]

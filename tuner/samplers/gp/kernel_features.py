@@ -1,9 +1,9 @@
-"""Rows of a space as points whose distances mean something to a kernel.
+"""Features of rows, between which the kernel measures distances.
 
-Each parameter has features of its own: one number for ordered values and positions, as many as
-there are values for unordered ones, so that all of them are equally far from each other. Where a
-parameter is not active its features stand in the middle, the same for all such rows: these are
-alike as far as this parameter goes, and a row where it is active is at most half a range away.
+An ordered or continuous parameter has one feature. An unordered one has a feature for each value,
+so that all values are equally far from each other. The features of an inactive parameter are in
+the middle of the range: rows without the parameter are equal in it, and at most half a range away
+from rows with it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import numpy as np
 
 from ..common.encoding import Booleans, Column, Encoding, Floats, Integers
 
-_MOST_DIRECTIONS = 64
+_MAX_DIRECTIONS = 64
+"""Features of an unordered parameter; with more values they are random directions."""
 _APART = np.sqrt(0.5)
 
 
 class KernelFeatures:
-    """The features of a space's rows.
+    """Mapping from a space's rows to kernel features.
 
     Args:
-        encoding: The columns of the rows. Those with a single value have no features.
+        encoding: Encoding of the space. Columns with a single value have no features.
     """
 
     def __init__(self, encoding: Encoding) -> None:
@@ -38,23 +39,23 @@ class KernelFeatures:
             groups += [len(self._tables)] * (1 if table is None else table.shape[1])
             self._tables.append((index, table))
         self.groups: Integers = np.array(groups, dtype=np.intp)
-        """For each feature, the number of its parameter among those that have features."""
+        """For each feature, the index of its parameter among those that have features."""
         self.positions: Integers = np.array(columns, dtype=np.intp)
-        """The columns that hold positions in [0, 1]."""
+        """Indices of the continuous columns."""
         self.places: Integers = np.array(places, dtype=np.intp)
-        """For each of these, its feature, which is the position itself where it is active."""
+        """For each of `positions`, the index of its feature (the position itself, if active)."""
 
     @property
     def parameters(self) -> int:
-        """How many parameters have features."""
+        """Number of parameters that have features."""
         return len(self._tables)
 
     def features(self, rows: Floats, active: Booleans) -> Floats:
-        """The points of full rows.
+        """Return the features of full rows.
 
         Args:
-            rows: One number for each index; those that are not active are not looked at.
-            active: Which numbers are.
+            rows: One number for each column; those of inactive parameters are ignored.
+            active: For each number, whether its parameter is active.
         """
         parts = [np.empty((len(rows), 0))]
         for index, table in self._tables:
@@ -68,17 +69,17 @@ class KernelFeatures:
 
 
 def _table(column: Column) -> Floats:
-    """The features of each value, and behind them those of no value."""
+    """Return the features of each listed value; in the last row those of an inactive parameter."""
     if column.ordered:
         low, high = column.centres.min(), column.centres.max()
         values = ((column.centres - low) / (high - low))[:, None]
     elif column.count <= 2:
         values = np.arange(column.count, dtype=np.float64)[:, None]
-    elif column.count <= _MOST_DIRECTIONS:
+    elif column.count <= _MAX_DIRECTIONS:
         values = _APART * np.eye(column.count)
     else:
-        # Random directions in a space of many dimensions are nearly perpendicular.
-        directions = np.random.default_rng(0).standard_normal((column.count, _MOST_DIRECTIONS))
+        # Random directions in many dimensions are nearly perpendicular.
+        directions = np.random.default_rng(0).standard_normal((column.count, _MAX_DIRECTIONS))
         values = _APART * directions / np.linalg.norm(directions, axis=1, keepdims=True)
     middle = np.full((1, 1), 0.5) if column.ordered else values.mean(axis=0, keepdims=True)
     return np.concatenate([values, middle])

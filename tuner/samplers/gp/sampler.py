@@ -1,4 +1,4 @@
-"""Bayesian optimisation: a Gaussian process of all trials, and where it promises improvement."""
+"""Bayesian optimisation with a Gaussian process and the expected improvement."""
 
 from __future__ import annotations
 
@@ -15,61 +15,64 @@ from ..common.encoding import Encoding, Floats
 from ..common.initial_design import InitialDesign
 from ..common.observations import History
 from ..common.untried import Keyed, Untried
-from .acquisition_optimizer import AcquisitionOptimizer, anywhere, nearby
+from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
 from .kernel_features import KernelFeatures
-from .surrogate import Learner, Surrogate, SurrogateSettings
+from .surrogate import Surrogate, SurrogateFitter, SurrogateSettings
 
-_PICKS = 64
+_FALLBACK_DRAWS = 64
+"""Untried configurations that are compared if all candidates were tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BayesianSettings:
-    """What can be chosen; the defaults were measured (benchmarks/search_quality.py).
+    """Settings of the search. The defaults were measured (benchmarks/search_quality.py).
 
     Attributes:
-        start: Finished trials before the model takes over.
-        candidates: How many configurations are looked at all over the space, and half as many
-            near the best ones.
-        climbers: From how many of the best of both the search goes on.
-        around: How many of the best trials others are looked for near to.
-        worth: What counts as an improvement, in standard deviations of the (transformed) values.
-            Without it, a search that has found a valley goes on to polish its lowest point.
-        random_share: Which part of the suggestions is drawn at random once trials are compared
-            at rungs (benchmarks/search_with_stopping.py).
-        model: What can be chosen about the model.
+        start: Number of finished trials from which on the model is used.
+        candidates: Number of random candidates in the whole space; half as many more are drawn
+            near the best trials.
+        local_searches: Number of the best candidates of each kind that start a local search.
+        best_trials: Number of the best trials near which candidates are drawn.
+        min_improvement: Smallest improvement that counts, in standard deviations of the
+            (transformed) values. With 0, a search that has found a valley only refines its
+            minimum.
+        random_share: Share of random suggestions once trials are compared at rungs
+            (benchmarks/search_with_stopping.py).
+        model: Settings of the model.
     """
 
     start: int = 5
     candidates: int = 512
-    climbers: int = 5
-    around: int = 5
-    worth: float = 0.001
+    local_searches: int = 5
+    best_trials: int = 5
+    min_improvement: float = 0.001
     random_share: float = 0.5
     model: SurrogateSettings = field(default_factory=SurrogateSettings)
 
 
 class BayesianSampler(Sampler):
-    """Proposes what a Gaussian process of all trials expects to improve most on the best.
+    """Suggests the configuration with the greatest expected improvement.
 
     - The model: `gaussian_process` on `kernel_features`, which cover conditional parameters; the
       kernel's parameters are the most probable ones (`surrogate`).
-    - The improvement is expected of configurations that exist: steps, choices and whole numbers
-      are rounded first. It is looked for in many places of the space and around the best trials,
-      and from the best of these by climbing (`optimizer`).
-    - Trials that run count as if they had ended as predicted, so that simultaneous suggestions
-      keep apart.
-    - FAILED trials count as if they had been as bad as the worst one.
-    - The start: a scrambled Halton sequence.
-    - With early stopping, half of the suggestions are drawn at random, as `tpe`'s are.
-    - Of more than 1,000 finished trials the model knows 1,000: the best third, and of the others
-      every so many-th. So the cost of a suggestion does not grow any more.
+    - The acquisition function: the logarithm of the expected improvement (`acquisition`) of valid
+      configurations; steps, choices and whole numbers are rounded first. Random candidates and
+      candidates near the best trials are compared, and the best start local searches
+      (`acquisition_optimizer`).
+    - Running trials count with the predicted value (kriging believer), so that parallel
+      suggestions differ.
+    - FAILED trials count as the worst one.
+    - Initial design: a scrambled Halton sequence.
+    - With early stopping, half of the suggestions are random, as with `tpe`.
+    - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
+      chosen others. So the time for a suggestion is bounded.
 
     Args:
-        space: What to search.
+        space: The search space.
         seed: The study's seed.
-        direction: Which values are better.
-        extra_directions: The same of the objectives after the first.
-        settings: What to do otherwise than usual.
+        direction: Direction of the first objective.
+        extra_directions: Directions of the other objectives.
+        settings: Settings; None for the defaults.
     """
 
     def __init__(
@@ -85,22 +88,22 @@ class BayesianSampler(Sampler):
         self._settings = BayesianSettings() if settings is None else settings
         self._encoding = Encoding(space)
         self._kernel_features = KernelFeatures(self._encoding)
-        self._learner = Learner(self._kernel_features, self._settings.model)
+        self._fitter = SurrogateFitter(self._kernel_features, self._settings.model)
         self._untried = Untried(space)
         self._start = InitialDesign(self._encoding, seed, self._untried)
         self._history = History(self._encoding, directions=(direction, *extra_directions))
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:
-        """Take note of the trial; only its last standing counts."""
+        """Add a trial, or update it."""
         self._untried.mark_tried(trial)
         self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """One configuration for each number, each with those before it taken for running."""
-        # Sums over several threads would depend on how many cores a machine has.
+        """Return a configuration for each number; those before it count as running."""
+        # With several threads, rounding errors would depend on the number of cores.
         with self._libraries.limit(limits=1, user_api="blas"):
-            model = self._learned()
+            model = self._fitted()
             if model is None:
                 return self._untried.suggest(
                     numbers, self._seed, "bayesian (start)", self._start.propose
@@ -114,7 +117,7 @@ class BayesianSampler(Sampler):
                 random_share=self._settings.random_share if self._history.has_rungs else 0.0,
             )
 
-    def _learned(self) -> Surrogate | None:
+    def _fitted(self) -> Surrogate | None:
         seen = self._history.observations()
         if (
             seen.finished < self._settings.start
@@ -122,7 +125,7 @@ class BayesianSampler(Sampler):
             or not self._kernel_features.parameters
         ):
             return None
-        return self._learner.learn(seen)
+        return self._fitter.fit(seen)
 
     # --- the search ---------------------------------------------------------------------------
 
@@ -130,38 +133,46 @@ class BayesianSampler(Sampler):
         self, model: Surrogate, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         settings, encoding = self._settings, self._encoding
-        optimizer = AcquisitionOptimizer(
-            encoding, self._kernel_features, model.process, model.least - settings.worth
+        acquisition = AcquisitionOptimizer(
+            encoding,
+            self._kernel_features,
+            model.process,
+            model.incumbent - settings.min_improvement,
         )
-        best = model.best[: settings.around]
-        wide = anywhere(encoding, rng, settings.candidates)
-        near = nearby(encoding, best[rng.integers(len(best), size=settings.candidates // 2)], rng)
-        drawn = np.concatenate([wide, near])
-        values = optimizer.values(drawn)
+        best = model.best[: settings.best_trials]
+        random_rows = uniform_rows(encoding, rng, settings.candidates)
+        near_rows = perturbed_rows(
+            encoding, best[rng.integers(len(best), size=settings.candidates // 2)], rng
+        )
+        drawn = np.concatenate([random_rows, near_rows])
+        values = acquisition.values(drawn)
         ranked = np.argsort(-values, kind="stable")
-        is_wide = ranked < len(wide)
+        is_random = ranked < len(random_rows)
         starts = np.concatenate(
-            [ranked[is_wide][: settings.climbers], ranked[~is_wide][: settings.climbers]]
+            [
+                ranked[is_random][: settings.local_searches],
+                ranked[~is_random][: settings.local_searches],
+            ]
         )
         spare = rng.random(len(encoding))
-        climbed = self._rounded(optimizer.local_search(drawn[starts], rng)[0], spare)
-        rows = np.concatenate([climbed, drawn])
-        order = np.argsort(-np.append(optimizer.values(climbed), values), kind="stable")
+        improved = self._rounded(acquisition.local_search(drawn[starts], rng)[0], spare)
+        rows = np.concatenate([improved, drawn])
+        order = np.argsort(-np.append(acquisition.values(improved), values), kind="stable")
         found = self._untried.first_untried(
             (encoding.decode(rows[i], spare) for i in order), pending
         )
         if found is not None or self._untried.is_infinite:
             return found
-        # All candidates are known: little is left. Choose from what is new.
-        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_PICKS)]
+        # All candidates were tried, so few configurations are left.
+        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_FALLBACK_DRAWS)]
         fresh = [pick for pick in picks if pick is not None]
         if not fresh:
             return None
         rows = np.nan_to_num(encoding.rows(params for _, params in fresh))
-        return fresh[int(optimizer.values(rows).argmax())]
+        return fresh[int(acquisition.values(rows).argmax())]
 
     def _rounded(self, rows: Floats, spare: Floats) -> Floats:
-        """These full rows, moved to values that the parameters can have."""
+        """Return these full rows, rounded to valid values of the parameters."""
         encoded = [self._encoding.encode(self._encoding.decode(row, spare)) for row in rows]
         return np.array(
             [
@@ -172,7 +183,7 @@ class BayesianSampler(Sampler):
 
 
 class _Fantasies:
-    """The model, and what it becomes with each configuration that was just answered."""
+    """The model with a fantasy for each configuration that was just suggested."""
 
     def __init__(
         self, model: Surrogate, encoding: Encoding, kernel_features: KernelFeatures
@@ -183,7 +194,7 @@ class _Fantasies:
         self._added = 0
 
     def of(self, pending: Mapping[Hashable, Params]) -> Surrogate:
-        """The model that believes in all of these, which begin with those of the last call."""
+        """Return the model with fantasies of `pending`; those of the last call come first in it."""
         rows = self._encoding.rows([*pending.values()][self._added :])
         for features in self._kernel_features.features(np.nan_to_num(rows), ~np.isnan(rows)):
             self._model = self._model.with_fantasy(features)

@@ -1,4 +1,4 @@
-"""From told trials to a model of what an untried configuration would give."""
+"""Fit of a Gaussian process to the observed trials."""
 
 from __future__ import annotations
 
@@ -13,57 +13,61 @@ from .gaussian_process import GaussianProcess, Kernel, KernelPriors, LogNormalPr
 from .kernel_features import KernelFeatures
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
+"""Candidates for the power of Yeo and Johnson's transformation."""
 _STEPS = 40
-_SURE = 64
-_KERNELS_KEPT = 16
+"""L-BFGS iterations from each starting kernel."""
+_SINGLE_START = 64
+"""With so many observations, the fit starts only at the kernel of the first half of them."""
+_MAX_CACHED_KERNELS = 16
 
 
 def _kernel_priors() -> KernelPriors:
-    return KernelPriors(length=LogNormalPrior(median=0.5, spread=1.0, least=0.02, most=50.0))
+    return KernelPriors(length=LogNormalPrior(median=0.5, spread=1.0, lower=0.02, upper=50.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurrogateSettings:
-    """What can be chosen about the model.
+    """Settings of the model.
 
     Attributes:
-        most_fitted: The kernel is fitted to at most so many configurations.
-        most_known: The model knows at most so many finished configurations.
-        priors: What is believed of the kernel beforehand.
+        max_fitted: Maximum number of configurations for fitting the kernel.
+        max_modelled: Maximum number of finished configurations in the process.
+        priors: Priors on the kernel's parameters.
     """
 
-    most_fitted: int = 400
-    most_known: int = 1000
+    max_fitted: int = 400
+    max_modelled: int = 1000
     priors: KernelPriors = field(default_factory=_kernel_priors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surrogate:
-    """What is believed of the space.
+    """Model of the targets.
 
     Attributes:
-        process: The model of the targets, of which lower ones are better.
-        least: What is to be improved on: the least of the means at what was tried or runs.
-        best: The rows of what was tried, best first.
+        process: The Gaussian process; lower values are better.
+        incumbent: The value to improve on: the lowest predicted mean at the finished and running
+            configurations.
+        best: Rows of the finished configurations, best first.
     """
 
     process: GaussianProcess
-    least: float
+    incumbent: float
     best: Floats
 
     def with_fantasy(self, features: Floats) -> Surrogate:
-        """The same while a configuration with these features runs."""
+        """Return the surrogate while a configuration with these features runs."""
         mean, _ = self.process.predict(features[None])
-        least = min(self.least, float(mean[0]))
-        return Surrogate(self.process.with_fantasy(features), least, self.best)
+        incumbent = min(self.incumbent, float(mean[0]))
+        return Surrogate(self.process.with_fantasy(features), incumbent, self.best)
 
 
-class Learner:
-    """Makes surrogates; it depends on nothing but the observations, and remembers some work.
+class SurrogateFitter:
+    """Fits surrogates, with a cache of kernels that does not change the results.
 
     Args:
-        kernel_features: The features of the space's rows.
-        settings: What can be chosen.
+        kernel_features: Features of the space's rows.
+        settings: Settings of the model.
     """
 
     def __init__(self, kernel_features: KernelFeatures, settings: SurrogateSettings) -> None:
@@ -71,14 +75,14 @@ class Learner:
         self._settings = settings
         self._kernels: dict[bytes, Kernel] = {}
 
-    def learn(self, seen: Observations) -> Surrogate:
-        """The surrogate of these observations, of which at least one must be finished."""
+    def fit(self, seen: Observations) -> Surrogate:
+        """Return the surrogate of these observations, at least one of which is finished."""
         over = seen.tiers != Tier.UNFINISHED
         rows, losses, counts = seen.rows[over], comparable(seen), seen.counts[over]
         until = _on_schedule(len(rows))
         kernel = self._kernel(rows[:until], losses[:until], counts[:until])
         targets = standardised(losses)
-        kept = _telling(losses, self._settings.most_known)
+        kept = _subset(losses, self._settings.max_modelled)
         rows, targets = rows[kept], targets[kept]
         features = self._features(rows)
         process = GaussianProcess(
@@ -98,16 +102,16 @@ class Learner:
         return self._kernel_features.features(np.nan_to_num(rows), ~np.isnan(rows))
 
     def _kernel(self, rows: Floats, losses: Floats, counts: Integers) -> Kernel:
-        """The most probable kernel.
+        """Return the most probable kernel.
 
-        It is sought from where half of the observations had it, which is quicker than from
-        nowhere, and yet the same for whoever was told the same.
+        The fit starts at the kernel of the first half of the observations. This is faster than
+        the default start, and the result still depends only on the observations.
         """
         data = b"".join(array.tobytes() for array in (rows, losses, counts))
         key = hashlib.blake2b(data).digest()
         if key in self._kernels:
             return self._kernels[key]
-        kept = _telling(losses, self._settings.most_fitted)
+        kept = _subset(losses, self._settings.max_fitted)
         priors = self._settings.priors
         posterior = Posterior(
             self._features(rows[kept]),
@@ -117,24 +121,24 @@ class Learner:
             counts=counts[kept],
         )
         starts = priors.starts(self._kernel_features.parameters)
-        half = _on_schedule(min(len(rows) // 2, self._settings.most_fitted))
+        half = _on_schedule(min(len(rows) // 2, self._settings.max_fitted))
         if half > 2:
             known = self._kernel(rows[:half], losses[:half], counts[:half])
-            starts = (known, *starts[1:]) if half < _SURE else (known,)
+            starts = (known, *starts[1:]) if half < _SINGLE_START else (known,)
         kernel = posterior.mode(starts, steps=_STEPS)
-        if len(self._kernels) >= _KERNELS_KEPT:
+        if len(self._kernels) >= _MAX_CACHED_KERNELS:
             del self._kernels[next(iter(self._kernels))]
         self._kernels[key] = kernel
         return kernel
 
 
 def _on_schedule(count: int) -> int:
-    """The last number of observations up to this one to which a kernel is fitted: ever rarer."""
+    """Return how many of `count` observations the kernel is fitted to; refits become rarer."""
     return count - count % (1 << max(0, count.bit_length() - 5))
 
 
-def _telling(losses: Floats, most: int) -> Integers:
-    """The numbers of the observations to keep: a third are the best, the others are any."""
+def _subset(losses: Floats, most: int) -> Integers:
+    """Return indices of at most `most` observations: the best third, and evenly chosen others."""
     if len(losses) <= most:
         return np.arange(len(losses))
     ranked = np.argsort(losses, kind="stable")
@@ -144,11 +148,11 @@ def _telling(losses: Floats, most: int) -> Integers:
 
 
 def comparable(seen: Observations) -> Floats:
-    """The losses of all that is finished, made comparable.
+    """Return comparable losses of all finished observations.
 
-    Those of PRUNED trials are of an earlier step, and these trials were stopped for being poor:
-    they are taken for no better than the median of the complete ones. FAILED trials are as bad as
-    the worst.
+    The losses of PRUNED trials are of an earlier step, and these trials were stopped because they
+    were poor: they count as no better than the median of the complete ones. FAILED trials count
+    as the worst one.
     """
     over = seen.tiers != Tier.UNFINISHED
     tiers = seen.tiers[over]
@@ -163,12 +167,11 @@ def comparable(seen: Observations) -> Floats:
 
 
 def standardised(losses: Floats) -> Floats:
-    """Targets with a mean of 0 and a variance of 1, in the order of the losses, nearly normal.
+    """Return nearly normal targets with mean 0 and variance 1, in the order of the losses.
 
-    Losses of poor trials often are higher by orders of magnitude, and would be all that a model
-    of them explains. Yeo and Johnson's transformation (2000, "A new family of power
-    transformations to improve normality or symmetry", eq. 3.1) with the most likely power makes
-    them comparable.
+    Losses of poor trials are often higher by orders of magnitude and would dominate the model.
+    Yeo and Johnson's transformation (2000, "A new family of power transformations to improve
+    normality or symmetry", eq. 3.1) with the most likely power reduces the skew.
     """
     numbers = _scaled(losses)
     size, up = np.log1p(np.abs(numbers))[:, None], (numbers >= 0.0)[:, None]
@@ -183,7 +186,7 @@ def standardised(losses: Floats) -> Floats:
 
 
 def _scaled(numbers: Floats) -> Floats:
-    largest = np.abs(numbers).max()  # its square may be beyond what a float can hold
+    largest = np.abs(numbers).max()  # its square may overflow
     centred = numbers / largest if largest > 0.0 else numbers
     centred = centred - centred.mean()
     spread = centred.std()
