@@ -17,6 +17,7 @@ import dask
 from distributed import LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
 from ..errors import StudyError
+from ..worker.dask.dask_settings import DASK_SETTINGS
 
 _STAY_SECONDS = 120.0
 """How long a worker that received SIGTERM waits for its master, which stops the trials first."""
@@ -33,13 +34,8 @@ def start_cluster(cores: Sequence[tuple[int, ...]], gpus: Sequence[str]) -> Loca
         StudyError: It cannot be started.
     """
     silence()
-    # These unused histories would grow by megabytes an hour in each worker.
-    settings = {
-        "distributed.worker.profile.enabled": False,
-        "distributed.admin.system-monitor.log-length": 600,
-    }
     try:
-        with dask.config.set(settings):
+        with dask.config.set(DASK_SETTINGS):
             return LocalCluster(
                 n_workers=len(cores),
                 threads_per_worker=len(cores[0]),

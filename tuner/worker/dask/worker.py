@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import dask
 from distributed import Worker
 
 from ...config.kinds import is_scheduler_address
@@ -18,6 +19,7 @@ from ...core.resources import Capacity
 from ...errors import StudyError, UsageError
 from .. import device_locks, devices
 from ..addresses import address_of, refusal
+from .dask_settings import DASK_SETTINGS
 from .plugin import StudyPlugin
 
 _POLL_SECONDS = 0.5
@@ -150,7 +152,8 @@ def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) ->
             installed versions.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
-    asyncio.run(_Joining(offer, say, is_quiet=is_quiet).run())
+    with dask.config.set(DASK_SETTINGS):
+        asyncio.run(_Joining(offer, say, is_quiet=is_quiet).run())
 
 
 class _Worker(Worker):

@@ -1,0 +1,21 @@
+"""Dask's settings in the processes of a study, which share their cores with the trials."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DASK_SETTINGS: Final[dict[str, object]] = {
+    # By default each server (scheduler, nanny, worker) measures its event loop 50 times a second,
+    # and a worker takes 100 profiles a second of the threads that only wait for trials.
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.profile.enabled": False,
+    # Twice a second by default, with the counters of every disk. The unused histories would grow
+    # by megabytes an hour.
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.admin.system-monitor.log-length": 600,
+}
+"""Settings with which Dask's servers are idle while trials run.
+
+A scheduler of the user's own keeps the user's settings.
+"""
