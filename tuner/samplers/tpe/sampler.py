@@ -1,4 +1,4 @@
-"""The tree-structured Parzen estimator: more of what the good trials have and the bad ones lack."""
+"""Search with the tree-structured Parzen estimator (TPE)."""
 
 from __future__ import annotations
 
@@ -17,57 +17,59 @@ from ..common.observations import History, Observations
 from ..common.untried import Keyed, Untried
 from .parzen_estimator import ParzenEstimator, Smoothing
 
-_PICKS = 16
-_LEAST_WEIGHT = 1e-3
+_FALLBACK_DRAWS = 16
+"""Untried configurations that are compared if all candidates were tried."""
+_MIN_WEIGHT = 1e-3
+"""Weight of a good trial that does not improve on the others, where the mean is 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpeSettings:
-    """What can be chosen about TPE; the defaults were measured (benchmarks/search_quality.py).
+    """Settings of TPE. The defaults were measured (benchmarks/search_quality.py).
 
     Attributes:
-        start: Finished trials before the model takes over.
-        candidates: How many configurations are drawn and compared for one suggestion.
-        good_share: Which part of the finished trials is called good (gamma).
-        most_good: The most trials that are called good.
-        good: How far the kernels of good trials reach.
-        bad: How far those of the others reach.
-        random_share: Which part of the suggestions is drawn at random once trials are compared
-            at rungs (benchmarks/search_with_stopping.py).
+        start: Number of finished trials from which on the model is used.
+        candidates: Number of candidates for one suggestion.
+        good_share: Share of the finished trials that are good (gamma).
+        max_good: Maximum number of good trials.
+        good: Bandwidths of the good trials' kernels.
+        bad: Bandwidths of the other trials' kernels.
+        random_share: Share of random suggestions once trials are compared at rungs
+            (benchmarks/search_with_stopping.py).
     """
 
     start: int = 5
     candidates: int = 64
     good_share: float = 0.1
-    most_good: int = 25
+    max_good: int = 25
     good: Smoothing = field(default_factory=Smoothing)
     bad: Smoothing = field(default_factory=Smoothing)
     random_share: float = 0.5
 
 
 class TpeSampler(Sampler):
-    """Models good and other trials by a density each, and proposes where their ratio is highest.
+    """Suggests the candidate with the highest ratio of the densities of good and bad trials.
 
     With l the density of the good trials and g that of the others, the expected improvement
     grows with l / g (Bergstra et al. 2011, "Algorithms for hyper-parameter optimization", eqs. 2
-    and 3). Candidates are drawn from l; the one with the greatest log l - log g is proposed.
+    and 3). Candidates are drawn from l, and the one with the greatest log l - log g is chosen.
 
-    - Both densities are multivariate (Falkner et al. 2018; Watanabe 2023): see `density`.
-    - Good trials count by how much they are better than the best of the others ("EI" weights;
+    - Both densities are multivariate (Falkner et al. 2018; Watanabe 2023): `parzen_estimator`.
+    - Good trials are weighted by their improvement on the best of the others ("EI" weights;
       Watanabe 2023, section 3.2).
-    - Trials that run count among the others, so that simultaneous suggestions keep apart (a
-      constant liar). So do FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
-    - The start: a scrambled Halton sequence.
-    - With early stopping, half of the suggestions are drawn at random; a third of them in BOHB
-      (Falkner et al. 2018, algorithm 2, rho). They cost less than half of the epochs, since most
-      of them are stopped at the first rung, and find what lies away from all that is known.
+    - Running trials count as bad (a constant liar), so that parallel suggestions differ. So do
+      FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
+    - Initial design: a scrambled Halton sequence.
+    - With early stopping, half of the suggestions are random, where BOHB has a third (Falkner et
+      al. 2018, algorithm 2, rho). They take less than half of the epochs, because most are
+      stopped at the first rung, and they explore regions without trials.
 
     Args:
-        space: What to search.
+        space: The search space.
         seed: The study's seed.
-        direction: Which values are better.
-        extra_directions: The same of the objectives after the first.
-        settings: What to do otherwise than usual.
+        direction: Direction of the first objective.
+        extra_directions: Directions of the other objectives.
+        settings: Settings; None for the defaults.
     """
 
     def __init__(
@@ -88,12 +90,12 @@ class TpeSampler(Sampler):
         self._history = History(self._encoding, directions=(direction, *extra_directions))
 
     def tell(self, trial: Trial) -> None:
-        """Take note of the trial; only its last standing counts."""
+        """Add a trial, or update it."""
         self._untried.mark_tried(trial)
         self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """One configuration for each number, each with those before it taken for running."""
+        """Return a configuration for each number; those before it count as running."""
         model = self._model(self._history.observations())
         if model is None:
             return self._untried.suggest(numbers, self._seed, "tpe (start)", self._start.propose)
@@ -113,7 +115,7 @@ class TpeSampler(Sampler):
         if finished < settings.start or valued < 2:
             return None
         ranked = np.lexsort((past.losses, past.tiers))
-        count = min(math.ceil(settings.good_share * finished), settings.most_good, valued - 1)
+        count = min(math.ceil(settings.good_share * finished), settings.max_good, valued - 1)
         best, rest = ranked[:count], ranked[count:]
         weights = _improvements(past, best, rest[0])
         return _Model(
@@ -140,8 +142,8 @@ class TpeSampler(Sampler):
         )
         if found is not None or self._untried.is_infinite:
             return found
-        # All candidates are known: little is left, or the model is sure. Choose from what is new.
-        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_PICKS)]
+        # All candidates were tried: few configurations are left, or the model is very narrow.
+        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_FALLBACK_DRAWS)]
         fresh = [pick for pick in picks if pick is not None]
         if not fresh:
             return None
@@ -151,19 +153,18 @@ class TpeSampler(Sampler):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Model:
-    """What one question to the sampler rests on: the good density, and the rows of the others."""
+    """The density of the good trials, and the rows of the others."""
 
     good: ParzenEstimator
     others: Floats
 
 
 def _improvements(past: Observations, best: Integers, threshold: np.intp) -> Floats:
-    """By how much each of the best is better than the threshold trial, 1 on average."""
+    """Return by how much each of the best is better than the threshold trial; 1 on average."""
     gains = past.losses[threshold] - past.losses[best]
     gains = np.where(past.tiers[best] == past.tiers[threshold], gains, 0.0)
     mean = gains.mean()
     if not mean > 0.0 or not math.isfinite(mean):
         return np.ones(len(best))
-    # Of trials that are just as good as the threshold a trace remains.
-    found: Floats = np.maximum(gains / mean, _LEAST_WEIGHT)
+    found: Floats = np.maximum(gains / mean, _MIN_WEIGHT)
     return found

@@ -1,4 +1,4 @@
-"""Samplers that wrap another one: start points, earlier studies, decaying guidance.
+"""Samplers that wrap another one: start points, warm start, guidance decay.
 
 Offers: `start_points.StartPoints`, `warm_start.WarmStart`, `guidance_decay.GuidanceDecay`.
 

@@ -1,4 +1,4 @@
-"""Guidance that fades: what was known beforehand counts less, the more is measured."""
+"""Guidance decay: prior knowledge counts less the more trials are complete."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from collections.abc import Sequence
 from ...core.sampler import Sampler
 from ...core.trial import Suggestion, Trial, TrialState
 
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-_TRUSTED = 5.0
-"""After so many complete trials, what they say is believed as much as the guidance."""
+_GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+"""The fractional parts of its multiples are evenly distributed for any number of trials."""
+_HALF_WEIGHT_TRIALS = 5.0
+"""Complete trials after which half of the suggestions are guided."""
 
 
 class GuidanceDecay(Sampler):
-    """Asks a sampler that is guided (by a prior, by earlier studies) or its twin that is not.
+    """Alternates between a guided sampler (with priors or earlier studies) and an unguided one.
 
-    Both are told every trial. The guided one answers first; with n complete trials, one question
-    in 1 + n / 5. So guidance that misleads is overcome, as a wrong prior is in πBO, where its
-    exponent falls with 1 / n (Hvarfner et al. 2022, "πBO: Augmenting acquisition functions with
-    user priors"), and guidance that does not has shown by then where to search: the twin has
-    learned from what the guided one found.
+    Both are told every trial. The guided sampler makes the first suggestions, and with n complete
+    trials one suggestion in 1 + n / 5. So misleading guidance is overcome, as in πBO, where the
+    prior's exponent falls with 1 / n (Hvarfner et al. 2022, "πBO: Augmenting acquisition
+    functions with user beliefs"). The effect of good guidance remains, because the unguided
+    sampler learns from the guided trials.
 
     Args:
-        guided: Who has the guidance.
-        plain: Its twin.
+        guided: The sampler with guidance.
+        plain: The same sampler without it.
     """
 
     def __init__(self, guided: Sampler, plain: Sampler) -> None:
@@ -34,7 +35,7 @@ class GuidanceDecay(Sampler):
         self._latest: tuple[tuple[int, ...], list[Suggestion]] = ((), [])
 
     def tell(self, trial: Trial) -> None:
-        """Tell both."""
+        """Tell both samplers."""
         self._latest = ((), [])
         if trial.state is TrialState.COMPLETE and trial.number >= 0:
             self._complete.add(trial.number)
@@ -42,25 +43,24 @@ class GuidanceDecay(Sampler):
         self._plain.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """For each number the answer of one of them; each knows what the other one answered."""
+        """Return one sampler's suggestion for each number, and tell it to the other sampler."""
         asked = tuple(numbers)
         if asked != self._latest[0]:
-            # Asked again, the first would know what the second one answered.
-            self._latest = (asked, self._answered(asked))
+            # A repeated question must not be answered again: the samplers were told since.
+            self._latest = (asked, self._suggest_all(asked))
         return list(self._latest[1])
 
-    def _answered(self, numbers: Sequence[int]) -> list[Suggestion]:
-        trust = _TRUSTED / (_TRUSTED + len(self._complete))
-        # Multiples of the golden ratio are spread evenly, wherever one stops.
-        guided_ones = [number for number in numbers if number * _GOLDEN % 1.0 < trust]
-        found = self._answers(self._guided, self._plain, guided_ones)
+    def _suggest_all(self, numbers: Sequence[int]) -> list[Suggestion]:
+        weight = _HALF_WEIGHT_TRIALS / (_HALF_WEIGHT_TRIALS + len(self._complete))
+        guided_ones = [number for number in numbers if number * _GOLDEN_RATIO % 1.0 < weight]
+        found = self._suggest(self._guided, self._plain, guided_ones)
         rest = [number for number in numbers if number not in found]
-        found |= self._answers(self._plain, self._guided, rest)
+        found |= self._suggest(self._plain, self._guided, rest)
         return [found[number] for number in numbers if number in found]
 
     @staticmethod
-    def _answers(who: Sampler, other: Sampler, numbers: Sequence[int]) -> dict[int, Suggestion]:
-        found = dict(zip(numbers, who.ask(numbers), strict=False))
+    def _suggest(sampler: Sampler, other: Sampler, numbers: Sequence[int]) -> dict[int, Suggestion]:
+        found = dict(zip(numbers, sampler.ask(numbers), strict=False))
         for number, answer in found.items():
             other.tell(Trial(number, answer.params, answer.origin, TrialState.WAITING))
         return found

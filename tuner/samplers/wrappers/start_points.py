@@ -1,4 +1,4 @@
-"""Start points: what is tried first, before the search itself is asked."""
+"""Start points: configurations that are tried first."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ...core.trial import ADDED, Suggestion, Trial, TrialState
 
 
 class StartPoints(Sampler):
-    """Answers the first trial numbers from a list, and all others by another sampler.
+    """Suggests start points for the first trial numbers, then asks another sampler.
 
-    Number n is answered by the n-th point; numbers that went to configurations which the user
-    added later do not count. Where that point is another trial's already, the other sampler
-    answers. It is told of every trial, and of the points that are suggested together with its own
-    answers, so that it does not repeat them.
+    Number n gets the n-th point, where numbers of trials that the user added do not count. If
+    another trial already has that point, the wrapped sampler is asked. The wrapped sampler is
+    told every trial, and the points that are suggested together with its own suggestions, so that
+    it does not repeat them.
 
     With two points a and b::
 
         s.ask([0, 1, 2])     -> [a, b, c]       # the wrapped sampler was told a and b, asked for 2
         s.ask([0])           -> [a]             # on resume, if 0 was never created
-        s.ask([3])           -> [d]             # the wrapped sampler's, as are all from here on
+        s.ask([3])           -> [d]             # from the wrapped sampler, like all that follow
 
     Args:
-        inner: Who goes on after the points, and is told everything.
-        space: What to search.
-        points: What to try first; one that lies outside the space is passed over.
+        inner: The wrapped sampler.
+        space: The search space.
+        points: The start points. Those outside the space are skipped.
     """
 
     def __init__(self, inner: Sampler, space: SearchSpace, points: Sequence[Suggestion]) -> None:
@@ -41,7 +41,7 @@ class StartPoints(Sampler):
         self._added: set[int] = set()
 
     def tell(self, trial: Trial) -> None:
-        """Remember what is tried, and tell the wrapped sampler."""
+        """Record the configuration as tried, and tell the wrapped sampler."""
         if trial.number >= 0:
             self._keys[trial.number] = self._space.key(trial.params)
             if trial.origin == ADDED:
@@ -49,7 +49,7 @@ class StartPoints(Sampler):
         self._inner.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """The points that belong to these numbers, and the wrapped sampler's answers."""
+        """Return the points of these numbers, and the wrapped sampler's suggestions for others."""
         points = self._unused(numbers)
         for number, point in points.items():
             self._inner.tell(Trial(number, point.params, point.origin, TrialState.WAITING))
@@ -58,7 +58,7 @@ class StartPoints(Sampler):
         return [answer for answer in answers if answer is not None]
 
     def _unused(self, numbers: Sequence[int]) -> dict[int, Suggestion]:
-        """Those of the numbers that have a point which is no other trial's."""
+        """Return the points of these numbers that no other trial has."""
         places = {n: n - sum(other < n for other in self._added) for n in numbers}
         mine = {n: self._points[at] for n, at in places.items() if at < len(self._points)}
         if not mine:

@@ -1,4 +1,4 @@
-"""Warm start: a sampler learns from earlier studies as if it had seen them itself."""
+"""Warm start: a sampler learns from the trials of earlier studies."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..common.encoding import Floats
 
 ORIGIN = "warm start"
 
-_FEWEST = 5
-"""Trials of the new study before the spread of its values means something."""
+_MIN_TRIALS = 5
+"""Trials of the new study from which the spread of its values is estimated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _EarlierResults:
-    """What fits of one earlier study, and the place of its best trial.
+    """The trials of an earlier study that fit the new space.
 
     Attributes:
-        configurations: What was tried (n).
-        losses: The values (n x objectives); lower is better.
-        violations: By how much each breaks the constraints (n).
-        best: Which of them is the best by the first objective.
-        best_key: The key of its configuration.
+        configurations: The configurations (n).
+        losses: Their values (n x objectives); lower is better.
+        violations: Their constraint violations (n).
+        best: Index of the best trial by the first objective.
+        best_key: Key of its configuration.
         is_same_metric: Whether the values are of the new study's metrics.
     """
 
@@ -41,24 +41,26 @@ class _EarlierResults:
 
 
 class WarmStart(Sampler):
-    """Tells another sampler the trials of earlier studies, under numbers below 0.
+    """Tells another sampler the trials of earlier studies, with numbers below 0.
 
-    Their values have to be comparable with the new ones. Whether they are shows at the best
-    configuration of the earlier study, which is to be tried first (see `start_points`): if the
-    metric is the same one, and the new value is near the old one (within half the distance of
-    the quartiles), the values are told as they are. If not (another data set, another metric),
-    they are moved so that the old value of this configuration meets the new one, and stretched
-    as the distances of the quartiles demand. Nothing is learned then but which of the earlier
-    configurations were better than which, and by how much in proportion. With several objectives
-    each is looked at by itself, at the configuration that was the best by the first one.
+    The values of an earlier study must be comparable with the new ones. This is decided at its
+    best configuration, which the new study tries first (`start_points`):
+
+    - If the metric is the same and the new value is within half the interquartile range of the
+      old one, the values are told unchanged.
+    - Otherwise (another data set, another metric) they are shifted so that the old value of this
+      configuration equals the new one, and scaled to the interquartile range of the new values.
+      Then the sampler learns only their order and relative distances.
+
+    Several objectives are compared separately, at the best configuration by the first one.
 
     Args:
-        inner: Who learns.
-        space: What is searched now.
-        studies: What to learn from; trials that have no place in the space, or too few values,
-            are left out.
-        direction: Which values of the new study are better.
-        extra_directions: The same of the objectives after the first.
+        inner: The wrapped sampler.
+        space: The space of the new study.
+        studies: The earlier studies. Trials outside the space or with missing values are left
+            out.
+        direction: Direction of the new study's first objective.
+        extra_directions: Directions of its other objectives.
     """
 
     def __init__(
@@ -77,10 +79,10 @@ class WarmStart(Sampler):
             results for study in studies if (results := self._results(study)) is not None
         ]
         self._seen: dict[int, tuple[Hashable, Floats]] = {}
-        self._told: Floats = np.empty((0, len(self._signs)))
+        self._told_values: Floats = np.empty((0, len(self._signs)))
 
     def tell(self, trial: Trial) -> None:
-        """Tell the sampler, and remember the value to compare the earlier ones with."""
+        """Tell the wrapped sampler, and keep the values for comparison."""
         self._seen.pop(trial.number, None)
         if trial.state is TrialState.COMPLETE and len(trial.values) == len(self._signs):
             losses = self._signs * np.array(trial.values)
@@ -89,8 +91,8 @@ class WarmStart(Sampler):
         self._inner.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """The sampler's answers, who was told the earlier trials."""
-        self._inform()
+        """Tell the wrapped sampler the earlier trials if their values changed, and ask it."""
+        self._tell_earlier_trials()
         return self._inner.ask(numbers)
 
     def _results(self, study: EarlierStudy) -> _EarlierResults | None:
@@ -112,18 +114,20 @@ class WarmStart(Sampler):
             study.is_same_metric,
         )
 
-    def _inform(self) -> None:
+    def _tell_earlier_trials(self) -> None:
         if not self._studies:
             return
         seen = [self._seen[number] for number in sorted(self._seen)]
-        values = self._signs * np.concatenate([_comparable(each, seen) for each in self._studies])
-        if np.array_equal(values, self._told):
+        values = self._signs * np.concatenate(
+            [_comparable_losses(each, seen) for each in self._studies]
+        )
+        if np.array_equal(values, self._told_values):
             return
-        self._told = values
+        self._told_values = values
         configurations = [params for study in self._studies for params in study.configurations]
         violations = np.concatenate([study.violations for study in self._studies]).tolist()
         for i, (value, *extra_values) in enumerate(values.tolist()):
-            told = Trial(
+            earlier = Trial(
                 -1 - i,
                 configurations[i],
                 ORIGIN,
@@ -132,18 +136,18 @@ class WarmStart(Sampler):
                 extra_values=tuple(extra_values),
                 violation=violations[i],
             )
-            self._inner.tell(told)
+            self._inner.tell(earlier)
 
 
-def _comparable(study: _EarlierResults, seen: Sequence[tuple[Hashable, Floats]]) -> Floats:
-    """The study's losses on the scales of those seen in the new one."""
-    again = next((losses for key, losses in seen if key == study.best_key), None)
+def _comparable_losses(study: _EarlierResults, seen: Sequence[tuple[Hashable, Floats]]) -> Floats:
+    """Return the earlier losses on the scales of the new study."""
+    repeated = next((losses for key, losses in seen if key == study.best_key), None)
     new = np.array([losses for _, losses in seen]).reshape(-1, study.losses.shape[1])
     columns = [
-        _moved(
+        _rescaled(
             losses,
             float(losses[study.best]),
-            None if again is None else float(again[i]),
+            None if repeated is None else float(repeated[i]),
             new[:, i],
             is_same_metric=study.is_same_metric,
         )
@@ -152,31 +156,31 @@ def _comparable(study: _EarlierResults, seen: Sequence[tuple[Hashable, Floats]])
     return np.column_stack(columns)
 
 
-def _moved(
-    losses: Floats, least: float, again: float | None, new: Floats, *, is_same_metric: bool
+def _rescaled(
+    losses: Floats, best: float, repeated: float | None, new: Floats, *, is_same_metric: bool
 ) -> Floats:
-    """The losses of one objective on the scale of those seen in the new study.
+    """Return the earlier losses of one objective on the scale of the new study.
 
     Args:
-        losses: Those of the earlier study.
-        least: That of its best trial among them.
-        again: What the best trial's configuration gives now, if it was tried.
+        losses: The losses of the earlier study.
+        best: The loss of its best trial.
+        repeated: The loss of that configuration in the new study; None if it was not tried.
         new: All losses of the new study.
-        is_same_metric: Whether they are of the same metric.
+        is_same_metric: Whether both studies measured the same metric.
     """
     spread = _spread(losses)
-    if is_same_metric and (again is None or abs(again - least) <= spread / 2):
+    if is_same_metric and (repeated is None or abs(repeated - best) <= spread / 2):
         return losses
-    if again is None:
-        again = float(new.min()) if len(new) else 0.0
-    new_spread = _spread(new) if len(new) >= _FEWEST else 0.0
-    stretch = new_spread / spread if new_spread > 0.0 and spread > 0.0 else 1.0
-    found: Floats = again + (losses - least) * stretch
+    if repeated is None:
+        repeated = float(new.min()) if len(new) else 0.0
+    new_spread = _spread(new) if len(new) >= _MIN_TRIALS else 0.0
+    scale = new_spread / spread if new_spread > 0.0 and spread > 0.0 else 1.0
+    found: Floats = repeated + (losses - best) * scale
     return found
 
 
 def _spread(losses: Floats) -> float:
-    """The distance of the quartiles."""
+    """Return the interquartile range."""
     low, high = np.quantile(losses, (0.25, 0.75))
     return float(high - low)
 
