@@ -1,4 +1,4 @@
-"""What tests of real runs share."""
+"""Fixtures that tests of real runs share."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> StudyDirectory:
-    """The directory of a new study."""
+    """Return the directory of a new study."""
     return StudyDirectory(tmp_path / "study").create()
 
 
 @pytest.fixture
 def ledger(directory: StudyDirectory) -> Iterator[Ledger]:
-    """A new study's ledger."""
+    """Return a new study's ledger."""
     with Ledger.create(directory, {}) as ledger:
         yield ledger
 
 
 @pytest.fixture
 def hptune(tmp_path: Path) -> Iterator[Hptune]:
-    """The command; after the test, nothing that it started may be left."""
+    """Return the command; after the test, nothing that it started may be left."""
     runner = Hptune(tmp_path)
     try:
         yield runner
@@ -57,7 +57,7 @@ def hptune(tmp_path: Path) -> Iterator[Hptune]:
 def cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> InProcess:
-    """The command, called in this process; see `reading_cli` for what reads a model file."""
+    """Return the command, called in this process; `reading_cli` also reads model files."""
     from in_process import InProcess
 
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def cli(
 
 @pytest.fixture
 def reading_cli(cli: InProcess, warm: ForkServer, monkeypatch: pytest.MonkeyPatch) -> InProcess:
-    """The command, called in this process, with model files read by the shared fork server."""
+    """Return the command, called in this process; the shared fork server reads model files."""
     from in_process import SharedForkServer
 
     monkeypatch.setattr("tuner.master.workforce.ForkServer", lambda _source: SharedForkServer(warm))
@@ -75,7 +75,7 @@ def reading_cli(cli: InProcess, warm: ForkServer, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """One fork server, without frameworks, for the model files of many tests."""
+    """Return a fork server without frameworks, for the model files of many tests."""
     first = tmp_path_factory.mktemp("first") / "first.py"
     first.write_text("def objective(hp, trial):\n    return 0\n")
     with contextlib.closing(ForkServer(check_path(first))) as server:
@@ -84,7 +84,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 @pytest.fixture(scope="session")
 def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """One fork server that has imported Keras; a module of Keras tests takes it as its `warm`."""
+    """Return a fork server that has imported Keras; modules of Keras tests use it as `warm`."""
     first = tmp_path_factory.mktemp("first") / "first.py"
     first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
     with contextlib.closing(ForkServer(check_path(first))) as server:
@@ -93,12 +93,12 @@ def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]
 
 @pytest.fixture
 def attempts(warm: ForkServer, tmp_path: Path) -> Attempts:
-    """Runs single attempts."""
+    """Return an object that runs single attempts."""
     return Attempts(warm, tmp_path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that need a Slurm come first: they may have to wait for that of another run."""
+    """Put tests that need a Slurm first: they may have to wait for that of another run."""
     for item in items:
         if needs_slurm(item.nodeid) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLURM_TURN_SECONDS))
@@ -106,12 +106,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def needs_slurm(nodeid: str) -> bool:
-    """Whether a test is one of those on a real Slurm, by its place."""
+    """Return whether a test needs a real Slurm, by its folder."""
     return nodeid.startswith("tests/slurm/")
 
 
 class FilesSideBySide(LoadFileScheduling):  # type: ignore[misc]
-    """One process runs all that need a Slurm, beside the others: there is one at a time."""
+    """Scheduling with one process for all tests that need a Slurm: only one can run at a time."""
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
@@ -120,13 +120,13 @@ class FilesSideBySide(LoadFileScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesSideBySide:
-    """How tests are divided between the processes of `pytest -n`."""
+    """Return how tests are divided between the processes of `pytest -n`."""
     return FilesSideBySide(config, log)
 
 
 @pytest.fixture(scope="module")
 def one_slurm() -> Iterator[PrivateSlurm]:
-    """A private Slurm, or a skipped test.
+    """Return a private Slurm, or skip the test.
 
     One at a time on this machine: where tests run side by side, the next module waits.
     """
@@ -146,7 +146,7 @@ def one_slurm() -> Iterator[PrivateSlurm]:
 
 @pytest.fixture
 def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateSlurm]:
-    """A Slurm with an empty queue; after the test, its queue must be empty."""
+    """Return a Slurm with an empty queue; after the test, its queue must be empty."""
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
     for name, value in one_slurm.environment.items():
@@ -161,7 +161,7 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 def driver() -> EngineDriver:
-    """An engine that has heard of nothing."""
+    """Return the driver of a new engine."""
     from engine_driver import EngineDriver
 
     return EngineDriver()
@@ -169,7 +169,7 @@ def driver() -> EngineDriver:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    """A node whose data cache is in the test's directory."""
+    """Return a node whose data cache is in the test's directory."""
     from data_cache_node import Node
 
     from tuner.training.data_cache import data_cache
@@ -188,7 +188,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 @pytest.fixture
 def calls(tmp_path: Path) -> Calls:
-    """Counts the calls of a load_data."""
+    """Return a counter of the calls of a load_data."""
     from data_cache_node import Calls
 
     return Calls(tmp_path / "calls")

@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom, and what is loaded when."""
+"""Rules for imports: which folder may import which, and what is loaded when."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def place(imported: str, importer: str) -> str:
 
 
 def declared(init: Path) -> set[str]:
-    """What the docstring of a folder's `__init__` lists under `May import:`."""
+    """Return what the docstring of a folder's `__init__` lists under `May import:`."""
     doc = ast.get_docstring(ast.parse(init.read_text())) or ""
     _, found, tail = doc.partition("May import: ")
     assert found, f"{init} does not say what the folder may import"
@@ -123,7 +123,7 @@ def declared(init: Path) -> set[str]:
 
 
 def circle(edges: set[tuple[str, str]]) -> list[str]:
-    """Some names that import each other in a circle; empty if there is none."""
+    """Return names that import each other in a circle; empty if there is none."""
     graph = TopologicalSorter[str]()
     for importer, imported in edges:
         graph.add(importer, imported)
@@ -292,7 +292,7 @@ def test_only_the_job_script_knows_dask_jobqueue() -> None:
 
 
 def loaded_after(script: str, tmp_path: Path) -> set[str]:
-    """The top packages that a script has loaded in the end."""
+    """Return the top packages that a script has loaded at its end."""
     path = tmp_path / "script.py"
     path.write_text(
         textwrap.dedent(script)

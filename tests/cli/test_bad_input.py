@@ -21,7 +21,7 @@ LIGHT = ("--executor", "joblib", "--trials", "3")
 
 
 def refused(ended: Ended, directory: Path, *words: str) -> None:
-    """It ended as a usage error, with one message that has these words, and left nothing."""
+    """Check that a command ended in one usage error with these words, and left no files."""
     assert ended.code == 2, ended.err
     assert ended.err.count("\nError: ") + ended.err.startswith("Error: ") == 1, ended.err
     message = f"\n{ended.err}".rpartition("\nError: ")[2]
@@ -142,7 +142,7 @@ def test_the_file(reading_cli: InProcess, text: str, words: list[str]) -> None:
 
 
 def test_the_users_own_error(hptune: Hptune) -> None:
-    """Their traceback, trimmed to their file, then one message; also with Dask workers."""
+    """The output is their traceback, within their file, and one message; also with Dask."""
     model = hptune.file("model.py", "import json\njson.loads('{')")
     ended = hptune("run", model, "--study", hptune.study())
     refused(ended, hptune.directory, "line 2", "json.loads('{')", f"Error: {model} cannot be used")
@@ -198,7 +198,7 @@ def test_an_interruption_before_there_is_a_study_says_so(hptune: Hptune) -> None
 
 @pytest.fixture(scope="module")
 def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of three trials, to be copied; its model file lies next to it."""
+    """Return a study of three trials, to be copied; its model file lies next to it."""
     hptune = Hptune(tmp_path_factory.mktemp("finished"))
     try:
         model = hptune.file("model.py", GOOD)
@@ -251,7 +251,7 @@ def test_a_changed_space_can_be_accepted(hptune: Hptune, finished_study: Path) -
 def test_a_study_whose_trials_ended_by_other_rules_is_not_continued(
     cli: InProcess, finished_study: Path
 ) -> None:
-    """As after another version of hptune, which stopped trials by another rule."""
+    """Another version of hptune may have stopped trials by another rule."""
     shutil.copytree(finished_study, cli.study())
     with contextlib.closing(sqlite3.connect(cli.study() / "study.db")) as ledger, ledger:
         ledger.execute("UPDATE trials SET state = 'PRUNED' WHERE number = 1")
@@ -361,7 +361,7 @@ def test_a_path_with_spaces_and_quotes(hptune: Hptune) -> None:
 
 
 def test_a_long_temporary_path(hptune: Hptune) -> None:
-    """The path of a socket is limited to 108 bytes."""
+    """The path of a socket has at most 108 bytes."""
     model = hptune.file("model.py", GOOD)
     deep = hptune.directory / ("d" * 100)
     deep.mkdir()

@@ -1,4 +1,4 @@
-"""Searches on the command line, and what can be read of a study."""
+"""Searches on the command line, and the commands that read a study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows on a real terminal, and that no terminal holds it up."""
+"""Output of a run on a real terminal, which never delays it."""
 
 from __future__ import annotations
 

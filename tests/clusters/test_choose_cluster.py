@@ -1,4 +1,4 @@
-"""Which cluster a run uses, and how one that starts jobs is opened and closed."""
+"""Choice of a run's cluster, and how one that starts jobs is opened and closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for with `connect`, before anything is started."""
+"""The setting `connect`: checks before anything is started."""
 
 from __future__ import annotations
 

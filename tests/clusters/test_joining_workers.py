@@ -67,7 +67,7 @@ def objective(hp, trial):
 
 @dataclass
 class RealScheduler:
-    """A scheduler, and how to join it and use it."""
+    """A scheduler, with the arguments to join it and to use it."""
 
     hptune: Hptune
     started: Started
@@ -105,7 +105,7 @@ def scheduler(hptune: Hptune) -> Iterator[RealScheduler]:
 
 
 def leave(worker: Started) -> str:
-    """SIGTERM; what it said in all."""
+    """Send SIGTERM, and return all output."""
     worker.process.terminate()
     ended = worker.wait(seconds=30)
     assert ended.code == 0, ended
@@ -126,7 +126,7 @@ def reached(study: Path, step: int, *, trial: int = 0) -> bool:
 
 
 def waits(study: Path) -> bool:
-    """Whether an attempt waits at its worker."""
+    """Return whether an attempt waits at its worker."""
     return any(attempt["reason"].startswith("waits") for attempt in attempts(study))
 
 
@@ -138,7 +138,7 @@ def model_of(hptune: Hptune, text: str = MODEL, **names: object) -> Path:
 
 
 def told(stream: IO[str] | None, words: str) -> None:
-    """Read what a command prints until these words come."""
+    """Read the output of a command until these words come."""
     assert stream is not None
     read = ""
     while words not in read:
@@ -148,7 +148,7 @@ def told(stream: IO[str] | None, words: str) -> None:
 
 
 def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
-    """What a trial of `MODEL` gives where nothing happens to it."""
+    """Return the result of an undisturbed trial of `MODEL`."""
     own = training_seed(seed, trial["number"])
     value = 0.0
     for step in range(1, STEPS + 1):

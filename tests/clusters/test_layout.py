@@ -1,4 +1,4 @@
-"""What is left unsaid of a trial's resources is decided by measurement, and nothing else is."""
+"""Resources of a trial: measurement decides those that are not specified, and no others."""
 
 from __future__ import annotations
 

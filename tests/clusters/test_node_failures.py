@@ -1,4 +1,4 @@
-"""Which nodes a study's Slurm jobs avoid."""
+"""Nodes that a study's Slurm jobs avoid."""
 
 from __future__ import annotations
 

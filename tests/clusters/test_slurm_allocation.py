@@ -1,4 +1,4 @@
-"""Which allocation a command uses that runs inside a Slurm job."""
+"""Choice of the allocation of a command that runs inside a Slurm job."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ line=$(head -n 1 $file); sed -i 1d $file; eval "$line"
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AllocationCluster]:
-    """On two nodes; each srun does what the next line of its node's file says."""
+    """Return a cluster on two nodes; each srun does what the next line of its node's file says."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr("jobqueue.allocation._RESTART_DELAY_SECONDS", 0.1)
     for name, script in (
@@ -91,7 +91,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Allocat
 
 
 def lines_of(cluster: AllocationCluster, count: int) -> list[str]:
-    """What is told until there are so many lines."""
+    """Return the output once it has this many lines."""
     found: list[str] = []
     deadline = time.monotonic() + 30
     while len(found) < count and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The settings table: what is allowed, how it is read, and what is made from it."""
+"""The settings table: allowed values, how they are read, and texts made from the table."""
 
 from __future__ import annotations
 

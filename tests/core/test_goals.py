@@ -1,4 +1,4 @@
-"""Which result is better: goals, constraints, confirmations."""
+"""Comparison of results: goals, constraints, confirmations."""
 
 from __future__ import annotations
 

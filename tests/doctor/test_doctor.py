@@ -1,4 +1,4 @@
-"""hptune doctor: what passes here, and failures that are really made."""
+"""hptune doctor: checks that pass here, and real failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""examples/cifar10_cnn.py: what it reads, what it refuses, and that its network trains."""
+"""examples/cifar10_cnn.py: the data that it reads or refuses, and its training."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def pickle_2(value: Any) -> bytes:
-    """Pickled as Python 2 did it, with text for bytes: so CIFAR-10 was published."""
+    """Pickle as Python 2 did, with text for bytes, the format in which CIFAR-10 was published."""
 
     class Pickler(pickle._Pickler):  # the one written in Python can be told how to save bytes
         dispatch: ClassVar[Any] = dict(pickle._Pickler.dispatch)

@@ -1,4 +1,4 @@
-"""The other examples: each offers what a model file offers, and does what its text says."""
+"""The other examples: each has the entry points of a model file, and does what its text says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_example(name: str) -> ModuleType:
 
 
 class RecordedTrial:
-    """Stands in for the trial that hptune hands to an objective."""
+    """Replacement of the trial that hptune passes to an objective."""
 
     def __init__(self, checkpoint_dir: Path, *, stop_after: int | None = None) -> None:
         self.checkpoint_dir = checkpoint_dir

@@ -58,7 +58,7 @@ def on_dask(
 
 @contextmanager
 def cluster_of(workers: int) -> Iterator[tuple[Any, Any]]:
-    """A cluster that somebody else started, and their client."""
+    """Return a cluster that hptune did not start, and its client."""
     with (
         dask.config.set({"distributed.worker.daemon": False}),
         LocalCluster(
@@ -75,7 +75,7 @@ def cluster_of(workers: int) -> Iterator[tuple[Any, Any]]:
 
 
 def plugins(client: Any) -> list[str]:
-    """The plugins in all workers."""
+    """Return the plugins in all workers."""
     plugins = client.run(lambda dask_worker: [*dask_worker.plugins])
     return [name for names in plugins.values() for name in names if "hptune" in name]
 

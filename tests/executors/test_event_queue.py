@@ -1,4 +1,4 @@
-"""What all executors collect their events in."""
+"""The queue in which all executors collect their events."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tuner.worker.orders import AttemptOrder
 
 
 class Sound(SimulatedExecutor):
-    """Two workers of two cores, to be broken by subclasses."""
+    """Executor with two workers of two cores, to be broken by subclasses."""
 
     has_workers = True
 

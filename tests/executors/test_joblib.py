@@ -39,7 +39,7 @@ def on_joblib(stage: Stage, cores: list[tuple[int, ...]]) -> Iterator[JoblibExec
 class TestJoblibExecutor(ExecutorSuite):
     @pytest.fixture
     def shared(self, stage: Stage) -> Iterator[Driver]:
-        """A fresh one for each test: a process has one pool of loky, and workers fill it."""
+        """Make a new executor for each test, as workers fill the only pool of loky in a process."""
         with self.driver(stage) as driver:
             yield driver
 

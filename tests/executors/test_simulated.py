@@ -1,4 +1,4 @@
-"""The simulation keeps the executor's contract, and does what it was told would happen."""
+"""The simulation keeps the executor's contract, and produces what it was configured for."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def played(
     backwards: bool = False,
     **limits: Any,
 ) -> dict[int, tuple[Cause, float]]:
-    """Ten epochs of one second, on a worker each: how every attempt ends, and after what time."""
+    """Run attempts of ten 1-second epochs, on a worker each; return their ends and durations."""
     executor = SimulatedExecutor(
         curve=lambda params, seed: [{"score": 0.5}] * 10,
         seconds_per_epoch=lambda params, worker: 1.0,
@@ -157,7 +157,7 @@ def test_what_happens_close_together_is_told_at_once() -> None:
 
 
 def side_by_side(stage: Stage, needs: list[Needs], worker: SimulatedWorker) -> list[Event]:
-    """Attempts of ten epochs of one second, all on one worker: what is told of them."""
+    """Run attempts of ten epochs of one second, all on one worker; return their events."""
     executor = SimulatedExecutor(
         curve=lambda params, seed: [{"score": 0.5}] * 10,
         seconds_per_epoch=lambda params, worker: 1.0,

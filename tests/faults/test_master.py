@@ -1,4 +1,4 @@
-"""The master is told to stop, or dies, in every way: nothing is lost, nothing is left."""
+"""Masters that stop or die in every way: nothing is lost, and no process or file is left."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
     ],
 )
 def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:
-    """Before there is a study: while the framework is imported, while Dask's worker starts."""
+    """There is no study yet: the framework is imported, or Dask's worker starts."""
     model = hptune.file("model.py", QUICK)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
     wait_for(lambda: any(instant in each for each in hptune.processes().values()), instant)

@@ -1,4 +1,4 @@
-"""Trials on workers that outlive the master: they go on without it, and are counted once."""
+"""Trials on workers that outlive the master: they continue without it, and are counted once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def objective(hp, trial):
 
 
 def begin(hptune: Hptune) -> tuple[Started, Started, Started, Path]:
-    """A scheduler, a worker of two cores, and a study of two trials in their middle."""
+    """Start a scheduler, a worker of two cores, and a study; return when both trials train."""
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", MODEL.format(gate=str(gate)))
     scheduler = hptune.start("scheduler", "--port", 0)

@@ -1,4 +1,4 @@
-"""Trials go on from their checkpoints, whoever was killed."""
+"""Trials continue from their checkpoints, whichever process was killed."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ os.fsync = full
 
 
 def test_the_best_trials_are_given_more_epochs(hptune: Hptune) -> None:
-    """They end as if they had been given them at once."""
+    """They end as with all epochs from the start."""
     model = hptune.file("model.py", MODEL)
     (hptune.directory / "go").touch()
     options = ("--trials", "4", "--seed", "3", "--executor", "joblib", "--workers", "1",
@@ -145,7 +145,7 @@ def test_the_best_trials_are_given_more_epochs(hptune: Hptune) -> None:
 
 
 def test_what_ended_by_itself_stays_ended_and_others_train_on(hptune: Hptune) -> None:
-    """It would end at once again; and it takes no other's place among those that are kept."""
+    """It would end at once again. It does not count among the trials with kept checkpoints."""
     stop = "*[keras.callbacks.EarlyStopping(patience=0, min_delta=9.0)] * (hp['rate'] > 0.04)"
     model = hptune.file("model.py", MODEL.replace("Slow()]", f"Slow(), {stop}]"))
     (hptune.directory / "go").touch()
@@ -168,7 +168,7 @@ def test_what_ended_by_itself_stays_ended_and_others_train_on(hptune: Hptune) ->
 
 @pytest.mark.slow
 def test_what_is_paused_and_promoted_trains_as_if_left_alone(hptune: Hptune) -> None:
-    """Every epoch of every trial has the value that it has where nobody is paused."""
+    """Every epoch of every trial has the value that it has without pauses."""
     model = hptune.file("model.py", MODEL)
     (hptune.directory / "go").touch()
     options = ("--trials", "9", "--epochs", "9", "--search", "random", "--seed", "3",

@@ -101,7 +101,7 @@ def model(manners: dict[str, str], places: tuple[str, ...] = PLACES) -> str:
 
 
 def assert_all_counted_once(study: Path, failed: set[str], cells: int) -> None:
-    """Every cell has one trial that is over, with one result; and only these have failed."""
+    """Check that every cell has one trial with one result, and that only these trials failed."""
     found = trials(study)
     assert len({(t["params"]["place"], t["params"]["manner"]) for t in found}) == cells
     assert len(found) == cells
@@ -143,7 +143,7 @@ def test_every_way_for_a_trial_to_die(hptune: Hptune) -> None:
 
 @pytest.mark.slow
 def test_a_trial_that_stands_still_for_a_minute_goes_on(hptune: Hptune) -> None:
-    """Somebody's debugger, or a machine that swaps: it is late, and neither dead nor hung."""
+    """A debugger or a swapping machine makes it late, but it is neither dead nor hung."""
     places = ("mid-epoch", "during the checkpoint")
     path = hptune.file("model.py", model({"SIGSTOP": "stop_for(60)"}, places))
     study = hptune.study()
@@ -234,7 +234,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def small_cgroup() -> Path | None:
-    """A control group of the memory controller, if this user may make one."""
+    """Return a control group of the memory controller, if this user may make one."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(",") or not controllers:

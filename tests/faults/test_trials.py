@@ -1,4 +1,4 @@
-"""Trials that end in every bad way: the study goes on, and each has its reason."""
+"""Trials that end badly in every way: the study continues, and each trial has its reason."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_max_failures(hptune: Hptune) -> None:
 
 
 def test_no_room_for_a_trial_is_not_its_fault(hptune: Hptune) -> None:
-    """Whatever the disk was full of the first time, it is gone the second time."""
+    """The disk is full the first time, and has room the second time."""
     model = hptune.file(
         "model.py",
         """

@@ -1,4 +1,4 @@
-"""What becomes of Slurm's commands when they cannot be started, fail, or answer oddly."""
+"""Slurm's commands that cannot be started, fail, or give unusual answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobqueue.errors import SlurmUnavailableError
 
 @pytest.fixture
 def bin_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The first place where commands are looked for."""
+    """Return the first directory where commands are looked for."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 

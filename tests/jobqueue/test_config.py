@@ -1,4 +1,4 @@
-"""What a slurm.toml may say, and what is said of one that says something else."""
+"""Contents of a slurm.toml, and the messages about wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which jobs are submitted, given up and cancelled, as Slurm and the workers come to stand."""
+"""Jobs that are submitted, given up and cancelled, by the states of Slurm and the workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Change = Callable[[Job], Job]
 
 
 class Queue(Slurm):
-    """Slurm, as far as jobs are concerned: what the test says becomes of them.
+    """The part of Slurm that concerns jobs; the test says how their states change.
 
     Attributes:
         there: The jobs that squeue shows, by their ids.
@@ -68,7 +68,7 @@ class Queue(Slurm):
         return {job.id for job in self.there.values() if job.state is not JobState.OVER}
 
     def wait_for_a_look(self) -> None:
-        """Return after the next one, or soon if nobody looks any more."""
+        """Return after the next poll, or soon if there is none any more."""
         with self._looked:
             self._looked.wait(0.1)
 
@@ -137,7 +137,7 @@ def drive(
     useful: Useful = lambda queue: {},
     refused: Refused = lambda queue: {},
 ) -> None:
-    """Want trials for as long as it takes to look so often; what fails is raised."""
+    """Ask for trials until this many polls are over; raise the error of a failure."""
     try:
         jobs.open(wanted)
         end = queue.looks + looks
@@ -209,7 +209,7 @@ def test_a_shape_whose_jobs_fail_is_given_up_while_another_one_works(
 
 
 def test_a_useful_job_clears_its_shape(queue: Queue, tmp_path: Path) -> None:
-    """Every third job works for a while, and is lost."""
+    """Every third job is useful for a while, and is lost."""
     queue.change["a"] = in_turn(ran_and_ended("FAILED"), ran_and_ended("FAILED"), running)
 
     def useful(queue: Queue) -> dict[str, bool]:
@@ -351,7 +351,7 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
 
 
 def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:
-    """A broken node is free again at once, and Slurm would send it one job after the other."""
+    """A broken node is free again at once, so Slurm would send it one job after the other."""
 
     def change(job: Job) -> Job:
         is_broken = queue.there and "n2" not in queue.excluded

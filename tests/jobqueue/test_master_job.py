@@ -1,4 +1,4 @@
-"""The job of a detached master: its script as a whole, and what it asks for."""
+"""The job of a detached master: its whole script, and its resources."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ SILENT = "sleep 0.1; echo 'squeue: error: Unable to contact slurm controller' >&
 
 @pytest.fixture
 def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script whose lines are the answers to the first question, the second, and so on."""
+    """Make a squeue that answers each call with the next line of the returned file."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr("jobqueue.master._PAUSE_SECONDS", 0.01)
     answers = tmp_path / "answers"

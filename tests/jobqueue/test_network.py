@@ -1,4 +1,4 @@
-"""On which network the scheduler listens where nobody named one."""
+"""The network on which the scheduler listens if none is specified."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobqueue.scheduler import address_towards
 
 
 class Probe(socket.socket):
-    """A socket of a machine with two networks, 10.1 and 10.2."""
+    """Socket of a machine with two networks, 10.1 and 10.2."""
 
     def connect(self, address: object) -> None:
         assert isinstance(address, tuple)

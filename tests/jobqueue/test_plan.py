@@ -1,4 +1,4 @@
-"""Which jobs are submitted and cancelled."""
+"""Jobs to submit and to cancel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU = KindCapacity("cpu", {"any": 2})
 def plan(
     wanted: int, alive: Sequence[LiveJob], kinds: Sequence[KindCapacity[str]], *, max_jobs: int
 ) -> JobPlan:
-    """With trials of one size."""
+    """Call `plan` with trials of one size."""
     return plan_sizes({"any": wanted}, alive, kinds, max_jobs=max_jobs)
 
 

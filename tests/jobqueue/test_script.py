@@ -1,4 +1,4 @@
-"""Job scripts as whole texts, and what squeue's answers mean."""
+"""Job scripts as whole texts, and the meaning of squeue's answers."""
 
 from __future__ import annotations
 

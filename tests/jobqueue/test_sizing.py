@@ -1,4 +1,4 @@
-"""What sinfo says is understood, and a worker never gets what the node has not."""
+"""Output of sinfo, and sizes of workers, which never exceed the node."""
 
 from __future__ import annotations
 

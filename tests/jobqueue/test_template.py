@@ -1,4 +1,4 @@
-"""The slurm.toml that is written from what there is can be read, and asks for what exists."""
+"""The slurm.toml made from Slurm's partitions can be read, and asks for what exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masters that die at any write, and what is done before it is written: nothing."""
+"""Masters that die at any write: nothing is done before it is written."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def curve(params: Params, seed: int) -> Curve:
 
 
 class Watched(Memory):
-    """Recorder, files and observer of a study: what happened, and who was idle meanwhile."""
+    """Recorder, files and observer of a study: its events, and the idle time of workers."""
 
     def __init__(self, engine: Engine, *, workers: int) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def study(
     engine: Engine | None = None,
     stop_after: float | None = None,
 ) -> tuple[Engine, Watched, Finish]:
-    """Run a study, or take it up again."""
+    """Run a study, or resume it."""
     engine = engine or Engine(make_pruner)
     watched = Watched(engine, workers=workers)
     executor = SimulatedExecutor(

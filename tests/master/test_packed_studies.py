@@ -79,7 +79,7 @@ def study(
 
 
 def attempts_by(events: Sequence[Event]) -> list[Attempt]:
-    """What a fresh engine makes of them, which is how a study is taken up again."""
+    """Return the attempts that a new engine makes of the events, as on resuming a study."""
     engine, last = Engine(), dict[AttemptId, Attempt]()
     for event in events:
         engine.handle(event)

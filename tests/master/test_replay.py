@@ -1,4 +1,4 @@
-"""A study's search, run again from its ledger: it is the same, or it is seen that it is not."""
+"""Replay of a study's search from its ledger, which finds every difference."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def facts(search: str) -> dict[str, object]:
 
 
 class Slow(Sampler):
-    """Takes its time, never the same: what runs meanwhile differs from run to run."""
+    """Sampler with random delays: other attempts run meanwhile in each run."""
 
     def __init__(self, inner: Sampler) -> None:
         self._inner = inner
@@ -66,7 +66,7 @@ class Slow(Sampler):
 
 
 class Declaring:
-    """Lets running attempts declare a parameter that nobody knew of."""
+    """Callable that makes running attempts declare a new parameter."""
 
     def __init__(self) -> None:
         self._declared: set[int] = set()
@@ -84,7 +84,7 @@ class Declaring:
 def study(
     path: Path, search: str, *, in_a_thread: bool = False, pruner: PrunerSettings | None = None
 ) -> StudyDirectory:
-    """A study of 30 trials with faults, a grown space, and a master that died once."""
+    """Run a study of 30 trials with faults, a grown space, and a master that died once."""
     faults = Faults(killed_attempts=0.2, stragglers=0.3, worker_life_seconds=60.0,
                     replaced_after_seconds=2.0)  # fmt: skip
     cluster = SimulatedStudy(search, trials=30, faults=faults, pruner=pruner)
@@ -130,7 +130,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
 
 
 def broken(inner: Sampler) -> Sampler:
-    """Heeds what it is told only until the twelfth trial."""
+    """Return a sampler that ignores all trials from the twelfth on."""
 
     class Deaf(Sampler):
         def ask(self, numbers: Sequence[int]) -> list[Suggestion]:

@@ -1,4 +1,4 @@
-"""What a study that is resumed cannot be given any more."""
+"""Changes that a resumed study refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a master makes of signals."""
+"""Signals to a master."""
 
 from __future__ import annotations
 

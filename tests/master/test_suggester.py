@@ -1,4 +1,4 @@
-"""Suggestions off the loop: the loop goes on, the order is the engine's, failures are told."""
+"""Suggestions outside the loop: it continues; their order is the engine's, errors are reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BRIEF = StudyBrief(
 
 
 class Scripted(Sampler):
-    """Answers with the trials that it has seen; may wait to be released, or fail."""
+    """Sampler that answers with the trials that it has seen; it may wait, or fail."""
 
     def __init__(self, *, go: threading.Event | None = None, fails_at: int | None = None) -> None:
         self.heard: list[tuple[int, TrialState]] = []
@@ -79,7 +79,7 @@ def study(
     seconds: Callable[[int], float] | None = None,
     memory: Memory | None = None,
 ) -> Engine:
-    """A study on a simulated cluster, of trials of 8 seconds.
+    """Run a study of trials of 8 seconds on a simulated cluster.
 
     `seconds` is how long the sampler thinks by the virtual clock; without it, it runs in a thread.
     """
@@ -169,7 +169,7 @@ def test_a_grown_space_gets_a_fresh_sampler_that_was_told_the_same() -> None:
 
 
 def test_the_loop_goes_on_while_the_sampler_thinks() -> None:
-    """Attempts report and end although the question about the next trial is not answered."""
+    """Attempts report and end before the question about the next trial is answered."""
     go = threading.Event()
     sampler = Scripted(go=None)
     memory = Memory()
@@ -219,7 +219,7 @@ def test_a_sampler_that_fails_ends_the_study_with_one_error(error: Exception) ->
 
 
 def seconds_idle(ahead: float, *, workers: int, thinks: float, trials: int = 80) -> float:
-    """How long places stood empty, in seconds a trial."""
+    """Return how long placements were empty, in seconds per trial."""
     engine = study(
         Scripted(), trials=trials, workers=workers, ahead=ahead, seconds=lambda _: thinks
     )

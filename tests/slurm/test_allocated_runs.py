@@ -19,7 +19,7 @@ RUN = [COMMAND, "run", "model.py", "--study", "study", "--search", "random", "--
 
 
 def submitted(hptune: Hptune, *command: object) -> str:
-    """The id of a job with two nodes that runs a command."""
+    """Submit a job with two nodes that runs a command; return its id."""
     done = subprocess.run(
         ["sbatch", "--parsable", *ON_TWO_NODES, "--output=out.txt",
          f"--wrap=exec {' '.join(map(str, command))}"],
@@ -52,7 +52,7 @@ def test_all_nodes_are_used_and_a_signal_before_the_end_stops_the_study(
 
 
 def worker_on(hptune: Hptune, node: str) -> int:
-    """The process of a node's worker."""
+    """Return the process of a node's worker."""
     return next(
         pid
         for pid, words in hptune.processes().items()

@@ -16,7 +16,7 @@ RUN = ("run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--search
 
 
 def named(slurm: PrivateSlurm, *, master: bool) -> dict[str, str]:
-    """The jobs that are there, the master's or the workers', and how they stand."""
+    """Return the master's or the workers' jobs, and their states."""
     lines = [line.split() for line in slurm.jobs()]
     return {job: state for job, state, name, *_ in lines if name.endswith(".master") is master}
 

@@ -15,7 +15,7 @@ OPTIONS = ("--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)
 
 
 def gangs(hptune: Hptune) -> list[tuple[str, str]]:
-    """Which gangs' workers have joined, and on which nodes."""
+    """Return the gangs whose workers have joined, and their nodes."""
     found = rows(hptune.study(), "SELECT payload FROM events WHERE kind = 'WorkerJoined'")
     joined = [json.loads(row["payload"]) for row in found]
     return sorted((each["gang"], each["node"]) for each in joined)

@@ -24,7 +24,7 @@ from jobqueue.sizing import Need, choose_worker
 
 @pytest.fixture
 def client() -> Iterator[Any]:
-    """Of a Dask scheduler without workers."""
+    """Return the client of a Dask scheduler without workers."""
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -39,7 +39,7 @@ Make = Callable[..., Jobs]
 def make(
     slurm: PrivateSlurm, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Make]:
-    """Makes `Jobs` from the text of a slurm.toml; all are closed in the end."""
+    """Return a function that makes `Jobs` from a slurm.toml; all are closed in the end."""
     monkeypatch.setattr(polling, "POLL_SECONDS", 1.0)
     made: list[Jobs] = []
 
@@ -68,7 +68,7 @@ told: list[str] = []
 
 
 def names(client: Any) -> dict[str, str]:
-    """The addresses of the workers that have joined, by their jobs' ids."""
+    """Return the addresses of the workers that have joined, by their jobs' ids."""
     workers = client.run_on_scheduler(
         lambda dask_scheduler: {str(w.name): w.address for w in dask_scheduler.workers.values()}
     )

@@ -1,4 +1,4 @@
-"""Whole studies in jobs of a real Slurm, and what becomes of them when jobs and masters go."""
+"""Whole studies in jobs of a real Slurm, also when jobs and masters end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hptune slurm …`, and what `hptune run --slurm` refuses, against a real Slurm."""
+"""`hptune slurm …`, and the errors of `hptune run --slurm`, against a real Slurm."""
 
 from __future__ import annotations
 

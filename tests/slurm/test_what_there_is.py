@@ -1,4 +1,4 @@
-"""The private Slurm itself, and what is read from it."""
+"""The private Slurm itself, and the output of its commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directory `best/` holds the best trial's model, and nothing of another's."""
+"""The directory `best/`: the best trial's model, and no other files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_nothing_half_put_is_left_of_a_front(directory: StudyDirectory) -> None:
 def test_a_checkpoint_is_whole_at_any_instant(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever file is touched, there is one trial's, all of it, and nothing else at the end."""
+    """At any instant there is one trial's whole checkpoint, and at the end nothing else."""
     files = StudyFiles(directory, GOALS)
     names = [f"checkpoint/{part}" for part in "abc"]
     files.keep_best([trial(directory, 0, *names)])
@@ -116,7 +116,7 @@ def test_a_checkpoint_is_whole_at_any_instant(
 
 
 def test_a_checkpoint_takes_the_place_of_a_directory(directory: StudyDirectory) -> None:
-    """As an earlier hptune left it."""
+    """An earlier version of hptune left such a directory."""
     (directory.best / "checkpoint").mkdir(parents=True)
     (directory.best / "checkpoint" / "old").touch()
     StudyFiles(directory, GOALS).keep_best([trial(directory, 0, "checkpoint/weights.pt")])

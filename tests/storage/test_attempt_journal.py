@@ -49,7 +49,7 @@ def journal_with(directory: StudyDirectory, *events: Event) -> Path:
 
 
 def plain(events: list[Event]) -> list[object]:
-    """Steps of reports, causes of ends, peaks of measures."""
+    """Return steps of reports, causes of ends, and peaks of measurements."""
     found: list[object] = []
     for event in events:
         assert abs(time.time() - event.at) < 60
@@ -250,7 +250,7 @@ def objective(hp, trial):
 
 
 class Running:
-    """One attempt with a grace, and the runner that carries it out."""
+    """An attempt with a grace time, and its runner."""
 
     def __init__(
         self, warm: ForkServer, directory: StudyDirectory, token: str, grace_seconds: float

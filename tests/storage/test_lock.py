@@ -201,7 +201,7 @@ def test_a_forked_child_neither_holds_nor_releases_its_parents_lock(
 
 
 def test_another_machines_lease_protects_until_it_is_stale(directory: StudyDirectory) -> None:
-    """A file system may keep locks to one machine without saying so."""
+    """A file system may silently limit locks to one machine."""
     lease_of_another_machine(directory)
     owner = directory.owner()
     assert owner is not None

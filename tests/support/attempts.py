@@ -30,7 +30,7 @@ from tuner.worker.runner import AttemptRunner
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of an attempt."""
+    """Result of an attempt."""
 
     ending: Ending
     reports: list[tuple[int, Mapping[str, float]]]
@@ -49,7 +49,7 @@ class Result:
 
 
 _FOUND: dict[tuple[int, str], Found] = {}
-"""What files declare, by the warm parent that read them: many tests run the same one."""
+"""Declarations of model files, by the fork server that read them: many tests run the same one."""
 
 
 class Attempts:
@@ -62,7 +62,7 @@ class Attempts:
         self._number = 0
 
     def probe(self, text: str) -> Found:
-        """What the model file declares."""
+        """Return what the model file declares."""
         source = check_path(self._write(text))
         return self.warm.probe(ProbeOrder(source, str(self._directory), str(self._directory)))
 
@@ -88,7 +88,7 @@ class Attempts:
         stop_at: StopAt = StopAt.BATCH,
         **params: Any,
     ) -> Result:
-        """Run the file's training once: with its defaults, but for `params`.
+        """Run the file's training once, with its defaults except `params`.
 
         `halt` is the step after whose report the attempt is told to stop, and why.
         """

@@ -1,4 +1,4 @@
-"""Batches of events, and whether those of a ledger are whole."""
+"""Batches of events, and a check that those of a ledger are whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def complete(number: int, value: float | None, **params: Any) -> Trial:
 
 
 def append_batch(ledger: Ledger, number: int) -> None:
-    """Reports of one trial, and the trial and its attempt as they are then."""
+    """Append reports of one trial, with the trial and its attempt as they are then."""
     first = number * BATCH_EVENTS
     ledger.append(
         [reported(first + k, trial=number, loss=0.5) for k in range(BATCH_EVENTS)],
@@ -34,7 +34,7 @@ def append_batch(ledger: Ledger, number: int) -> None:
 
 
 def whole_batches(directory: StudyDirectory) -> int:
-    """How many whole batches there are; fails if the tables do not tell the same as the events."""
+    """Return the number of whole batches; fail if the tables contradict the events."""
     reader = LedgerReader(directory)
     times = [event.at for event in reader.events()]
     batches, rest = divmod(len(times), BATCH_EVENTS)

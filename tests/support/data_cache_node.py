@@ -35,7 +35,7 @@ class Node:
         data_cache.join(self.study, self.source)
 
     def cached(self, load_data: Any, *, limit_bytes: int | None = None, **more: Any) -> Any:
-        """The `load_data` of a trial."""
+        """Return the `load_data` of a trial."""
         constants = more.pop("constants", {})
         code = UserCode(hypermodel=object(), load_data=load_data, constants=constants)
         return data_cache.cached(
@@ -50,7 +50,7 @@ class Node:
         hang_timeout_seconds: float | None = None,
         **values: Any,
     ) -> Any:
-        """What a trial with these hyperparameters gets."""
+        """Return the data of a trial with these hyperparameters."""
         hp = keras_tuner.HyperParameters()
         for name, value in values.items():
             hp.Fixed(name, value)
@@ -61,7 +61,7 @@ class Node:
         return data_cache.call_load_data(load, hp)
 
     def elsewhere(self, act: Any) -> Any:
-        """What `act` returns in a forked process, as a trial's is."""
+        """Return the result of `act` in a forked process, such as a trial's."""
         ours, theirs = FORK.Pipe()
         process = FORK.Process(target=lambda: theirs.send(act()))
         process.start()
@@ -77,7 +77,7 @@ class Node:
 
     @property
     def files(self) -> list[Path]:
-        """The arrays in the cache."""
+        """Return the files of the arrays in the cache."""
         return sorted(self.place.glob("hptune-data-*/*/*.npy"))
 
 

@@ -1,4 +1,4 @@
-"""Feeds an engine with events and keeps books of its own on what must follow from them."""
+"""Driver that feeds an engine with events, and checks its commands against a model of its own."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ FIRST = AttemptId(0, 0)
 
 
 def returned(score: float, **others: float) -> Ending:
-    """The ending of an attempt that has a result."""
+    """Return the ending of an attempt that has a result."""
     return Ending(Cause.RETURNED, {"score": score, **others}, step=1)
 
 
 def states(driver: EngineDriver) -> list[TrialState]:
-    """Where each trial stands."""
+    """Return the state of each trial."""
     return [trial.state for trial in driver.engine.trials]
 
 
 class EngineDriver:
-    """An engine, its story so far, and what is known from its commands alone.
+    """An engine, its events so far, and what its commands alone imply.
 
     Every event goes through the ledger's codec, every step through `validate`, and every command
     is checked against the books: so each test that uses this checks the engine's promises too.
@@ -310,7 +310,7 @@ class EngineDriver:
             assert sum(placement.memory_bytes for placement in held) <= capacity.memory_bytes
 
     def _held(self) -> list[Placement]:
-        """What running attempts hold by now; they may have given up a part of what they got."""
+        """Return what running attempts hold now; it may be less than at their start."""
         return [self._attempt_rows[name].placement for name in self.running]
 
     def _check_books(self) -> None:
@@ -341,7 +341,7 @@ class EngineDriver:
         return [*self._attempt_rows.values()]
 
     def check_replay(self) -> None:
-        """The same events make the same study."""
+        """Check that the same events make the same study."""
         other = Engine(make_pruner)
         for event, commands in self.story:
             assert other.handle(decode_event(*encode_event(event))) == commands

@@ -17,7 +17,7 @@ from tuner.worker.forkserver.client import ForkServer
 
 
 class SharedForkServer:
-    """Stands for a run's own fork server: one that is there already, and stays."""
+    """Replacement of a run's own fork server by one that is shared and stays."""
 
     def __init__(self, shared: ForkServer) -> None:
         self._shared = shared

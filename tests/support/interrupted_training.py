@@ -1,4 +1,4 @@
-"""A small training that dies where it is told to, and how it ends."""
+"""A small training that dies at a given point, and its result."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def fit(hp, model, data, callbacks, epochs):
 
 
 _WHOLE: dict[str, tuple[dict[str, object], dict[int, dict[str, float]], str]] = {}
-"""How undisturbed trainings end, which is the same each time."""
+"""Results of undisturbed trainings, which are always the same."""
 
 
 class Put:
-    """Runs one trial, attempt after attempt, and knows how it ended."""
+    """Runs one trial, attempt after attempt, and returns its result."""
 
     def __init__(self, attempts: Attempts, directory: Path, text: str, **params: object) -> None:
         self.attempts = attempts
@@ -111,7 +111,7 @@ class Put:
         self.backend = ""
 
     def whole(self) -> dict[str, object]:
-        """How it ends if nothing happens."""
+        """Return the result of an undisturbed training."""
         self.begin()
         key = repr((id(self.attempts.warm), self.text, self.params))
         if key not in _WHOLE:

@@ -1,4 +1,4 @@
-"""Masters of one study on a simulated cluster, with the real ledger, and what they must leave."""
+"""Masters of one study on a simulated cluster with the real ledger, and checks of the result."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ BRIEF = StudyBrief(
 
 
 class MasterKilled(BaseException):
-    """The master's process ends here and now."""
+    """Simulated death of the master's process."""
 
 
 def curve(params: Params, seed: int) -> Curve:
-    """Three epochs; what they measure follows from the configuration and the seed alone."""
+    """Return three epochs whose metrics depend on the configuration and the seed alone."""
     width = sum(len(str(value)) for value in params.values())
     if params["layers"] == 4 and params["activation"] == "relu":
         raise SimulatedEnd(Ending(Cause.EXCEPTION, reason="ValueError: too deep"))
@@ -117,7 +117,7 @@ class Recorder:
 
 
 class SimulatedStudy:
-    """What every master of a study starts with."""
+    """Inputs that every master of a study starts with."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class SimulatedStudy:
         requests: Callable[[SimulatedExecutor], Sequence[Event]] = lambda _: (),
         observer: Observer | None = None,
     ) -> Finish:
-        """Be a master, as `tuner.master.run` is one."""
+        """Run a master, as `tuner.master.run` does."""
         self.masters += 1
         executor = self.executor(
             curve=self.curve,
@@ -208,7 +208,7 @@ class SimulatedStudy:
 
 
 class Observer:
-    """Remembers what it was shown."""
+    """Observer that remembers what it was shown."""
 
     def __init__(self) -> None:
         self.ended: list[Trial] = []
@@ -232,7 +232,7 @@ def new_ledger(path: Path) -> Iterator[Ledger]:
 
 @contextmanager
 def old_ledger(path: Path) -> Iterator[tuple[Ledger, Engine]]:
-    """The ledger of a study that another master began, and an engine that stands where it did."""
+    """Return the ledger of a study that another master began, and an engine in its last state."""
     directory = StudyDirectory(path).open()
     with directory.acquire(), Ledger.open(directory) as ledger:
         engine = Engine(make_pruner)
@@ -244,7 +244,7 @@ def old_ledger(path: Path) -> Iterator[tuple[Ledger, Engine]]:
 
 
 def results(trials: Iterable[Trial]) -> list[str]:
-    """What a study found: every trial's configuration, end, value and metrics."""
+    """Return every trial's configuration, end, value and metrics."""
     return [
         json.dumps([t.number, dict(t.params), t.state, t.value, dict(t.metrics), t.reason])
         for t in trials
@@ -252,7 +252,7 @@ def results(trials: Iterable[Trial]) -> list[str]:
 
 
 def undisturbed(path: Path, study: SimulatedStudy) -> tuple[list[str], int]:
-    """The results of a study whose master lives, and how often it writes."""
+    """Return the results of a study whose master lives, and the number of its writes."""
     with new_ledger(path) as ledger:
         recorder, engine = Recorder(ledger), Engine()
         finish = study.run(recorder, engine)
@@ -261,7 +261,7 @@ def undisturbed(path: Path, study: SimulatedStudy) -> tuple[list[str], int]:
 
 
 def check_whole(ledger: Ledger, engine: Engine, study: SimulatedStudy) -> None:
-    """Every trial is there once and over, and ran to its end once."""
+    """Check that every trial exists once, is over, and ran to its end once."""
     trials = [*engine.trials]
     assert [trial.number for trial in trials] == [*range(len(trials))]
     assert all(trial.state.is_final for trial in trials)
@@ -285,7 +285,7 @@ def check_whole(ledger: Ledger, engine: Engine, study: SimulatedStudy) -> None:
 
 
 def attempts_of(engine: Engine, events: Iterable[Event]) -> list[Attempt]:
-    """Every attempt as the events tell it."""
+    """Return every attempt, from the events alone."""
     again = Engine()
     for event in events:
         again.handle(event)

@@ -90,7 +90,7 @@ class Site:
         self.most_running = max(self.most_running, len(self.driver.running))
 
     def watch(self) -> None:
-        """Measure everything that runs twice."""
+        """Measure all running attempts twice."""
         for _ in range(2):
             now = self.driver.at + 10.0
             for name in [*self.driver.running]:
@@ -102,7 +102,7 @@ class Site:
         self.answer()
 
     def run(self) -> None:
-        """Run to the end, trial by trial."""
+        """Run the study to its end, trial by trial."""
         for _ in range(500):
             if not self.driver.running:
                 break

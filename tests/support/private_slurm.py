@@ -1,4 +1,4 @@
-"""A real Slurm of this test session's own: three nodes on this machine, taken down whole."""
+"""A private Slurm of this test session, with three nodes on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "si
 SYSTEM_PATHS = "/usr/sbin:/usr/local/sbin:/sbin"
 
 NODES = ("g1", "g2", "c1")
-"""Two with two GPUs each, one without; each has four cores and 4 GB."""
+"""Nodes: two with two GPUs each, one without; each has four cores and 4 GB."""
 
 CONFIGURATION = """\
 ClusterName=hptune
@@ -68,7 +68,7 @@ NodeName=g[1-2] Name=gpu Type=small File=/dev/zero
 
 
 def missing() -> str:
-    """Why no Slurm can be started here; empty if one can."""
+    """Return why no Slurm can be started here; empty if one can."""
     absent = [command for command in COMMANDS if _which(command) is None]
     if absent:
         return (
@@ -91,7 +91,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float) -> None:
-    """Wait for it.
+    """Wait until a condition holds.
 
     Raises:
         TimeoutError: It has not come true.
@@ -171,7 +171,7 @@ class PrivateSlurm:
         self._start("slurmd", "-D", "-N", node, name=node)
 
     def mend_node(self, node: str) -> None:
-        """Bring a killed node back, as those who run a cluster do.
+        """Bring a killed node back, as an administrator does.
 
         A job that was cancelled while its node was silent would be completing for minutes.
         """
@@ -180,7 +180,7 @@ class PrivateSlurm:
         self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def kill_node(self, node: str) -> None:
-        """The node fails: its slurmd and all that it started die at once."""
+        """Make a node fail: its slurmd and all that it started die at once."""
         daemon = self._daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -189,7 +189,7 @@ class PrivateSlurm:
                 os.kill(pid, signal.SIGKILL)
 
     def run(self, *command: str) -> str:
-        """What a Slurm command prints."""
+        """Return the output of a Slurm command."""
         done = subprocess.run(
             [_which(command[0]) or command[0], *command[1:]],
             env={**os.environ, **self.environment},
@@ -201,11 +201,11 @@ class PrivateSlurm:
         return done.stdout
 
     def jobs(self) -> list[str]:
-        """All jobs that are not over, a line each."""
+        """Return all jobs that are not over, one line each."""
         return self.run("squeue", "--noheader", "--array", "-o", "%i %T %j %r %N").splitlines()
 
     def clear(self) -> list[str]:
-        """End all jobs; returns those that there were."""
+        """End all jobs; return those that there were."""
         left = self.jobs()
         if left:
             self.run("scancel", "--user", _user())
@@ -214,7 +214,7 @@ class PrivateSlurm:
         return left
 
     def stop(self) -> None:
-        """End all daemons and whatever is left of jobs, and remove the directory."""
+        """End all daemons and all processes of jobs, and remove the directory."""
         with contextlib.suppress(Exception):
             self.clear()
         for daemon in reversed(self._daemons.values()):
@@ -243,7 +243,7 @@ class PrivateSlurm:
             )
 
     def all_idle(self) -> bool:
-        """Whether all nodes wait for jobs."""
+        """Return whether all nodes wait for jobs."""
         try:
             states = self.run("sinfo", "--noheader", "-p", "main", "-N", "-o", "%N %T").splitlines()
         except subprocess.CalledProcessError:
@@ -251,7 +251,7 @@ class PrivateSlurm:
         return sorted(states) == sorted(f"{node} idle" for node in NODES)
 
     def _processes_of_jobs(self, node: str = "") -> list[int]:
-        """The processes that this Slurm's jobs left, by their environment."""
+        """Return the processes that this Slurm's jobs left, by their environment."""
         wanted = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode()
         found = []
         for entry in Path("/proc").iterdir():

@@ -28,7 +28,7 @@ MARK = "HPTUNE_TEST_MARK"
 
 
 def wait_for(condition: Callable[[], Any], what: str, *, seconds: float = 60.0) -> Any:
-    """What the condition gives, once it is true."""
+    """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -38,7 +38,7 @@ def wait_for(condition: Callable[[], Any], what: str, *, seconds: float = 60.0) 
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -79,7 +79,7 @@ class Started:
 
 
 class Terminal:
-    """A terminal of a command's own; nobody reads it until `read` is called.
+    """A terminal of a command's own; it is not read until `read` is called.
 
     Args:
         is_full: Whether it takes no more from the start, as after Ctrl-S.
@@ -100,7 +100,7 @@ class Terminal:
         os.set_blocking(self.slave, True)
 
     def read(self) -> str:
-        """All that was written until now."""
+        """Return all that was written until now."""
         while select.select([self._master], [], [], 0.05)[0]:
             try:
                 self._read += os.read(self._master, 65536)
@@ -174,7 +174,7 @@ class Hptune:
         return self.directory / name
 
     def processes(self) -> dict[int, str]:
-        """All living processes of this test's commands, wherever they went."""
+        """Return all living processes of this test's commands, also in other process groups."""
         wanted = f"{MARK}={self._mark}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -188,11 +188,11 @@ class Hptune:
         return found
 
     def leftovers(self) -> list[str]:
-        """Folders of runs in the temporary directory."""
+        """Return the folders of runs in the temporary directory."""
         return [path.name for path in self.temporary.glob("hptune-*")]
 
     def assert_nothing_left(self, *, seconds: float = 10.0) -> None:
-        """No process (so no port either), and no temporary folder."""
+        """Check that no process (so no port either) and no temporary folder is left."""
         deadline = time.monotonic() + seconds
         while (self.processes() or self.leftovers()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -217,7 +217,7 @@ class Hptune:
 
 
 def rows(study: Path, query: str) -> list[dict[str, Any]]:
-    """Rows of the ledger; opened for writing, as a killed master's journal must be rolled back."""
+    """Return rows of the ledger; opened for writing, to roll back a killed master's journal."""
     with contextlib.closing(
         sqlite3.connect(f"{(study / 'study.db').as_uri()}?mode=rw", uri=True)
     ) as db:
@@ -226,13 +226,13 @@ def rows(study: Path, query: str) -> list[dict[str, Any]]:
 
 
 def trials(study: Path) -> list[dict[str, Any]]:
-    """The ledger's trials, their params read."""
+    """Return the ledger's trials, with their params decoded."""
     found = rows(study, "SELECT * FROM trials ORDER BY number")
     return [{**row, "params": json.loads(row["params"])} for row in found]
 
 
 def states(study: Path) -> dict[str, int]:
-    """How many trials there are in each state."""
+    """Return how many trials there are in each state."""
     counts: dict[str, int] = {}
     for trial in trials(study):
         counts[trial["state"]] = counts.get(trial["state"], 0) + 1

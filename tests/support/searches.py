@@ -17,7 +17,7 @@ LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 def searched(
     sampler: Sampler, objective: Callable[[Params], float], numbers: Iterable[int]
 ) -> list[float]:
-    """The values of what a sampler proposes, each of which it is told before the next question."""
+    """Return the values of a sampler's proposals; it learns each one before the next question."""
     values = []
     for number in numbers:
         (suggestion,) = sampler.ask([number])
@@ -30,5 +30,5 @@ def searched(
 
 
 def branin_regret(sampler: Sampler, trials: int) -> float:
-    """How far from the optimum of Branin's function a search ends, in powers of ten."""
+    """Return how far from the optimum of Branin's function a search ends, in powers of ten."""
     return math.log10(min(searched(sampler, branin, range(trials))) - BRANIN_LEAST + 1e-6)

@@ -34,7 +34,7 @@ def objective(hp, trial):
             break
     return {{"total": total}}
 """
-"""Goes on from its own checkpoint; what it comes to tells whether an epoch was lost or repeated."""
+"""Model file that continues from its own checkpoint; its result shows lost or repeated epochs."""
 
 
 def model(hptune: Hptune, *, epochs: int, seconds: float) -> None:
@@ -52,7 +52,7 @@ def start(hptune: Hptune, toml: str, *options: object) -> Started:
 def finish(
     hptune: Hptune, started: Started, *, count: int, epochs: int, seconds: float = 200
 ) -> str:
-    """The study ends, and each trial with what it would have come to undisturbed."""
+    """Wait for the study's end, and check that each trial has its undisturbed result."""
     ended = started.wait(seconds=seconds)
     assert ended.code == 0, ended.err
     found = trials(hptune.study())
@@ -66,7 +66,7 @@ def finish(
 
 
 def reached(study: Path, step: int, *, count: int = 1) -> bool:
-    """Whether so many trials have reported a step."""
+    """Return whether this many trials have reported a step."""
     if not (study / "study.db").exists():
         return False
     found = rows(study, f"SELECT DISTINCT trial FROM reports WHERE step >= {step}")

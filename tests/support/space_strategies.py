@@ -77,7 +77,7 @@ def parameters(name: str = "p", *, largest: int = 2**40) -> st.SearchStrategy[Pa
 
 
 def small_parameters(name: str) -> st.SearchStrategy[Parameter]:
-    """Parameters of at most some ten values, so that a space can be gone through by hand."""
+    """Return parameters of at most some ten values, so that all configurations can be listed."""
     return st.one_of(
         st.integers(-3, 3).flatmap(
             lambda low: st.integers(0, 4).map(lambda width: IntParameter(name, low, low + width))
@@ -94,7 +94,7 @@ def small_parameters(name: str) -> st.SearchStrategy[Parameter]:
 def spaces(
     draw: st.DrawFn, *, most: int = 5, small: bool = False, largest: int = 2**40
 ) -> SearchSpace:
-    """Spaces in which a declaration may depend on some earlier ones, and repeat a name."""
+    """Return spaces in which a declaration may depend on earlier ones, and repeat a name."""
     found: list[Parameter] = []
     for _ in range(draw(st.integers(0, most))):
         name = draw(st.sampled_from("abcdef"))

@@ -1,4 +1,4 @@
-"""What an objective returns, joined with what it reported."""
+"""Results of an objective, joined with its reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole studies: what the trials find joins the space, and the best model is the best model."""
+"""Whole studies: parameters that trials find join the space, and `best/` has the best model."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ GPUS = ("GPU-a", "GPU-b", "GPU-c")
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Other tests may be running workers on this machine: here they are as if alone."""
+    """Hide the workers of other tests on this machine."""
     monkeypatch.setenv("SLURMD_NODENAME", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(GPUS))
     held: dict[str, socket.socket] = {}

@@ -1,4 +1,4 @@
-"""Attempts of several studies take turns on the same cores and GPUs."""
+"""Attempts of several studies that share the same cores and GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.worker.device_queue import DeviceQueue, QueueEntry
 
 
 class Queue:
-    """A device queue, and the names of the attempts in the order of their turns."""
+    """A device queue, and the names of the attempts in the order in which they run."""
 
     def __init__(self) -> None:
         self.devices = DeviceQueue()

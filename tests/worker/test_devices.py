@@ -1,4 +1,4 @@
-"""What a machine tells of itself: which cores are near each other, and the memory of its GPUs."""
+"""Facts about a machine: cores that are near each other, and the memory of its GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GB = 10**9
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Path:
-    """Two nodes of memory as the kernel shows them, and one that has no cores."""
+    """Make two nodes of memory as the kernel shows them, and one that has no cores."""
     for number, cores in enumerate(["0-3,8-11", "4-7,12-15", ""]):
         node = tmp_path / f"node{number}"
         node.mkdir()
@@ -35,10 +35,10 @@ def test_cores_of_one_node_are_near_each_other(nodes: Path, tmp_path: Path) -> N
 
 
 class NVML(SimpleNamespace):
-    """Knows two GPUs."""
+    """NVML with two GPUs."""
 
     class NVMLError(Exception):
-        """What the real one raises."""
+        """The error that the real one raises."""
 
     totals = (80 * GB, 40 * GB)
 

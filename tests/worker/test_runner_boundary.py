@@ -1,4 +1,4 @@
-"""What the user's code does to its process reaches the runner as plain facts."""
+"""Effects of the user's code on its process reach the runner as plain facts."""
 
 from __future__ import annotations
 

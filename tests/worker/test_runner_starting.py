@@ -49,7 +49,7 @@ class Slow:
         self.thread = threading.Thread(target=self.runner.start, args=(self.order,))
 
     def start(self) -> None:
-        """Have it start the attempt, and wait until it waits for the import."""
+        """Have the runner start the attempt, and return when it waits for the import."""
         self.thread.start()
         wait_for(self.began.exists, "the import")
 
@@ -96,7 +96,7 @@ def test_a_runner_that_closes_does_not_wait_for_the_import(starting: Slow) -> No
 
 
 def test_one_that_was_told_to_stop_before_is_not_begun(slow: Slow) -> None:
-    """Orders may overtake each other; neither is the import awaited then."""
+    """Orders may overtake each other; the runner then does not wait for the import either."""
     slow.runner.stop(ATTEMPT, Halt.RELEASE)
     slow.runner.start(slow.order)
     ended = slow.events.get(timeout=5)

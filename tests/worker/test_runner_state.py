@@ -43,7 +43,7 @@ TOO_LARGE = Ending(Cause.OUT_OF_MEMORY, reason="too large")
 
 
 def running(*, brief: StudyBrief = BRIEF, attempt: AttemptId = A) -> RunnerState:
-    """A runner in which one attempt runs since time 0."""
+    """Return the state of a runner in which one attempt runs since time 0."""
     state = RunnerState()
     assert state.start(attempt, brief) == ()
     state.forked(attempt, now=0.0)
@@ -55,7 +55,7 @@ def ended(attempt: AttemptId, cause: Cause, reason: str) -> Emit:
 
 
 def end_of(state: RunnerState, status: int | None) -> Finish:
-    """What the exit of A's process leads to."""
+    """Return the instructions after the exit of A's process."""
     assert state.exited(A, status) == (Drain(A),)
     (finish,) = state.channel_closed(A)
     assert isinstance(finish, Finish)

@@ -1,4 +1,4 @@
-"""What the engine answers to what happens, told in short traces."""
+"""Answers of the engine to events, in short traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user adds when a study is taken up again."""
+"""Configurations that the user adds when a study is resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of trials that fail, and of a study in which many do."""
+"""Failed trials, and studies with many of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) ->
 
 @pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
 def test_what_dies_with_its_master_is_not_charged(driver: EngineDriver, cause: Cause) -> None:
-    """As where all processes of a command are told to end."""
+    """All processes of a command may get SIGTERM."""
     driver.go(1)
     for number in range(MAX_RETRIES[cause] + 2):
         driver.stop()

@@ -1,4 +1,4 @@
-"""Several goals, constraints, and the confirmation of the best: what the engine makes of them."""
+"""The engine with several goals, with constraints, and with confirmation of the best trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def go(driver: EngineDriver, trials: int, goals: Goals, *, confirm: int = 0) -> 
 
 
 def files(commands: list[Command]) -> list[object]:
-    """What is to become of models: the numbers of those kept, or one to throw away."""
+    """Return the commands about models: the numbers of kept ones, or of one to discard."""
     return [
         [trial.number for trial in each.trials] if isinstance(each, KeepBest) else each.trial
         for each in commands

@@ -1,4 +1,4 @@
-"""What a study does not do for want of memory, of time on a worker, or of a budget."""
+"""Limits of a study: memory, the time left on a worker, and budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any order of legal events, late and repeated ones among them, leaves the engine in order."""
+"""Any order of legal events, late and repeated ones included, keeps the engine consistent."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ ENDINGS = (
 )
 
 
-def besides_letting_go(commands: list[Command]) -> list[Command]:
-    """Any event may be the one at which the budget is found to be spent."""
+def without_study_stops(commands: list[Command]) -> list[Command]:
+    """Return the commands without stops of all attempts: any event may reveal a spent budget."""
     return [each for each in commands if not (isinstance(each, Stop) and each.halt is Halt.STOP)]
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """What the loop and any executor may tell the engine, in any order."""
+    """Events from the loop and from any executor, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @property
     def has_lived(self) -> bool:
-        """Whether enough has happened for a break to be of interest."""
+        """Return whether enough has happened for a break to be of interest."""
         return self.steps >= 8
 
     @invariant()
@@ -212,7 +212,7 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.has_lived)
     @rule()
     def an_unknown_worker_leaves(self) -> None:
-        assert besides_letting_go(self.driver.leave("never seen")) == []
+        assert without_study_stops(self.driver.leave("never seen")) == []
 
     @precondition(lambda self: self.driver.ask is not None)
     @rule(own=OWN_RESOURCES)
@@ -230,13 +230,13 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.running)
     @rule(data=st.data())
     def attempt_starts(self, data: st.DataObject) -> None:
-        assert besides_letting_go(self.driver.started(self.some_attempt(data, late=False))) == []
+        assert without_study_stops(self.driver.started(self.some_attempt(data, late=False))) == []
 
     @precondition(lambda self: self.driver.running)
     @rule(data=st.data(), step=st.integers(1, 9), score=SCORES)
     def attempt_reports(self, data: st.DataObject, step: int, score: float) -> None:
         name = self.some_attempt(data, late=False)
-        commands = besides_letting_go(self.driver.report(name, step, score=score))
+        commands = without_study_stops(self.driver.report(name, step, score=score))
         stops = [each for each in commands if isinstance(each, Stop)]
         # What is known at a rung now may promote another trial, for which there has been room.
         promotes = self.pruner.mode is HalvingMode.PROMOTE
@@ -293,7 +293,7 @@ class EngineMachine(RuleBasedStateMachine):
             *self.driver.used(name, {"x": -1}, [{"class_name": "Int"}]),
             *self.driver.end(name, ending),
         ]
-        assert besides_letting_go(answers) == []
+        assert without_study_stops(answers) == []
         # The time of the message may be after the end of a worker, or of the budget.
         after = self.driver.engine.snapshot
         stopping = after.stopping if self.opening["budget"] else before.stopping
@@ -313,7 +313,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.driver.check_replay()
 
     def finish_the_study(self) -> None:
-        """Once every question and every start is answered, the study is over."""
+        """Answer every question and every start, and check that the study is over."""
         driver = self.driver
         if driver.finish is None:
             large = Capacity(tuple(range(9)), ("A", "B"), memory_bytes=99, gpu_memory_bytes=10)
@@ -350,7 +350,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert told[trial.number] in (expected, TrialState.RUNNING)
 
     def check_the_ledgers_readers(self) -> None:
-        """Whoever has only the tables knows the same best trials."""
+        """Check that the ledger's tables give the same best trials."""
         engine = self.driver.engine
         trials = [replace(t, extra_values=(), violation=0.0) for t in engine.trials]
         judged = [self.goals.judged(trial) for trial in trials]

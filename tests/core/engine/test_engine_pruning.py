@@ -1,4 +1,4 @@
-"""What the engine makes of a pruner's decisions, told in short traces."""
+"""Consequences of a pruner's decisions, in short traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose models and checkpoints are kept, and what becomes of trials that train on."""
+"""Retention of models and checkpoints, and trials that train on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_new_master_is_told_the_best_again(driver: EngineDriver) -> None:
 
 
 def complete_four(driver: EngineDriver, *, keep: int) -> list[Discard]:
-    """Four trials with the values 0.1, 0.4, 0.3 and 0.2; the greatest is the best."""
+    """Complete four trials with the values 0.1, 0.4, 0.3 and 0.2; the greatest is the best."""
     driver.open(4, keep_checkpoints=keep)
     driver.join()
     discarded = []

@@ -1,4 +1,4 @@
-"""What follows from the end of an attempt, and which transitions of a trial are legal."""
+"""Decisions after the end of an attempt, and the legal transitions of a trial."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_gpu_of_unknown_memory_is_not_shared() -> None:
 
 
 def shares(site: Site, *, of_gpus: bool) -> list[float]:
-    """What part of a core, or of a GPU, each of the latest attempts was given."""
+    """Return what part of a core, or of a GPU, each of the latest attempts was given."""
     late = [each.placement for each in site.driver.attempts[-60:]]
     if of_gpus:
         return [each.gpu_share for each in late if each.gpus]
@@ -114,7 +114,7 @@ def on_gpu(site: Site) -> list[AttemptId]:
 
 
 def run_beside_a_gpu(slowdown: Callable[[float], float]) -> Site:
-    """A whole study on two cores, and on a GPU with sixteen."""
+    """Run a whole study on two cores, and on a GPU with sixteen."""
     site = Site(
         cores(2),
         busy=lambda params: 0.1,

@@ -1,4 +1,4 @@
-"""Which trial gets which cores and devices, and that nothing is held twice."""
+"""Placement of trials on cores and devices, none of which is held twice."""
 
 from __future__ import annotations
 

@@ -373,7 +373,7 @@ def test_the_space_loads_no_framework() -> None:
 
 
 def test_a_space_grows_by_what_depends_on_it() -> None:
-    """As a trial finds them: parameters of a branch that nobody had opened before."""
+    """A trial may find parameters in a branch that no earlier call reached."""
     whole = NESTED.to_json()
     for known in range(len(whole) + 1):
         space = SearchSpace.from_json(whole[:known])

@@ -115,7 +115,7 @@ def test_a_space_with_scopes_travels_there_and_back() -> None:
 
 
 def classes() -> list[Any]:
-    """KerasTuner's class, ours, and ours as it is where KerasTuner is imported."""
+    """Return KerasTuner's class, ours, and ours as it is if KerasTuner is imported."""
     import keras_tuner
 
     return [keras_tuner.HyperParameters, HyperParameters, type(make_hyperparameters())]
@@ -141,7 +141,7 @@ def declare_one(hp: Any, parameter: Parameter) -> Any:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call returns, or the type of its error."""
+    """Return the result of a call, or the type of its error."""
     try:
         return call()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What holds for every search space, and for every parameter."""
+"""Properties of every search space and every parameter."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_samples_and_defaults_are_contained(space: SearchSpace, seed: int) -> No
 
 
 def by_hand(space: SearchSpace, resolution: int) -> list[dict[str, ParamValue]]:
-    """All combinations of all declarations' values; those that the space contains."""
+    """Return those combinations of all declarations' values that the space contains."""
     names = list(dict.fromkeys(p.name for p in space))
     values: dict[str, list[ParamValue]] = {name: [] for name in names}
     for parameter in space:

@@ -1,4 +1,4 @@
-"""A writer whose readers do not read."""
+"""A background writer whose output is not read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILLER = "." * PIPE_BYTES + "\n"
 
 
 class Pipe:
-    """A writer to a pipe, which nobody reads until `read` is called."""
+    """A writer to a pipe, which is not read until `read` is called."""
 
     def __init__(self, stream: TextIO, reader: TextIO) -> None:
         self.reader = reader

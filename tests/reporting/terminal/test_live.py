@@ -33,11 +33,11 @@ class Screen:
         self.progress = LiveProgress(self.stream, console=self.console)
 
     def new_lines(self) -> list[str]:
-        """The lines drawn since the last call, without styles and control codes."""
+        """Return the lines drawn since the last call, without styles and control codes."""
         return self.console.export_text().splitlines()
 
     def new_codes(self) -> str:
-        """What was written since the last call, as it went to the terminal."""
+        """Return the text written since the last call, with all control codes."""
         written = self.stream.getvalue()
         self.stream.seek(0)
         self.stream.truncate()

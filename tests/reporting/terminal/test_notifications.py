@@ -158,7 +158,7 @@ def test_a_trial_that_opens_none_of_its_gpus_is_shown_once_with_what_to_do() -> 
 def tried(
     trial: int, number: int = 0, *, cause: Cause | None = None, why: str = "", memory: float = 0
 ) -> Attempt:
-    """An attempt; with a cause, one that ended by it and is not held against its trial."""
+    """Return an attempt; with a cause, one that ended by it and is not charged to its trial."""
     outcome = None if cause is None else Outcome.LOST
     one = attempt(trial, number, ended_at=1.0 if cause else None, outcome=outcome, cause=cause)
     placement = replace(one.placement, memory_bytes=int(memory))

@@ -1,4 +1,4 @@
-"""The ledger: what was written is there, for every reader, and as it was."""
+"""The ledger: every reader finds what was written, unchanged."""
 
 from __future__ import annotations
 

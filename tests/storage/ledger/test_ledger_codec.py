@@ -30,7 +30,7 @@ free_form = st.recursive(
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Every value of a declared type, defaults included; new events need no change here."""
+    """Return a strategy for values of a type, defaults included; new events need no change here."""
     if hint is object:
         return free_form
     if hint is Resources:
@@ -63,7 +63,7 @@ def test_every_event_survives_exactly(kind: type[Event], data: st.DataObject) ->
 
 
 def foreign_constants(payload: str) -> set[str]:
-    """The constants in a payload that JSON does not have."""
+    """Return the constants in a payload that JSON does not have."""
     found: set[str] = set()
     json.loads(payload, parse_constant=found.add)
     return found

@@ -1,4 +1,4 @@
-"""The ledger: nothing lost, nothing half, whatever happens to the master or the disk."""
+"""Faults of the ledger: after the death of a master or a full disk, nothing is lost or partial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.storage.ledger import Ledger, LedgerReader
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
+    """Return a file system of 1 MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
@@ -91,7 +91,7 @@ def test_a_read_only_file_system(small_disk: Path) -> None:
 
 
 def half_write(directory: StudyDirectory, ledger: Ledger, target: Path) -> StudyDirectory:
-    """A copy of the study as a master leaves it that is killed in the middle of a write."""
+    """Return a copy of the study as left by a master that was killed during a write."""
     connection = ledger._connection
     connection.execute("PRAGMA cache_size = 10")  # so that changed pages reach the file at once
     connection.execute("BEGIN IMMEDIATE")

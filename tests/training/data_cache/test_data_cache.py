@@ -1,4 +1,4 @@
-"""load_data() once per node: which trials share what, in what space, and that nothing is left."""
+"""load_data() once per node: sharing between trials, limits of space, and clean-up."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_trial_does_not_wait_until_it_is_taken_for_hung(node: Node, calls: Cal
 
 
 def test_a_process_that_load_data_leaves_behind_holds_no_lock(node: Node, calls: Calls) -> None:
-    """Such a process has the trial's open files."""
+    """Such a process inherits the trial's open files."""
     left: list[Any] = []
 
     def load_data() -> Any:

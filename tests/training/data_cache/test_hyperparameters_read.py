@@ -1,4 +1,4 @@
-"""Which calls of load_data(hp) share a result: those that read the same hyperparameters."""
+"""Sharing of results by calls of load_data(hp) that read the same hyperparameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras models, the KerasTuner way: every form that a model file may have."""
+"""Keras models, as with KerasTuner: every form that a model file may have."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def warm(warm_keras: ForkServer) -> ForkServer:
 
 
 def evaluated(model_file: Path, model: Path) -> float:
-    """The validation loss of a saved model, in a fresh process."""
+    """Return the validation loss of a saved model, in a fresh process."""
     ended = subprocess.run(
         [sys.executable, "-c", EVALUATE, str(model_file), str(model)],
         capture_output=True,
@@ -79,7 +79,7 @@ def test_a_build_function_with_data(attempts: Attempts) -> None:
 
 
 def test_the_model_is_that_of_the_best_epoch(attempts: Attempts, tmp_path: Path) -> None:
-    """A rate so large that the training climbs out again."""
+    """A large rate makes later epochs worse."""
     worse = BUILD.replace(
         "return model\n",
         """
@@ -330,7 +330,7 @@ class Double(keras.layers.Layer):
 
 
 def test_a_layer_of_the_users_own(attempts: Attempts, tmp_path: Path) -> None:
-    """Once the user's file is imported, a model with a registered one can be loaded."""
+    """A model with a registered layer can be loaded once the user's file is imported."""
     text = BUILD.replace("def build_model", f"{CUSTOM}\ndef build_model")
     text = text.replace("    model.add(", "    model.add(Double(3.0))\n    model.add(", 1)
     result = attempts.run(text + DATA)
@@ -353,7 +353,7 @@ def test_the_same_seed_gives_the_same_training(attempts: Attempts) -> None:
 
 
 def test_a_parameter_that_only_a_trial_finds(attempts: Attempts) -> None:
-    """Hidden from the probe, behind a value that it does not try."""
+    """It is behind a value that the probe does not try."""
     text = BUILD.replace(
         "    return model\n",
         '    if 2.5 < hp.Float("x", 0, 3) < 3:\n        hp.Choice("late", [1, 2, 3])\n'

@@ -1,4 +1,4 @@
-"""A training that is told to stop: how soon it knows, and where it leaves."""
+"""A training that is asked to stop: when it notices, and where it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials that are put down and picked up end as those do that were left alone, bit for bit."""
+"""Interrupted trials end with the same bits as undisturbed ones."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_killed_between_epochs_and_while_a_checkpoint_is_written(
     ],
 )
 def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, part: str) -> None:
-    """Shows that the other tests can fail: without any one part, the training ends differently."""
+    """The other tests can fail: without any one part, the training ends differently."""
     put = Put(attempts, tmp_path, MODEL + FIT, seed=3)  # so that an early epoch is the best
     expected = put.whole()
     put.begin()
@@ -155,7 +155,7 @@ def test_a_pruned_trial_stops_at_once(attempts: Attempts, tmp_path: Path) -> Non
 def test_reports_that_the_study_never_received_are_sent_again(
     attempts: Attempts, tmp_path: Path
 ) -> None:
-    """The master died, and the trial went on for a moment."""
+    """The master died, and the trial continued for a moment."""
     put = Put(attempts, tmp_path, MODEL + FIT)
     expected = put.whole()
     put.begin()

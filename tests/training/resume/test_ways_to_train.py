@@ -1,4 +1,4 @@
-"""Whichever way a user's code trains, it is picked up where it was put down, or says why not."""
+"""Every way in which a user's code trains is resumed from a checkpoint, or says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker elsewhere must see of a study before it takes its attempts."""
+"""Files of a study that a worker elsewhere must see before it takes attempts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> ObjectiveSource:
 
 
 def prepared(path: Path, source: ObjectiveSource) -> StudyAccess:
-    """A study as its master leaves it to its workers' eyes."""
+    """Return a study as its master prepares it for its workers."""
     directory = StudyDirectory(path / "study").create()
     with directory.acquire() as lock:
         access = prepare_access(directory.path, lock.owner.token, source)

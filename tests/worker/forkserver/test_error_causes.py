@@ -1,4 +1,4 @@
-"""What an exception says of an attempt's end, told without any framework."""
+"""The cause of an attempt's end from its exception, without any framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.worker.forkserver.error_causes import cause_of
 
 
 def named(name: str, text: str, base: type[Exception] = Exception) -> Exception:
-    """An exception of a framework's, as far as its name and its text tell."""
+    """Return an exception with the name and the text of a framework's."""
     kind: type[Exception] = type(name, (base,), {})
     return kind(text)
 

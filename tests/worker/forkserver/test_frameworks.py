@@ -22,7 +22,7 @@ NAMES = ["tensorflow", "torch", "jax", "keras", "keras_tuner"]
 
 
 def stand_ins(hptune: Hptune) -> tuple[str, Path]:
-    """A PYTHONPATH with a stand-in for every framework, and the file in which imports are noted."""
+    """Return a PYTHONPATH with a fake of every framework, and the file that records imports."""
     log = hptune.directory / "imports"
     for name in NAMES:
         package = hptune.directory / "stand_ins" / name

@@ -1,4 +1,4 @@
-"""What an attempt sees of its machine: its own cores and devices, and no others."""
+"""Isolation of an attempt: it sees its own cores and devices, and no others."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_a_keras_file(probe: Any) -> None:
     ],
 )
 def test_what_a_model_can_be_judged_by(probe: Any, change: tuple[str, str], metric: str) -> None:
-    """By the very name that its training reports."""
+    """The name is the one that its training reports."""
     text = KERAS.replace(*change) if change[0] else KERAS
     assert probe(text).metric == metric
 
@@ -222,7 +222,7 @@ def test_conditions_and_branches_are_opened(probe: Any) -> None:
 
 @pytest.mark.parametrize("passes_callbacks", [True, False])
 def test_the_users_own_training_is_read_and_not_run(probe: Any, passes_callbacks: bool) -> None:
-    """Up to its first epoch, that is, where it is a loop of the user's own."""
+    """A training loop of the user's own is read up to its first epoch."""
     loop = """
     for callback in callbacks:
         callback.on_train_begin()

@@ -51,7 +51,7 @@ def objective(hp, trial):
 
 
 def seen(trial: Mapping[str, Any]) -> int:
-    """How many GPUs the trial saw."""
+    """Return how many GPUs the trial saw."""
     gpus: int = json.loads(trial["metrics"])["gpus"]
     return gpus
 
@@ -77,7 +77,7 @@ def test_a_function_that_fails_is_told(ask: Any, resources: str, words: list[str
 
 
 def run(hptune: Hptune, *arguments: object) -> Ended:
-    """Run it with two GPUs of a machine that no other test is on."""
+    """Run a study with two GPUs of a machine that no other test uses."""
     node = str(hptune.directory)
     return hptune("run", *arguments, CUDA_VISIBLE_DEVICES="0,1", SLURMD_NODENAME=node)
 

@@ -1,4 +1,4 @@
-"""What attempts use, as it is measured, and what is made of it."""
+"""Measured usage of attempts, and the messages about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MB = 2**20
 
 
 def python(text: str) -> subprocess.Popen[str]:
-    """A process that says when it is where it should be, and stays there."""
+    """Start a Python process that prints a line when it is ready, and then waits."""
     code = f"import os, sys, time, mmap\n{text}\nprint('ready', flush=True)\ntime.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -330,7 +330,7 @@ esac
 
 
 class Gpu(GpuUsage):
-    """A GPU: what its processes hold, and those that the driver tells of."""
+    """A GPU: the memory of its processes, and those that the driver reports."""
 
     def __init__(self) -> None:
         super().__init__()
