@@ -79,6 +79,38 @@ def test_a_framework_that_is_imported_in_a_function_is_imported_once(hptune: Hpt
     assert int(importer) not in pids
 
 
+def test_keras_is_imported_once_for_a_file_that_trains_something_else(hptune: Hptune) -> None:
+    """hptune itself needs it, for the callback that it gives to the file's fit."""
+    model = hptune.file(
+        "model.py",
+        """
+        import sys
+
+        OBJECTIVE, DIRECTION = "value", "max"
+
+        class Model:
+            def __init__(self, x):
+                self.x, self.is_imported = x, "keras" in sys.modules
+
+            def save(self, path):
+                path.touch()
+
+        def build_model(hp):
+            return Model(hp.Float("x", 0.0, 1.0))
+
+        def load_data():
+            return None
+
+        def fit(hp, model, data, callbacks, epochs):
+            return {"value": model.x, "is_imported": model.is_imported}
+        """,
+    )
+    ended = hptune("run", model, "--trials", 1, "--study", hptune.study())
+    assert ended.code == 0, ended.err
+    (trial,) = trials(hptune.study())
+    assert json.loads(trial["metrics"])["is_imported"] == 1
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

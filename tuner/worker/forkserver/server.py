@@ -200,6 +200,9 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
         for name in frameworks(source):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+        if code is not None and code.objective is None:
+            # For the callback that the file's `fit` gets, also if it trains with another framework.
+            importlib.import_module("keras")
     if with_source and _threads() > before:
         os._exit(UNSAFE_STATUS)
     names = list(_USED_LATER)
