@@ -41,6 +41,9 @@ class _ProbeTrial:
     number = 0
     seed = 0
     epochs = None
+    resumed_from = None
+    halt = None
+    is_first_attempt = True
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.params = params

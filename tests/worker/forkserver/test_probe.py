@@ -290,6 +290,17 @@ def test_an_objective_is_read_up_to_its_first_report(probe: Any) -> None:
     assert dict(found.constants) == {"EPOCHS": 3, "DIRECTION": "max"}
 
 
+def test_an_objective_may_ask_whether_it_continues_before_it_declares_anything(probe: Any) -> None:
+    found = probe("""
+        def objective(hp, trial):
+            start = trial.resumed_from or 0
+            is_new = trial.is_first_attempt and trial.halt is None
+            for step in range(start, hp.Int("steps", 1, 3)):
+                trial.report(step, value=hp.Float("x", 0, 1))
+    """)
+    assert names(found) == {"steps", "x"}
+
+
 def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
     found = probe("""
         def objective(hp, trial):

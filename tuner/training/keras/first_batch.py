@@ -127,6 +127,7 @@ class _Trial:
     epochs = 1
     resumed_from = None
     halt = None
+    is_first_attempt = True
 
     def __init__(self, hp: Any, directory: Path) -> None:
         self._hp = hp
