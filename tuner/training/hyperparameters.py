@@ -258,6 +258,10 @@ class HyperParameters:
         """Return an independent object with the same declarations and values."""
         return self.from_config(self.get_config())
 
+    def __reduce__(self) -> Any:
+        # A class that is made at run time, as by `make_hyperparameters`, is not found by its name.
+        return make_hyperparameters, (), self.__dict__
+
     # --- helpers ------------------------------------------------------------------------------
 
     def _declare(

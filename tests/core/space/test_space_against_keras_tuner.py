@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -303,6 +304,17 @@ def test_it_is_an_instance_of_keras_tuners_class_where_that_is_imported() -> Non
     assert isinstance(hp, keras_tuner.HyperParameters)
     assert isinstance(hp, HyperParameters)
     assert hp.get("x") is True
+
+
+def test_it_can_be_pickled_also_where_keras_tuner_is_imported() -> None:
+    """As for the processes of a data loader."""
+    import keras_tuner
+
+    hp = make_hyperparameters((), {"n": 3})
+    hp.Int("n", 1, 5)
+    found = pickle.loads(pickle.dumps(hp))
+    assert isinstance(found, keras_tuner.HyperParameters)
+    assert (found.values, found.space) == ({"n": 3}, hp.space)
 
 
 def test_a_value_that_is_missing_becomes_the_default_only_where_it_is_active() -> None:
