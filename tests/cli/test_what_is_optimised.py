@@ -8,10 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
 
-from tuner import Study
+from tuner import Study, UsageError
+from tuner.clusters.local import LocalWorkers
+from tuner.core.resources import Resources
 
 LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")
 
@@ -152,3 +155,28 @@ def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune, cli:
     refused = cli("resume", "study", "--trials", "9", "--confirm-repeats", "5")
     assert refused.code == 2
     assert "--confirm-repeats 2" in refused.err
+
+
+def test_workers_are_asked_for_by_all_trials_that_are_left(
+    reading_cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repeats that have ended are none of the study's trials; a used-up time is refused early."""
+    cli = reading_cli
+    cli.file("model.py", TWO)
+    goals = ("--objective", "quality:max", "--confirm", "1")
+    assert cli("run", "model.py", *LIGHT, *goals, "--trials", "3", "--quiet").code == 0
+    assert len(trials(cli.study())) == 5
+    asked = []
+
+    def scale_up(_: LocalWorkers, resources: Resources, trials: int) -> None:
+        del resources
+        asked.append(trials)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(LocalWorkers, "scale_up", scale_up)
+    assert cli("resume", "study", "--trials", "9").code == 2
+    assert asked == [6]
+
+    ended = cli("resume", "study", "--timeout", "0.01", "--detach")
+    assert ended.code == 2
+    assert "--timeout is the total" in ended.err

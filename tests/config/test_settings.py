@@ -7,6 +7,7 @@ import keyword
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
@@ -69,6 +70,7 @@ def test_other_values_are_refused_with_what_is_allowed(asked: dict[str, object],
         ({"cache_data": "2GB"}, 2 * 10**9),
         ({"cache_data": True}, True),
         ({"trials": "7"}, 7),
+        ({"trials": np.int64(7)}, 7),
         ({"gpus_per_trial": 0}, 0),
         ({"cpus_per_trial": "0.5"}, 0.5),
         ({"direction": "max"}, Direction.MAX),
@@ -107,6 +109,26 @@ def test_a_new_source_of_workers_replaces_the_former(
     before: dict[str, object], changes: dict[str, object], after: dict[str, object]
 ) -> None:
     changed = settings(**before).changed(changes)
+    assert {name: getattr(changed, name) for name in after} == after
+
+
+@pytest.mark.parametrize(
+    ("changes", "after"),
+    [
+        ({"pruner": "none"}, {"min_epochs": None, "reduction_factor": None}),
+        ({"pruner": "median"}, {"min_epochs": 2, "reduction_factor": None}),
+        ({"pruner": "none", "min_epochs": 3}, {"min_epochs": 3}),
+        ({"pruner": "asha"}, {"min_epochs": 2, "reduction_factor": 4}),
+        ({"trials": 9}, {"min_epochs": 2, "reduction_factor": 4, "confirm_repeats": 5}),
+        ({"confirm": 0}, {"confirm_repeats": None}),
+        ({"confirm": 2}, {"confirm_repeats": 5}),
+    ],
+)
+def test_what_a_change_makes_useless_is_dropped(
+    changes: dict[str, object], after: dict[str, object]
+) -> None:
+    before = settings(pruner="asha", min_epochs=2, reduction_factor=4, confirm=1, confirm_repeats=5)
+    changed = before.changed(changes)
     assert {name: getattr(changed, name) for name in after} == after
 
 

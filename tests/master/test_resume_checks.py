@@ -8,6 +8,7 @@ import pytest
 
 from tuner.config.model_file import check_path
 from tuner.config.settings import StudySettings
+from tuner.core.trial import Trial, TrialState
 from tuner.errors import UsageError
 from tuner.master.resume_checks import ResumeState, check_changes
 from tuner.storage.directory import StudyDirectory
@@ -40,3 +41,32 @@ def test_a_longer_or_unchanged_timeout_is_allowed(
     tmp_path: Path, before: str | None, now: str | None
 ) -> None:
     check(tmp_path, before=before, now=now, used_seconds=3600)
+
+
+def confirm(tmp_path: Path, **changes: object) -> None:
+    """Check a study whose trial 0 was confirmed with 3 repeats, and whose settings are changed."""
+    model = tmp_path / "model.py"
+    model.touch()
+    new = StudySettings(source=check_path(model), working_directory=str(tmp_path))
+    stored = new.changed({"confirm": 1, "confirm_repeats": 3})
+    origins = ["random", *["confirm of 0"] * 3]
+    trials = [
+        Trial(number, {}, origin, TrialState.COMPLETE, value=1.0)
+        for number, origin in enumerate(origins)
+    ]
+    state = ResumeState(StudyDirectory(tmp_path / "study"), {"settings": stored.to_json()}, trials)
+    check_changes(stored.changed(changes), state)
+
+
+def test_another_number_of_repeats_is_refused_once_some_were_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="allowed is --confirm-repeats 3"):
+        confirm(tmp_path, confirm_repeats=2)
+    with pytest.raises(UsageError, match="allowed is --confirm-repeats 3"):
+        confirm(tmp_path, confirm=2, confirm_repeats=4)
+
+
+@pytest.mark.parametrize("changes", [{"confirm": 0}, {"confirm": 2}, {"confirm_repeats": 3}])
+def test_confirming_less_or_more_configurations_is_allowed(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    confirm(tmp_path, **changes)

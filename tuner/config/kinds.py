@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -61,6 +62,8 @@ def whole_number(least: int) -> Kind:
 
 def _number(value: object) -> object:
     if not isinstance(value, str):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)  # type: ignore[arg-type]  # also a number of NumPy's
         return value
     for kind in (int, float):
         with contextlib.suppress(ValueError):

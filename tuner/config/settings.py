@@ -403,7 +403,11 @@ class StudySettings:
             )
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """Return these settings with some changed; a new source of workers replaces the former."""
+        """Return these settings with some changed.
+
+        A new source of workers replaces the former one. Settings that a new pruner does not have
+        are dropped, and the number of repeats where nothing is confirmed any more.
+        """
         changes = {
             name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
@@ -413,6 +417,12 @@ class StudySettings:
             changes = {"workers": None, "connect": "", "slurm": ""} | changes
             if source != "workers":
                 changes.setdefault("executor", "dask")
+        if "pruner" in changes:
+            pruner = changes["pruner"]
+            unused = [each for each in SETTINGS if each.pruners and pruner not in each.pruners]
+            changes = {each.name: None for each in unused} | changes
+        if changes.get("confirm") == 0:
+            changes.setdefault("confirm_repeats", None)
         return replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:

@@ -252,7 +252,7 @@ class PackingEvidence:
 
     Attributes:
         plan: The plan in force.
-        measured: The amounts that measurement decides.
+        measured: The amounts that measurement decides, sorted.
         observations: The latest observations, one for each trial, in order.
         settled: For each kind of device, how many trials were placed under the plan in force and
             were seen to train.
@@ -261,7 +261,7 @@ class PackingEvidence:
     """
 
     plan: PackingPlan
-    measured: frozenset[Amount]
+    measured: tuple[Amount, ...]
     observations: tuple[Observation, ...]
     settled: Mapping[Amount, int]
     limit: int

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobqueue.commands import Job
 from jobqueue.config import read_config
@@ -19,6 +19,9 @@ from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..storage.directory import StudyDirectory, storage_errors, study_exists
 from .stop_requests import end_process
+
+if TYPE_CHECKING:  # SQLite is loaded only where a ledger is read
+    from ..storage.ledger import LedgerReader
 
 _MARGIN_SECONDS = 10.0
 """How long before its end a master leaves at the latest, if Slurm does not say what follows."""
@@ -86,7 +89,8 @@ def detach_again(
     from .resume_plan import check_resume
 
     reader = LedgerReader(directory.open())
-    state = ResumeState(directory, reader.facts(), reader.trials())
+    used = _active_seconds(reader) if changes.get("timeout_seconds") else 0.0
+    state = ResumeState(directory, reader.facts(), reader.trials(), used)
     stored = StudySettings.from_json(state.facts["settings"]).found_in(directory.path)
     settings = stored.changed(changes)
     if owner := directory.owner():
@@ -102,6 +106,16 @@ def detach_again(
         tries=[point for point in tries if point not in stored.start_points],
     )
     return _submit(settings, directory, arguments)
+
+
+def _active_seconds(reader: LedgerReader) -> float:
+    from ..core.engine.engine import Engine
+    from ..pruners.registry import make_pruner
+
+    engine = Engine(make_pruner)
+    for event in reader.events():
+        engine.handle(event)
+    return engine.active_seconds
 
 
 def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:

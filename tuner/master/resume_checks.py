@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,10 +95,10 @@ def _check_timeout(settings: StudySettings, state: ResumeState) -> None:
 
 
 def _check_repeats(settings: StudySettings, state: ResumeState) -> None:
-    before = StudySettings.from_json(state.facts["settings"]).repeats
-    if settings.repeats == before:
-        return
-    if any(trial.confirms is not None for trial in state.trials):
+    # All repeats of a configuration become trials at once.
+    repeats = Counter(trial.confirms for trial in state.trials if trial.confirms is not None)
+    before = max(repeats.values(), default=settings.repeats)
+    if settings.confirm and settings.repeats != before:
         raise UsageError(
             f"configurations of this study were confirmed with {before} repeats each, and means of "
             f"more or fewer cannot be compared with theirs; allowed is --confirm-repeats {before}"

@@ -217,7 +217,7 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         # From the first job on, Ctrl-C ends the run in good order.
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
     ):
-        cluster.scale_up(layout.resources, _trials_left(plan.settings, engine))
+        cluster.scale_up(layout.resources, _trials_left(plan, engine))
         header = plan.header(
             str(study.directory),
             parallelism=cluster.describe(layout),
@@ -233,10 +233,14 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
     return RunResult(finish, engine.active_seconds)
 
 
-def _trials_left(settings: StudySettings, engine: Engine) -> int:
-    if settings.budget_trials is None:
+def _trials_left(plan: RunPlan, engine: Engine) -> int:
+    """Return how many trials still run or could begin, besides repeats that confirm later on."""
+    total = plan.settings.budget_trials
+    if total is None:
         return UNLIMITED_TRIALS
-    return max(0, settings.budget_trials - sum(trial.state.is_final for trial in engine.trials))
+    unfinished = len(plan.go_on) + sum(not trial.state.is_final for trial in engine.trials)
+    searched = sum(trial.confirms is None for trial in engine.trials)
+    return unfinished + max(0, total - searched)
 
 
 def _requests(

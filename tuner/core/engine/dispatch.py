@@ -34,22 +34,21 @@ class Dispatch:
     """Gives waiting trials places, if there is room, time and budget for them.
 
     Args:
-        course: The lifecycles of the trials.
+        lifecycle: The lifecycles of the trials.
 
     Attributes:
         places: The workers, and what is free on them.
         spending: What is left of the budget.
     """
 
-    def __init__(self, course: Lifecycle) -> None:
-        self._course = course
-        self._records = course.records
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._records = lifecycle.records
         self._step_times = StepTimes()
         self.spending = BudgetCheck(self._step_times)
         self._packing = Packing()
         self._occupancy = Occupancy(self._trials_per_device)
         self._unshared = 0
-        self._occupancy = Occupancy(self._trials_per_device)
         self.places = ClusterState()
         self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
         self._sorted_by: Hashable = None
@@ -82,7 +81,7 @@ class Dispatch:
 
     def _update_limit(self, worker: str, sign: int) -> None:
         """Count how many trials run at once if they share no device."""
-        usual = self._course.config.resources
+        usual = self._lifecycle.config.resources
         self._unshared += sign * self.places.rooms_when_empty(worker, usual)
         self._packing.limit_for(self._unshared)
 
@@ -101,7 +100,7 @@ class Dispatch:
         name, usage = event.attempt, event.usage
         self._step_times.observe(name.trial, usage)
         run = self._records.running[name]
-        if not self._course.config.measured:
+        if not self._lifecycle.config.measured:
             return
         placement = run.attempt.placement
         self._packing.measured(
@@ -162,7 +161,7 @@ class Dispatch:
                 self.spending.hours.resized(name, after)
 
     def _limit_gpu_sharing(self) -> None:
-        if Amount.GPUS in self._course.config.measured:
+        if Amount.GPUS in self._lifecycle.config.measured:
             self.places.set_most_per_gpu(self._packing.most[Amount.GPUS])
 
     def take_in(self) -> None:
@@ -182,7 +181,7 @@ class Dispatch:
             return commands
         while self._records.waiting or self._records.count(TrialState.PAUSED):
             if self._may_continue:
-                commands += self._course.promote(is_last=False)
+                commands += self._lifecycle.promote(is_last=False)
             self.take_in()
             found = self._waiting.place(self.places, at)
             if found is None:
@@ -190,14 +189,14 @@ class Dispatch:
             number, placement = found
             self._occupancy.update(placement.worker, at)
             node, why = self.places.node(placement.worker), self.packing
-            start = self._course.start(number, placement, node=node, at=at, why=why)
+            start = self._lifecycle.start(number, placement, node=node, at=at, why=why)
             self._watch(start)
             commands.append(start)
         return commands
 
     def _watch(self, start: Start) -> None:
         placement = start.placement
-        if not self._course.config.measured:
+        if not self._lifecycle.config.measured:
             return
         self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
 
@@ -218,7 +217,7 @@ class Dispatch:
     @property
     def packing(self) -> str:
         """The latest change of packing and its reason; empty if nothing is measured."""
-        return self._packing.reason if self._course.config.measured else ""
+        return self._packing.reason if self._lifecycle.config.measured else ""
 
     def stall_reason(self, *, at: float, refused: str) -> str:
         """Return why no trial starts, for the user; empty if one may."""
@@ -239,7 +238,7 @@ class Dispatch:
         """The number of trials that wait or run, by what the user asked for, before packing."""
         most = self.places.most_memory_bytes
         numbers = [*(name.trial for name in self._records.running), *self._waiting.numbers]
-        usual = self._course.config.resources
+        usual = self._lifecycle.config.resources
         records = [self._records[number] for number in numbers]
         return Counter(
             each.wants(each.resources or usual, most_memory_bytes=most) for each in records
@@ -257,10 +256,10 @@ class Dispatch:
 
     def _requested(self, number: int) -> Resources:
         """Return what the user asked for, for this trial or else for all."""
-        return self._records[number].resources or self._course.config.resources
+        return self._records[number].resources or self._lifecycle.config.resources
 
     def _seconds(self, number: int) -> tuple[float, float]:
-        epochs = self._course.config.pruner.epochs
+        epochs = self._lifecycle.config.pruner.epochs
         left = None if epochs is None else epochs - self._records[number].last_step
         return self._step_times.seconds(number, steps_left=left)
 
@@ -288,5 +287,9 @@ class Dispatch:
         waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
         is_placing = is_placing and self.is_affordable
         self._waiting.validate(waiting, self.places if is_placing else ClusterState(), at)
-        if is_placing and self._may_continue and self._course.promotion(is_last=False) is not None:
+        if (
+            is_placing
+            and self._may_continue
+            and self._lifecycle.promotion(is_last=False) is not None
+        ):
             raise AssertionError("a paused trial could continue, and there is room")

@@ -112,7 +112,7 @@ class Packing:
         self.revision = 0
         self._plan = PackingPlan()
         self._requested = Resources()
-        self._measured = frozenset[Amount]()
+        self._measured: tuple[Amount, ...] = ()
         self._search_trials: int | None = None
         self._limit = sys.maxsize
         self._caution = {Amount.MEMORY: 1.0, Amount.GPUS: 1.0}
@@ -136,7 +136,7 @@ class Packing:
                 learn, or has no end.
         """
         self._requested = requested
-        self._measured = frozenset(measured)
+        self._measured = tuple(sorted(set(measured)))
         self._search_trials = search_trials
         self._watched.clear()
         self.limit_for(0)
