@@ -221,10 +221,10 @@ def test_every_name_makes_a_pruner() -> None:
         ({"name": "ahsa"}, "Did you mean 'asha'"),
         ({"name": "asha", "reduction_factor": 1}, "whole numbers from 2 on"),
         ({"name": "asha", "min_epochs": 0}, "whole numbers from 1 on"),
-        ({"name": "asha", "min_epochs": 30}, "say a smaller --min-epochs"),
+        ({"name": "asha", "min_epochs": 30}, "use a smaller --min-epochs"),
         ({"name": "asha", "brackets": 2}, "--pruner hyperband"),
         ({"name": "hyperband", "brackets": 9}, "3 at most"),
-        ({"name": "hyperband", "epochs": None}, "say --epochs"),
+        ({"name": "hyperband", "epochs": None}, "add --epochs"),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:

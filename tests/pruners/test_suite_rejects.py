@@ -59,8 +59,13 @@ class TakesTheLastValue(Sound):
 
     def decide(self, trial: int) -> Decision:
         self._best = None
-        racer = self._racers.get(trial)
-        if racer is not None and racer.arrivals and trial == len(self._racers) - 1 and trial > 5:
+        progress = self._progress.get(trial)
+        if (
+            progress is not None
+            and progress.arrivals
+            and trial == len(self._progress) - 1
+            and trial > 5
+        ):
             return Decision.STOP
         return super().decide(trial)
 
@@ -133,22 +138,22 @@ class KeepsTheFirstToCome(Sound):
     """A message that was overtaken is lost."""
 
     def report(self, trial: int, step: int, value: float) -> None:
-        racer = self._racers.get(trial)
-        if racer is None or not racer.arrivals or step > racer.arrivals[-1][0]:
+        progress = self._progress.get(trial)
+        if progress is None or not progress.arrivals or step > progress.arrivals[-1][0]:
             super().report(trial, step, value)
 
 
-class ListensToTheDead(Sound):
+class CountsEndedTrials(Sound):
     def report(self, trial: int, step: int, value: float) -> None:
-        racer = self._racers.get(trial)
-        if racer is not None and racer.passed == -1:
+        progress = self._progress.get(trial)
+        if progress is not None and progress.passed == -1:
             self._factor += 1
         super().report(trial, step, value)
 
     def moved(self, trial: int, state: TrialState) -> None:
         super().moved(trial, state)
-        if state.is_final and trial in self._racers:
-            self._racers[trial].passed = -1
+        if state.is_final and trial in self._progress:
+            self._progress[trial].passed = -1
 
 
 class LikesMore(Sound):
@@ -158,7 +163,7 @@ class LikesMore(Sound):
 
 class KnowsEveryTrial(Sound):
     def decide(self, trial: int) -> Decision:
-        assert trial in self._racers
+        assert trial in self._progress
         return super().decide(trial)
 
 
@@ -168,9 +173,9 @@ class RoundsLogarithms(Sound):
 
 class JudgesAtOddSteps(Sound):
     def decide(self, trial: int) -> Decision:
-        racer = self._racers.get(trial)
+        progress = self._progress.get(trial)
         is_leader = self._best is not None and self._best[1] == trial
-        if racer is not None and racer.passed and not is_leader and trial % 5 == 4:
+        if progress is not None and progress.passed and not is_leader and trial % 5 == 4:
             return Decision.STOP
         return super().decide(trial)
 
@@ -208,7 +213,7 @@ CAUGHT_BY: list[tuple[type[Pruner], str]] = [
     (LetsThroughWhenAsked, "test_asking_changes_nothing"),
     (CountsReports, "test_facts_that_are_told_twice_count_once"),
     (KeepsTheFirstToCome, "test_reports_may_come_late_and_in_another_order"),
-    (ListensToTheDead, "test_what_comes_after_a_trial_is_over_is_ignored"),
+    (CountsEndedTrials, "test_what_comes_after_a_trial_is_over_is_ignored"),
     (LikesMore, "test_the_direction_makes_no_difference"),
     (KnowsEveryTrial, "test_trials_that_said_nothing_go_on"),
     (RoundsLogarithms, "test_rungs_are_whole_numbers_that_ascend"),

@@ -1,7 +1,7 @@
-"""Early stopping: which running trials are not worth more epochs.
+"""Early stopping of poor trials.
 
-The contract is `core.pruner.Pruner`. Pruners are pure: their answers follow from the reports that
-they were given.
+The contract is `core.pruner.Pruner`. Pruners are deterministic: their decisions depend only on
+the reports and state changes that they were given.
 
 Offers: `registry.make_pruner`, `registry.PRUNER_NAMES`.
 

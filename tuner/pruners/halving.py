@@ -1,6 +1,6 @@
-"""Asynchronous successive halving: at each rung, about one trial in so many goes on.
+"""Asynchronous successive halving: at each rung, one trial in `reduction_factor` continues.
 
-ASHA is one bracket of it, Hyperband several, each of which begins to judge a rung later.
+ASHA has one bracket. Hyperband has several, each of which starts to judge one rung later.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from ..core.pruner import Decision, HalvingMode, Pruner
 from ..core.trial import Direction, TrialState
 
 _UNLIMITED = 2**40
-"""As many steps as no training has."""
+"""Steps; more than any training has."""
 
-_YOUNG_PART = 4
-_MOST_YOUNG = 100
+_RECENT_PART = 4
+_MAX_RECENT = 100
+"""Trials; the recent ones are the newest quarter at a rung, at most this many."""
 
 
 def rung_levels(
     *, min_epochs: int, reduction_factor: int, epochs: int | None = None
 ) -> tuple[int, ...]:
-    """The steps at which trials are compared: whole numbers, each a factor above the last.
+    """Return the steps at which trials are compared, each `reduction_factor` times the previous.
 
-    The end of the training is no rung. Nor is a step so near to it that less is saved by judging
-    than a step down (nearer, as a factor, than half a rung).
+    The end of the training is not a rung. Neither is a step closer to the end than half a rung
+    (as a factor), where stopping would save little.
 
     >>> rung_levels(min_epochs=1, reduction_factor=3, epochs=81)
     (1, 3, 9, 27)
@@ -46,11 +47,11 @@ def rung_levels(
 
 
 def bracket_cycle(brackets: int, *, rungs: int, reduction_factor: int) -> tuple[int, ...]:
-    """Which bracket each trial of a round belongs to, so that brackets grow evenly.
+    """Return the bracket of each trial in a cycle, so that brackets grow evenly.
 
-    Hyperband gives bracket s, which leaves out the first s rungs, n_s = ceil((S + 1) / (S - s + 1)
-    * eta^(S - s)) trials with S rungs in all (Li et al. 2018, algorithm 1; their s counts from the
-    other end). A round has that many of each, spread as evenly as can be.
+    Hyperband gives bracket s, which skips the first s rungs, n_s = ceil((S + 1) / (S - s + 1) *
+    eta^(S - s)) trials with S rungs in all (Li et al. 2018, algorithm 1; their s counts from the
+    other end). A cycle has n_s trials of each bracket, distributed as evenly as possible.
 
     >>> bracket_cycle(3, rungs=2, reduction_factor=3)
     (0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1, 0)
@@ -72,11 +73,11 @@ def bracket_cycle(brackets: int, *, rungs: int, reduction_factor: int) -> tuple[
 
 @dataclass(slots=True)
 class _Rung:
-    """Who came to a step, in order of loss and of age; and who of them rests there, best first."""
+    """The trials at a rung, by loss and by number; `paused` is a heap of those paused there."""
 
     losses: list[tuple[float, int]] = field(default_factory=list)
     by_age: list[tuple[int, float]] = field(default_factory=list)
-    resting: list[tuple[float, int]] = field(default_factory=list)
+    paused: list[tuple[float, int]] = field(default_factory=list)
 
     def add(self, loss: float, trial: int) -> None:
         insort(self.losses, _entry(loss, trial))
@@ -90,34 +91,39 @@ class _Rung:
         return bisect_left(self.losses, _entry(loss, trial))
 
     def is_among_best(self, loss: float, trial: int, *, factor: int, least: int) -> bool:
-        """Whether a trial that came here is one of those that go on.
+        """Return whether a trial at this rung is good enough to continue.
 
         Args:
-            loss: What it had here.
+            loss: Its loss at the rung.
             trial: Its number.
-            factor: One in so many goes on, rounded down, of all that came and of the youngest,
-            least: but of all that came, so many may at least.
+            factor: One in `factor` trials continues, rounded down, of all trials at the rung and
+                also of the recent ones.
+            least: Minimum number of all trials that continue.
         """
-        came = len(self.losses)
-        if self._rank(loss, trial) >= max(least, came // factor):
+        count = len(self.losses)
+        if self._rank(loss, trial) >= max(least, count // factor):
             return False
-        young = self.by_age[-min(max(came // _YOUNG_PART, factor), _MOST_YOUNG) :]
+        recent = self.by_age[-min(max(count // _RECENT_PART, factor), _MAX_RECENT) :]
         mine = _entry(loss, trial)
-        better = sum(_entry(other, number) < mine for number, other in young)
-        return better < max(1, len(young) // factor)
+        better = sum(_entry(other, number) < mine for number, other in recent)
+        return better < max(1, len(recent) // factor)
 
 
 def _entry(loss: float, trial: int) -> tuple[float, int]:
-    """Of equal losses the first trial's is the best; but no value is no better than no value."""
+    """Return the sort key: the first of equal losses is the best; missing values are equal."""
     return loss, trial if loss < math.inf else -1
 
 
 @dataclass(slots=True)
-class _Racer:
-    """What is known of a trial.
+class _TrialProgress:
+    """Progress of a trial.
 
-    `arrivals` holds, for each rung that it has reached, the first step at or beyond that rung
-    and the loss there. It was let through the first `passed` of these.
+    Attributes:
+        bracket: Its bracket.
+        arrivals: For each rung that it has reached, the first reported step at or beyond that
+            rung and the loss there.
+        passed: Number of rungs at which it was allowed to continue.
+        state: Its state.
     """
 
     bracket: int
@@ -127,38 +133,37 @@ class _Racer:
 
 
 class HalvingPruner(Pruner):
-    """Asynchronous successive halving (ASHA) in one bracket or more.
+    """Asynchronous successive halving (ASHA) in one or more brackets.
 
-    Follows Li et al. 2020, "A system for massively parallel hyperparameter tuning" (MLSys):
-    algorithm 2 where it promotes; its stopping variant, in which a trial that is not among the
-    best third (say) of those that came to the rung so far is stopped at once, elsewhere. With
-    more brackets it is the asynchronous Hyperband of the same paper (section 3.2, after Li et al.
-    2018, JMLR 18), and with a model-based sampler, in essence BOHB (Falkner et al. 2018).
+    Follows Li et al. 2020, "A system for massively parallel hyperparameter tuning" (MLSys). With
+    mode PROMOTE it is their algorithm 2. With mode STOP it is their stopping variant: a trial that
+    is not among the best 1 / `reduction_factor` at a rung so far stops there. Several brackets
+    are the asynchronous Hyperband of the same paper (section 3.2, after Li et al. 2018, JMLR 18);
+    with a model-based sampler this is in essence BOHB (Falkner et al. 2018).
 
-    It departs from them where that can be shown to help:
+    Differences, written for a reduction factor of 3:
 
-    - A trial is compared by the best value it had by the rung, as the study values it in the end.
-      So no trial that has the best value of all is ever stopped.
-    - Trials without a value (see `Pruner.report`) share the place behind all others: they go on
-      until there are as many with a value as go on.
-    - A trial must be among the best third of all that came to the rung, and also good enough for
-      the best third of the youngest quarter of them. A search that learns proposes better and
-      better ones, of which nearly all are among the best third of all; without the second
-      condition most of them are trained in full, and half as many are tried. (Hyperband and BOHB
-      compare the trials of one round only, to the same end.) Both thirds are rounded down, and so
-      fewer than a third go on, in practice: of trials in no order, about a quarter of the first
-      hundred, and three in ten later.
-    - Where it promotes, a trial that is among the best when it comes to a rung goes on at once,
-      without a pause. When nothing is left to compare with, the best one of every rung is promoted.
-      So a study that ends by itself has trained its best trial in full.
+    - A trial is compared by its best value by the rung, because the study scores trials by their
+      best value. So the trial with the best value is never stopped.
+    - Trials without a value (see `Pruner.report`) share the last rank. They continue until as
+      many trials have values as may continue.
+    - A trial must be in the best third of all trials at the rung and in the best third of the
+      newest quarter of them. A search that learns suggests ever better trials, nearly all of
+      which are in the best third of all. Without the second condition most of them are trained in
+      full, and only half as many are tried. (Hyperband and BOHB compare only trials of one
+      round, with the same effect.) Both thirds are rounded down, so fewer than a third continue:
+      of trials in random order, a quarter of the first hundred and three in ten later.
+    - With PROMOTE, a trial that is among the best when it reaches a rung continues without a
+      pause. When no other trials remain to compare with, the best one of each rung is promoted. So
+      a study that is not interrupted trains its best trial in full.
 
     Args:
-        direction: Which values are better.
-        rungs: The steps at which trials are compared, ascending.
-        reduction_factor: One in so many goes on at most, or nearly so.
-        mode: What becomes of the others.
-        brackets: How many brackets; bracket s leaves out the first s rungs. From 1 to one more
-            than there are rungs.
+        direction: Direction of the values.
+        rungs: Steps at which trials are compared, ascending.
+        reduction_factor: About one in `reduction_factor` trials continues at each rung.
+        mode: What happens to the other trials.
+        brackets: Number of brackets, at most one more than rungs. Bracket s skips the first s
+            rungs.
     """
 
     def __init__(
@@ -180,76 +185,78 @@ class HalvingPruner(Pruner):
             else (0,)
         )
         self._brackets = [[_Rung() for _ in self._levels[s:]] for s in range(brackets)]
-        self._racers: dict[int, _Racer] = {}
+        self._progress: dict[int, _TrialProgress] = {}
         self._best: tuple[float, int] | None = None
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """The steps at which trials are compared."""
+        """Steps at which trials are compared, ascending."""
         return self._levels
 
     def report(self, trial: int, step: int, value: float) -> None:
-        """Take note of a trial's value."""
-        racer = self._racer(trial)
-        if racer.state.is_final:
+        """Record a trial's best value by this step."""
+        progress = self._progress_of(trial)
+        if progress.state.is_final:
             return
         loss = self._sign * value
         if self._best is None or (loss, trial) < self._best:
             self._best = (loss, trial)
-        arrivals = racer.arrivals
-        rungs = self._brackets[racer.bracket]
-        for k, level in enumerate(self._levels[racer.bracket :]):
+        arrivals = progress.arrivals
+        rungs = self._brackets[progress.bracket]
+        for k, level in enumerate(self._levels[progress.bracket :]):
             if level > step:
                 break
             if k == len(arrivals):
                 arrivals.append((step, loss))
                 rungs[k].add(loss, trial)
             elif (step, loss) < arrivals[k]:
-                # A message that was overtaken by a later one.
-                self._amend(racer, k, trial, (step, loss))
+                # This report was overtaken by a later one.
+                self._amend(progress, k, trial, (step, loss))
 
-    def _amend(self, racer: _Racer, k: int, trial: int, arrival: tuple[int, float]) -> None:
-        rung = self._brackets[racer.bracket][k]
-        rung.remove(racer.arrivals[k][1], trial)
-        racer.arrivals[k] = arrival
+    def _amend(
+        self, progress: _TrialProgress, k: int, trial: int, arrival: tuple[int, float]
+    ) -> None:
+        rung = self._brackets[progress.bracket][k]
+        rung.remove(progress.arrivals[k][1], trial)
+        progress.arrivals[k] = arrival
         rung.add(arrival[1], trial)
-        if racer.state is TrialState.PAUSED and k == len(racer.arrivals) - 1:
-            heapq.heappush(rung.resting, (arrival[1], trial))
+        if progress.state is TrialState.PAUSED and k == len(progress.arrivals) - 1:
+            heapq.heappush(rung.paused, (arrival[1], trial))
 
     def moved(self, trial: int, state: TrialState) -> None:
-        """Take note of where a trial stands."""
-        racer = self._racer(trial)
-        racer.state = state
+        """Record a trial's state."""
+        progress = self._progress_of(trial)
+        progress.state = state
         if state in (TrialState.RUNNING, TrialState.WAITING):
-            racer.passed = len(racer.arrivals)
-        elif state is TrialState.PAUSED and racer.arrivals:
-            k = len(racer.arrivals) - 1
-            rung = self._brackets[racer.bracket][k]
-            heapq.heappush(rung.resting, (racer.arrivals[k][1], trial))
+            progress.passed = len(progress.arrivals)
+        elif state is TrialState.PAUSED and progress.arrivals:
+            k = len(progress.arrivals) - 1
+            rung = self._brackets[progress.bracket][k]
+            heapq.heappush(rung.paused, (progress.arrivals[k][1], trial))
 
-    def _racer(self, trial: int) -> _Racer:
-        racer = self._racers.get(trial)
-        if racer is None:
-            racer = self._racers[trial] = _Racer(self._cycle[trial % len(self._cycle)])
-        return racer
+    def _progress_of(self, trial: int) -> _TrialProgress:
+        progress = self._progress.get(trial)
+        if progress is None:
+            progress = self._progress[trial] = _TrialProgress(self._cycle[trial % len(self._cycle)])
+        return progress
 
     def decide(self, trial: int) -> Decision:
-        """Judge a trial at the highest rung that it has come to and was not let through."""
-        racer = self._racers.get(trial)
-        if racer is None or racer.passed == len(racer.arrivals):
+        """Return the decision at the highest rung of the trial that has none yet."""
+        progress = self._progress.get(trial)
+        if progress is None or progress.passed == len(progress.arrivals):
             return Decision.CONTINUE
-        k = len(racer.arrivals) - 1
-        rung, loss = self._brackets[racer.bracket][k], racer.arrivals[k][1]
+        k = len(progress.arrivals) - 1
+        rung, loss = self._brackets[progress.bracket][k], progress.arrivals[k][1]
         if self._mode is HalvingMode.PROMOTE:
-            goes_on = rung.is_among_best(loss, trial, factor=self._factor, least=0)
-            return Decision.CONTINUE if goes_on else Decision.PAUSE
+            continues = rung.is_among_best(loss, trial, factor=self._factor, least=0)
+            return Decision.CONTINUE if continues else Decision.PAUSE
         if self._best is not None and self._best[1] == trial:
             return Decision.CONTINUE
-        goes_on = rung.is_among_best(loss, trial, factor=self._factor, least=1)
-        return Decision.CONTINUE if goes_on else Decision.STOP
+        continues = rung.is_among_best(loss, trial, factor=self._factor, least=1)
+        return Decision.CONTINUE if continues else Decision.STOP
 
     def promotion(self, *, is_last: bool) -> int | None:
-        """The best paused trial of the highest rung where one is among those that go on."""
+        """Return the best paused trial of the highest rung where one may continue."""
         if self._mode is HalvingMode.STOP:
             return None
         for depth in range(len(self._levels) - 1, -1, -1):
@@ -257,20 +264,20 @@ class HalvingPruner(Pruner):
                 if depth < skipped:
                     continue
                 rung = rungs[depth - skipped]
-                best = self._best_resting(rung, depth - skipped)
+                best = self._best_paused(rung, depth - skipped)
                 if best is not None and rung.is_among_best(
                     *best, factor=self._factor, least=int(is_last)
                 ):
                     return best[1]
         return None
 
-    def _best_resting(self, rung: _Rung, k: int) -> tuple[float, int] | None:
-        """The best trial that rests here, with its loss; forgets entries that are out of date."""
-        while rung.resting:
-            loss, trial = rung.resting[0]
-            racer = self._racers[trial]
-            rests_here = racer.state is TrialState.PAUSED and k == len(racer.arrivals) - 1
-            if rests_here and racer.arrivals[k][1] == loss:
+    def _best_paused(self, rung: _Rung, k: int) -> tuple[float, int] | None:
+        """Return loss and number of the best trial paused here, and drop outdated entries."""
+        while rung.paused:
+            loss, trial = rung.paused[0]
+            progress = self._progress[trial]
+            is_paused_here = progress.state is TrialState.PAUSED and k == len(progress.arrivals) - 1
+            if is_paused_here and progress.arrivals[k][1] == loss:
                 return loss, trial
-            heapq.heappop(rung.resting)
+            heapq.heappop(rung.paused)
         return None

@@ -1,4 +1,4 @@
-"""The median rule: stop a trial that is worse than half of those that went before it."""
+"""The median stopping rule."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from ..core.pruner import Decision, Pruner
 from ..core.trial import Direction, TrialState
 
 WARM_UP_TRIALS = 5
+"""Complete trials with a report at a step before trials are judged at that step."""
 
 
 class MedianPruner(Pruner):
-    """Stops a trial whose best value by a step is worse than the median of the complete trials'.
+    """Stops a trial whose best value by a step is worse than the complete trials' median there.
 
-    After the median stopping rule of Google Vizier (Golovin et al. 2017, section 3.2.2), which
-    compares the trial's best value with the others' running averages; here both sides are the
-    best values by the same step, as the study values a trial in the end. Trials that were stopped
-    themselves are no measure for others, or each step would halve what the last one left.
+    Follows the median stopping rule of Google Vizier (Golovin et al. 2017, section 3.2.2), which
+    compares the trial's best value with the others' running averages. Here both sides are the
+    best values by the same step, because the study scores trials by their best value. Stopped
+    trials do not count in the median; otherwise each step would halve the remaining trials.
 
     Args:
-        direction: Which values are better.
-        min_epochs: No trial is judged before this step.
-        warm_up_trials: Nor at a step that fewer complete trials than this have reported; at
-            least 1.
-        rungs: The steps whose values samplers learn from.
+        direction: Direction of the values.
+        min_epochs: First step at which trials are judged.
+        warm_up_trials: Number of complete trials with a report at a step, 1 or more, before
+            trials are judged there.
+        rungs: Steps whose values samplers learn from.
     """
 
     def __init__(
@@ -43,17 +44,17 @@ class MedianPruner(Pruner):
         self._reported: dict[int, dict[int, float]] = {}
         self._complete: dict[int, array[float]] = {}
         self._passed: dict[int, int] = {}
-        self._over: set[int] = set()
+        self._ended: set[int] = set()
         self._best: tuple[float, int] | None = None
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """The steps whose values samplers learn from."""
+        """Steps whose values samplers learn from."""
         return self._rungs
 
     def report(self, trial: int, step: int, value: float) -> None:
-        """Take note of a trial's value."""
-        if trial in self._over:
+        """Record a trial's best value by this step."""
+        if trial in self._ended:
             return
         loss = self._sign * value
         if self._best is None or (loss, trial) < self._best:
@@ -62,11 +63,11 @@ class MedianPruner(Pruner):
         reported[step] = min(loss, reported.get(step, loss))
 
     def moved(self, trial: int, state: TrialState) -> None:
-        """Take note of where a trial stands."""
+        """Record a trial's state."""
         if state in (TrialState.RUNNING, TrialState.WAITING):
             self._passed[trial] = max(self._reported.get(trial, ()), default=0)
-        elif state.is_final and trial not in self._over:
-            self._over.add(trial)
+        elif state.is_final and trial not in self._ended:
+            self._ended.add(trial)
             reported = self._reported.pop(trial, {})
             self._passed.pop(trial, None)
             if state is TrialState.COMPLETE:
@@ -74,7 +75,7 @@ class MedianPruner(Pruner):
                     insort(self._complete.setdefault(step, array("d")), loss)
 
     def decide(self, trial: int) -> Decision:
-        """Judge a trial at the last step that it has reported."""
+        """Return the decision at the trial's last reported step."""
         reported = self._reported.get(trial)
         if not reported or (self._best is not None and self._best[1] == trial):
             return Decision.CONTINUE
@@ -87,6 +88,6 @@ class MedianPruner(Pruner):
         middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
         return Decision.STOP if reported[step] > middle else Decision.CONTINUE
 
-    def promotion(self, *, is_last: bool) -> int | None:  # noqa: ARG002 - nobody is paused
-        """Nobody is paused."""
+    def promotion(self, *, is_last: bool) -> int | None:  # noqa: ARG002 - no trial is paused
+        """Return None: this pruner pauses no trials."""
         return None

@@ -1,4 +1,4 @@
-"""The pruners, by the names that users call them. Each is loaded when it is asked for."""
+"""Pruners by name. A pruner's module is imported only when the pruner is made."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _asha(settings: PrunerSettings, direction: Direction) -> Pruner:
 
     if settings.brackets not in (None, 1):
         raise UsageError(
-            f"asha has one bracket, and brackets is {settings.brackets}; "
-            "say --pruner hyperband for more"
+            f"asha has one bracket, but brackets is {settings.brackets}; "
+            "use --pruner hyperband for more"
         )
     return HalvingPruner(
         direction=direction,
@@ -34,7 +34,7 @@ def _hyperband(settings: PrunerSettings, direction: Direction) -> Pruner:
     from .halving import HalvingPruner
 
     if settings.epochs is None:
-        raise UsageError("hyperband must know how long a full training is; say --epochs")
+        raise UsageError("hyperband needs the length of a full training; add --epochs")
     rungs = _rungs(settings)
     most = len(rungs) + 1
     brackets = most if settings.brackets is None else settings.brackets
@@ -60,7 +60,8 @@ def _median(settings: PrunerSettings, direction: Direction) -> Pruner:
     )
 
 
-_PARTS = 20
+_DEFAULT_MIN_PART = 20
+"""The default of `min_epochs` is `epochs` divided by this (see `_min_epochs`)."""
 
 _MAKERS: Mapping[str, Callable[[PrunerSettings, Direction], Pruner]] = {
     "none": _none,
@@ -70,21 +71,20 @@ _MAKERS: Mapping[str, Callable[[PrunerSettings, Direction], Pruner]] = {
 }
 
 PRUNER_NAMES: tuple[str, ...] = tuple(_MAKERS)
-"""What `--pruner` accepts."""
+"""Values of `--pruner`."""
 
 
 def make_pruner(settings: PrunerSettings, goal: Goal) -> Pruner:
-    """Make the pruner that the settings name, told nothing yet.
+    """Make a new pruner with these settings.
 
     Raises:
-        UsageError: There is no such pruner, or it cannot work with these settings.
+        UsageError: The pruner does not exist, or does not accept these settings.
     """
     if settings.name not in _MAKERS:
         near = difflib.get_close_matches(settings.name.lower(), PRUNER_NAMES, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UsageError(
-            f"there is no pruner called {settings.name!r}; allowed are "
-            f"{', '.join(PRUNER_NAMES)}.{hint}"
+            f"unknown pruner {settings.name!r}; allowed are {', '.join(PRUNER_NAMES)}.{hint}"
         )
     for name, least in (("reduction_factor", 2), ("min_epochs", 1), ("brackets", 1)):
         value = getattr(settings, name)
@@ -94,14 +94,14 @@ def make_pruner(settings: PrunerSettings, goal: Goal) -> Pruner:
 
 
 def _min_epochs(settings: PrunerSettings) -> int:
-    """A twentieth of the training, rounded up, where nothing is said.
+    """Return the first step at which trials are judged; by default a twentieth of the training.
 
-    On recorded learning curves of 52 epochs, the order after the first one says next to nothing
-    of the last (rank correlations of -0.2 to 0.3), and after the third most of it (0.7 to 0.9).
+    On recorded learning curves of 52 epochs, the ranking after the first epoch hardly predicts
+    the final one (rank correlations of -0.2 to 0.3), and after the third it does (0.7 to 0.9).
     """
     if settings.min_epochs is not None:
         return settings.min_epochs
-    return 1 if settings.epochs is None else -(-settings.epochs // _PARTS)
+    return 1 if settings.epochs is None else -(-settings.epochs // _DEFAULT_MIN_PART)
 
 
 def _rungs(settings: PrunerSettings) -> tuple[int, ...]:
@@ -110,8 +110,8 @@ def _rungs(settings: PrunerSettings) -> tuple[int, ...]:
     min_epochs = _min_epochs(settings)
     if settings.epochs is not None and min_epochs >= settings.epochs > 1:
         raise UsageError(
-            f"min_epochs is {min_epochs}, and a trial trains {settings.epochs} epochs at "
-            "most, so no trial could ever be stopped early; say a smaller --min-epochs"
+            f"min_epochs is {min_epochs}, but a trial trains at most {settings.epochs} epochs, "
+            "so no trial could be stopped early; use a smaller --min-epochs"
         )
     return rung_levels(
         min_epochs=min_epochs,

@@ -1,4 +1,4 @@
-"""Samplers of other libraries behind the contract of ours: scikit-optimize and Optuna.
+"""Adapters of scikit-optimize and Optuna to the sampler contract.
 
 Offers: `skopt.SkoptSampler`, `optuna.OptunaSampler`.
 

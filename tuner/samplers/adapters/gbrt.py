@@ -1,7 +1,7 @@
-"""A model with gradient boosting for scikit-optimize, whose own one is broken.
+"""Gradient-boosted regression trees (GBRT) as a model for scikit-optimize.
 
-scikit-optimize 0.10.2's `GradientBoostingQuantileRegressor` is no regressor for scikit-learn 1.6
-and newer, and needs a function that NumPy 2.4 no longer has. This one is what it was.
+It replaces scikit-optimize 0.10.2's `GradientBoostingQuantileRegressor`, which fails with
+scikit-learn 1.6 and newer (not a regressor) and NumPy 2.4 (a removed function).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from sklearn.ensemble import GradientBoostingRegressor
 from ..common.encoding import Floats
 
 _QUANTILES = (0.16, 0.5, 0.84)
-"""Those of the normal distribution at its mean, and a standard deviation to both sides of it."""
+"""Quantiles of a normal distribution at its mean and one standard deviation below and above."""
 
 
 class QuantileGBRT(RegressorMixin, BaseEstimator):
-    """Gradient boosting of three quantiles: the median, and two that tell the spread.
+    """GBRT for three quantiles: the median, and two for the standard deviation.
 
     Args:
-        random_state: Seeds all three.
+        random_state: Seed of all three models.
     """
 
     def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
 
     def fit(self, X: Floats, y: Floats) -> Self:
-        """Fit to these points (n x columns) and their values (n)."""
+        """Fit the models to points (n x columns) and their values (n)."""
         self.models_ = [
             GradientBoostingRegressor(
                 loss="quantile", alpha=quantile, n_estimators=30, random_state=self.random_state
@@ -43,6 +43,6 @@ class QuantileGBRT(RegressorMixin, BaseEstimator):
         X: Floats,
         return_std: bool = False,
     ) -> Floats | tuple[Floats, Floats]:
-        """The medians at these points; with `return_std`, the standard deviations as well."""
+        """Return the medians at these points; with `return_std`, also the standard deviations."""
         low, median, high = (np.asarray(model.predict(X)) for model in self.models_)
         return (median, (high - low) / 2.0) if return_std else median

@@ -1,4 +1,4 @@
-"""Optuna's samplers behind the contract of ours."""
+"""Adapter of Optuna's samplers."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ from ..common.encoding import Column, Encoding
 from ..common.untried import Keyed, Untried
 
 _TRIES = 4
-_FORGETFUL = ("TPESampler", "GPSampler", "RandomSampler")
-"""These look at the trials alone; the others leave notes in the study, which they go on from."""
-_NEEDS = {"GPSampler": "torch", "CmaEsSampler": "cmaes"}
-_UNFIT = ("BruteForceSampler", "GridSampler", "PartialFixedSampler")
-_FOR_SEVERAL = (
+"""Questions to Optuna's sampler before a configuration is drawn at random."""
+_STATELESS = ("TPESampler", "GPSampler", "RandomSampler")
+"""Samplers that depend only on the trials. The others keep state in the study's attributes."""
+_REQUIRED_PACKAGES = {"GPSampler": "torch", "CmaEsSampler": "cmaes"}
+_UNSUPPORTED = ("BruteForceSampler", "GridSampler", "PartialFixedSampler")
+_MULTI_OBJECTIVE = (
     *("TPESampler", "NSGAIISampler", "NSGAIIISampler", "GPSampler", "RandomSampler", "QMCSampler"),
 )
-"""Those that take several objectives."""
+"""Samplers that accept several objectives."""
 
 
 class OptunaSampler(Sampler):
-    """Asks one of Optuna's samplers, made anew with its own settings, about a study in memory.
+    """Asks a new instance of one of Optuna's samplers about an in-memory study.
 
-    - Each declaration is a parameter of its own: words and truth values are categories, steps and
-      ordered choices are numbered, all others are positions on their own scale. Suggestions are
-      asked for one by one, as conditions open them.
-    - Trials that run are RUNNING in the study, FAILED ones FAIL, PRUNED ones PRUNED with their
-      last value (with several objectives, where Optuna takes no reports, without one).
-    - What it proposes again is asked for anew some times, and then drawn at random.
-    - Most samplers need no more than these trials. Those that keep notes in the study, such as
-      CMA-ES, are led through the whole history by trial number, so that they have them again.
+    - Each declaration is a separate Optuna parameter: unordered choices and booleans are
+      categorical, steps and ordered choices are integers, all others are floats in [0, 1].
+      Values are suggested one by one, as conditions activate the parameters.
+    - Running trials are RUNNING in the study, FAILED ones FAIL, PRUNED ones PRUNED with their last
+      value (without a value if there are several objectives, for which Optuna has no reports).
+    - If it repeats a configuration it is asked again; then one is drawn at random.
+    - Samplers that keep state in the study, such as CMA-ES, replay the whole history in the order
+      of trial numbers. The others only need the trials.
 
     Args:
-        space: What to search.
+        space: The search space.
         seed: The study's seed.
-        direction: Which values are better.
-        name: The sampler's name in `optuna.samplers`.
-        extra_directions: Which values are better of the objectives after the first.
+        direction: Direction of the first objective.
+        name: Name of the sampler in `optuna.samplers`.
+        extra_directions: Directions of the other objectives.
 
     Raises:
-        UsageError: Optuna or what the sampler needs is not installed, there is no such sampler,
-            or it takes one objective only.
+        UsageError: The sampler does not exist, it or Optuna needs a package that is not
+            installed, or it accepts only one objective.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class OptunaSampler(Sampler):
     ) -> None:
         self._optuna = _optuna()
         self._class = _sampler_class(self._optuna, name)
-        if extra_directions and name not in _FOR_SEVERAL:
+        if extra_directions and name not in _MULTI_OBJECTIVE:
             raise UsageError(
                 f"Optuna's {name} takes one objective, and there are {1 + len(extra_directions)}; "
-                f"for several there are {', '.join(_FOR_SEVERAL)}"
+                f"for several there are {', '.join(_MULTI_OBJECTIVE)}"
             )
         self._name = name
         self._seed = seed
@@ -85,17 +86,17 @@ class OptunaSampler(Sampler):
         self._distributions = [self._distribution(column) for column in self._encoding.columns]
         self._untried = Untried(space)
         self._trials: dict[int, Trial] = {}
-        self._led: list[Trial] = []
-        self._led_study: Any = None
+        self._replayed_trials: list[Trial] = []
+        self._replayed_study: Any = None
 
     def tell(self, trial: Trial) -> None:
-        """Take note of the trial; only its last standing counts."""
+        """Add a trial, or update it."""
         self._untried.mark_tried(trial)
         if self._encoding.encode(trial.params) is not None:
             self._trials[trial.number] = trial
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """One configuration for each number, each with those before it taken for running."""
+        """Return a configuration for each number; those before it count as running."""
         return self._untried.suggest(numbers, self._seed, f"optuna {self._name}", self._proposed)
 
     def _proposed(
@@ -106,18 +107,18 @@ class OptunaSampler(Sampler):
             Trial(first + i, params, "", TrialState.RUNNING)
             for i, params in enumerate(pending.values())
         ]
-        told = [self._trials[each] for each in sorted(self._trials)]
+        known = [self._trials[each] for each in sorted(self._trials)]
         with _quiet(self._optuna):
-            if self._name in _FORGETFUL:
+            if self._name in _STATELESS:
                 study = self._new_study(number)
-                for trial in (*told, *running):
+                for trial in (*known, *running):
                     study.add_trial(self._frozen(trial))
             else:
-                study = self._led_through(told, running)
+                study = self._replayed(known, running)
             return self._untried.first_untried((self._asked(study) for _ in range(_TRIES)), pending)
 
     def _asked(self, study: Any) -> Params:
-        """What the sampler proposes, where each value decides on what is asked for next."""
+        """Return a configuration, asking for one active parameter after the other."""
         trial = study.ask()
         chosen: dict[str, ParamValue] = {}
         for i, column in enumerate(self._encoding.columns):
@@ -125,7 +126,7 @@ class OptunaSampler(Sampler):
                 chosen[column.parameter.name] = column.decode(self._suggested(trial, i))
         return chosen
 
-    # --- Optuna's words -----------------------------------------------------------------------
+    # --- conversion ---------------------------------------------------------------------------
 
     def _new_study(self, number: int) -> Any:
         rng = generator(self._seed, Purpose.SUGGESTION, number)
@@ -160,7 +161,7 @@ class OptunaSampler(Sampler):
 
     def _frozen(self, trial: Trial) -> Any:
         params = self._params(trial)
-        state, values = self._standing(trial)
+        state, values = self._state_and_values(trial)
         return self._optuna.trial.create_trial(
             state=state,
             values=values,
@@ -169,8 +170,8 @@ class OptunaSampler(Sampler):
             intermediate_values=_reports(trial, values),
         )
 
-    def _standing(self, trial: Trial) -> tuple[Any, Sequence[float] | None]:
-        """The trial's state in Optuna, and its values if they can be of use there."""
+    def _state_and_values(self, trial: Trial) -> tuple[Any, Sequence[float] | None]:
+        """Return the trial's state in Optuna, and its values if Optuna accepts them."""
         states = self._optuna.trial.TrialState
         usable = len(trial.values) == len(self._directions) and all(
             map(math.isfinite, trial.values)
@@ -186,34 +187,39 @@ class OptunaSampler(Sampler):
             case _:
                 return states.RUNNING, None
 
-    # --- samplers with notes ------------------------------------------------------------------
+    # --- samplers with state ------------------------------------------------------------------
 
-    def _led_through(self, told: Sequence[Trial], running: Sequence[Trial]) -> Any:
-        """A study of the caller's own in which the sampler was asked for each of these trials.
+    def _replayed(self, known: Sequence[Trial], running: Sequence[Trial]) -> Any:
+        """Return a new study in which the sampler was asked for each of these trials.
 
-        What comes before the first unfinished trial stays as it is, and is gone through once.
+        Trials before the first unfinished one do not change any more and are replayed once.
         """
-        settled = next((i for i, t in enumerate(told) if not t.state.is_final), len(told))
-        if self._led != told[: len(self._led)] or self._led_study is None:
-            self._led, self._led_study = [], self._new_study(0)
-        for trial in told[len(self._led) : settled]:
-            self._lead(self._led_study, trial)
-            self._led.append(trial)
-        study = copy.deepcopy(self._led_study)
-        for trial in (*told[settled:], *running):
-            self._lead(study, trial)
+        first_unfinished = next(
+            (i for i, t in enumerate(known) if not t.state.is_final), len(known)
+        )
+        if (
+            self._replayed_trials != known[: len(self._replayed_trials)]
+            or self._replayed_study is None
+        ):
+            self._replayed_trials, self._replayed_study = [], self._new_study(0)
+        for trial in known[len(self._replayed_trials) : first_unfinished]:
+            self._replay(self._replayed_study, trial)
+            self._replayed_trials.append(trial)
+        study = copy.deepcopy(self._replayed_study)
+        for trial in (*known[first_unfinished:], *running):
+            self._replay(study, trial)
         return study
 
-    def _lead(self, study: Any, trial: Trial) -> None:
+    def _replay(self, study: Any, trial: Trial) -> None:
         params = self._params(trial)
         study.enqueue_trial(params)
         asked = study.ask()
-        # Given values need no drawing, so Optuna would not call the sampler, which notes by it to
-        # which generation the trial belongs.
+        # Optuna does not call the sampler for enqueued values, but the sampler records the
+        # trial's generation in this call.
         _ = asked.relative_params
         for name in params:
             self._suggested(asked, int(name))
-        state, values = self._standing(trial)
+        state, values = self._state_and_values(trial)
         states = self._optuna.trial.TrialState
         for step, reached in _reports(trial, values).items():
             asked.report(reached, step)
@@ -244,7 +250,7 @@ def _sampler_class(optuna: ModuleType, name: str) -> Any:
         if inspect.isclass(found)
         and issubclass(found, optuna.samplers.BaseSampler)
         and "seed" in inspect.signature(found).parameters
-        and each not in _UNFIT
+        and each not in _UNSUPPORTED
     ]
     if name not in names:
         wanted = {each.lower(): each for each in names}
@@ -254,7 +260,7 @@ def _sampler_class(optuna: ModuleType, name: str) -> Any:
             f"unknown search 'optuna:{name}'; Optuna's samplers that can be used are "
             f"{', '.join(sorted(names))}.{hint}"
         )
-    needed = _NEEDS.get(name)
+    needed = _REQUIRED_PACKAGES.get(name)
     if needed is not None and importlib.util.find_spec(needed) is None:
         raise UsageError(
             f"Optuna's {name} needs the package {needed}, which is not installed; "
@@ -265,7 +271,7 @@ def _sampler_class(optuna: ModuleType, name: str) -> Any:
 
 @contextlib.contextmanager
 def _quiet(optuna: ModuleType) -> Iterator[None]:
-    """Optuna tells of every study that is made, and warns of what this module does on purpose."""
+    """Silence Optuna, which logs every new study and warns of intended calls of this module."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

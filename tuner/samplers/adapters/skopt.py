@@ -1,4 +1,4 @@
-"""scikit-optimize's Optimizer behind the contract of our samplers."""
+"""Adapter of scikit-optimize's `Optimizer`."""
 
 from __future__ import annotations
 
@@ -19,40 +19,43 @@ from ..common.untried import Keyed, Untried
 from ..gp.surrogate import comparable
 
 _MODELS = {"gp": "GP", "forest": "RF", "extra-trees": "ET"}
-"""Our names of scikit-optimize's models, and its own."""
+"""Our names of models, and scikit-optimize's."""
 
 SURROGATES: tuple[str, ...] = (*_MODELS, "gbrt")
-"""What `--surrogate` accepts."""
+"""Values of `--surrogate`."""
 
 _START = 10
-_PICKS = 64
-_CAUTION = 1.96
+"""Finished trials from which on the model is used, as in scikit-optimize."""
+_FALLBACK_DRAWS = 64
+"""Random configurations that are compared if the suggestion is a repetition."""
+_KAPPA = 1.96
+"""Deviations below the mean in the lower confidence bound, as in scikit-optimize."""
 
 
 class SkoptSampler(Sampler):
-    """Asks an `skopt.Optimizer` that is made anew for each suggestion and told all trials.
+    """Asks a new `skopt.Optimizer` with all trials for each suggestion.
 
     - Parameters with many values are positions on their own scale (Real), steps and ordered
-      choices are numbered (Integer), words and truth values are categories (Categorical).
-    - The expected improvement decides, as for scikit-optimize's forests; its default for the
-      Gaussian process remembers how earlier suggestions fared, and nothing is remembered here.
-    - Inactive parameters stand at their defaults, for scikit-optimize knows no conditions.
-    - Trials that run are told with the best value so far (a constant liar, its `cl_min`); FAILED
-      ones with the worst, and PRUNED ones with what they had reached, but at best the median.
-    - The first ten trials, its own number, are spread by a Halton sequence.
-    - What it proposes a second time is replaced by the new configuration, of some drawn at
-      random, whose lower confidence bound is least.
+      choices are indices (Integer), unordered choices and booleans are categories (Categorical).
+    - The acquisition function is the expected improvement, as for scikit-optimize's forests. The
+      default for the Gaussian process needs state from earlier suggestions.
+    - Inactive parameters have their defaults, because scikit-optimize has no conditions.
+    - Running trials count with the best value so far (a constant liar, its `cl_min`), FAILED ones
+      with the worst, and PRUNED ones with their last value, but at best the median.
+    - Initial design: ten trials (scikit-optimize's default) of a Halton sequence.
+    - A repeated suggestion is replaced by the one of several random untried configurations with
+      the lowest confidence bound.
 
-    A suggestion costs one fit of the model to all trials: with the Gaussian process about a second
-    at 100 trials, and minutes at 1,000.
+    A suggestion takes one fit of the model to all trials: with the Gaussian process about a second
+    at 100 trials and minutes at 1,000.
 
     Args:
-        space: What to search.
+        space: The search space.
         seed: The study's seed.
-        direction: Which values are better.
-        extra_directions: The same of the objectives after the first.
+        direction: Direction of the first objective.
+        extra_directions: Directions of the other objectives.
         surrogate: The model, one of `SURROGATES`.
-        candidates: How many configurations the acquisition function is worked out for.
+        candidates: Number of configurations at which the acquisition function is evaluated.
     """
 
     def __init__(
@@ -79,12 +82,12 @@ class SkoptSampler(Sampler):
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:
-        """Take note of the trial; only its last standing counts."""
+        """Add a trial, or update it."""
         self._untried.mark_tried(trial)
         self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """One configuration for each number, each with those before it taken for running."""
+        """Return a configuration for each number; those before it count as running."""
         seen = self._history.observations()
         has_model = bool(self._searched) and seen.finished >= _START and seen.valued > 1
 
@@ -106,7 +109,7 @@ class SkoptSampler(Sampler):
         rows = np.vstack([seen.rows[over], seen.rows[~over], taken])
         lies = np.full(len(rows) - len(known), known.min())
         losses = np.concatenate([known, lies])
-        # Sums over several threads would depend on how many cores a machine has.
+        # With several threads, rounding errors would depend on the number of cores.
         with warnings.catch_warnings(), self._libraries.limit(limits=1, user_api="blas"):
             warnings.simplefilter("ignore")
             optimizer = self._optimizer(rng)
@@ -115,12 +118,12 @@ class SkoptSampler(Sampler):
             row[self._searched] = optimizer.ask()
             middle = np.full(len(self._encoding), 0.5)
             found = self._untried.first_untried([self._encoding.decode(row, middle)], pending)
-            return found or self._most_promising(optimizer, rng, pending)
+            return found or self._lowest_bound(optimizer, rng, pending)
 
-    def _most_promising(
+    def _lowest_bound(
         self, optimizer: Any, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
-        drawn = [self._untried.draw(rng, pending) for _ in range(_PICKS)]
+        drawn = [self._untried.draw(rng, pending) for _ in range(_FALLBACK_DRAWS)]
         fresh = [each for each in drawn if each is not None]
         if not fresh:
             return None
@@ -128,7 +131,7 @@ class SkoptSampler(Sampler):
         means, spreads = optimizer.models[-1].predict(
             optimizer.space.transform(points), return_std=True
         )
-        return fresh[int(np.argmin(means - _CAUTION * spreads))]
+        return fresh[int(np.argmin(means - _KAPPA * spreads))]
 
     def _optimizer(self, rng: np.random.Generator) -> Any:
         import skopt
@@ -147,7 +150,7 @@ class SkoptSampler(Sampler):
         )
 
     def _points(self, rows: Floats) -> list[list[float]]:
-        """These rows as scikit-optimize takes them: whole numbers as int."""
+        """Return rows in scikit-optimize's form, with indices as int."""
         full = np.where(np.isnan(rows), self._defaults, rows)
         columns = []
         for i in self._searched:
