@@ -223,11 +223,18 @@ def test_another_machines_lease_protects_until_it_is_stale(directory: StudyDirec
 
 def test_a_damaged_lease_belongs_to_an_unknown_master(directory: StudyDirectory) -> None:
     (directory.path / "lease").write_text("{", encoding="utf-8")
-    with pytest.raises(StudyLockedError, match="unknown machine"):
+    with pytest.raises(StudyLockedError, match=r"run by a process on an unknown machine\."):
         directory.acquire()
     age_heartbeat(directory, seconds=STALE_SECONDS + 1)
     directory.acquire().release()
     assert directory.owner() is None
+
+
+def test_a_master_without_space_for_its_lease_leaves_none(directory: StudyDirectory) -> None:
+    script = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))" + HOLD
+    with child(script, directory) as process:
+        assert process.wait(20) == 1
+    directory.acquire().release()
 
 
 def test_the_heartbeat(directory: StudyDirectory) -> None:

@@ -50,6 +50,8 @@ class LockOwner:
         return cls(socket.gethostname(), os.getpid(), time.time(), boot_id(), secrets.token_hex(8))
 
     def __str__(self) -> str:
+        if not self.pid:
+            return f"a process on {self.host}"
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
         return f"process {self.pid} on {self.host} since {since}"
 
@@ -81,10 +83,16 @@ class Lease:
         """Create the file, and return whether it did not exist before."""
         try:
             # O_EXCL is atomic on NFS (from version 3 on) and on Lustre.
-            with self.path.open("xb") as file:
-                file.write(_encoded(owner))
+            file = self.path.open("xb")
         except FileExistsError:
             return False
+        try:
+            with file:
+                file.write(_encoded(owner))
+        except BaseException:
+            # Without its owner's name, it would keep all masters off until it is stale.
+            self.path.unlink(missing_ok=True)
+            raise
         return True
 
     def replace(self, owner: LockOwner) -> None:
