@@ -225,8 +225,9 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> No
         on_train_begin = on_epoch_begin = on_epoch_end = no_training
         on_train_batch_begin = on_train_batch_end = no_training
 
-    with contextlib.suppress(_TrainingBegins):
+    with contextlib.suppress(AttributeError):  # not a Keras model
         model.fit = no_training
+    with contextlib.suppress(_TrainingBegins):
         if code.fit is not None:
             code.fit(hp, model, data, [NoTraining()], 1)
         else:

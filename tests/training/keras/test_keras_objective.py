@@ -252,6 +252,30 @@ class Mine(keras_tuner.HyperModel):
     assert (result.directory / "model.keras").exists()
 
 
+@pytest.mark.parametrize("built", ["(object(), object())", "Own()"])
+def test_a_fit_that_trains_no_keras_model(attempts: Attempts, built: str) -> None:
+    result = attempts.run(
+        f"""
+        OBJECTIVE, DIRECTION = "value", "max"
+
+        class Own:
+            pass
+
+        def build_model(hp):
+            hp.Float("x", 0, 1)
+            return {built}
+
+        def load_data():
+            return None
+
+        def fit(hp, model, data, callbacks, epochs):
+            return 1.0
+        """
+    )
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert "has no method save" in result.log
+
+
 @pytest.mark.parametrize(
     ("returned", "cause", "words"),
     [

@@ -269,9 +269,14 @@ def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, 
 def save_model(model: Any, directory: Path) -> None:
     """Save the model in Keras's own format, or only its weights if Keras cannot save the model.
 
+    A `fit` of the user's own may train other objects; one without a method `save` is not kept.
+
     Raises:
         NoRoom: The disk is full.
     """
+    if not hasattr(model, "save"):
+        log.warning("The model is not kept: a %s has no method save.", type(model).__name__)
+        return
     with room_needed("the model", directory):
         directory.mkdir(parents=True, exist_ok=True)
         try:
