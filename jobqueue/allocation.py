@@ -161,8 +161,8 @@ class _NodeWorker:
 class AllocationCluster:
     """Workers on all nodes of an allocation, which end with this process. `close` it in the end.
 
-    A worker that dies is replaced, unless several in a row died on its node. A worker that was
-    told to leave, as Slurm does before the job's end, is not replaced.
+    A worker that dies is replaced, unless several in a row died on its node. A worker that Slurm
+    asked to leave before the job's end is not replaced.
 
     Args:
         allocation: The nodes.

@@ -194,7 +194,7 @@ def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Pat
         *([f"--qos={shape.qos}"] if shape.qos else []),
         *shape.directives,
     ]
-    nothing = WorkerCommand(address="nobody")
+    nothing = WorkerCommand(address="none")
     script = _rendered(
         shape,
         worker,

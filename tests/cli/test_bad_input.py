@@ -26,7 +26,7 @@ def refused(ended: Ended, directory: Path, *words: str) -> None:
     assert ended.err.count("\nError: ") + ended.err.startswith("Error: ") == 1, ended.err
     message = f"\n{ended.err}".rpartition("\nError: ")[2]
     if not ended.err.startswith("Usage: "):  # which is click's own
-        assert not message.partition(" ")[0].istitle(), "a message goes on after a colon"
+        assert not message.partition(" ")[0].istitle(), "the message continues after a colon"
     for word in words:
         assert word in ended.err, ended.err
     assert "tuner/" not in ended.err.replace("tuner.errors", ""), "a traceback of ours"

@@ -137,7 +137,7 @@ def model_of(hptune: Hptune, text: str = MODEL, **names: object) -> Path:
     )
 
 
-def told(stream: IO[str] | None, words: str) -> None:
+def read_until(stream: IO[str] | None, words: str) -> None:
     """Read the output of a command until these words come."""
     assert stream is not None
     read = ""
@@ -162,7 +162,7 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
     model = model_of(hptune)
     arguments = ("--trials", 3, "--seed", 5, "--search", "random")
     run = scheduler.run(model, *arguments)
-    told(run.process.stderr, "waiting for a worker")
+    read_until(run.process.stderr, "waiting for a worker")
     small = scheduler.worker("--cpus", 1, "--name", "small")
     study = hptune.study()
     wait_for(lambda: reached(study, 3), "the first trial to be in its middle")
@@ -184,7 +184,7 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
     reports = rows(
         study, "SELECT attempt, min(step) AS step FROM reports WHERE trial = 0 GROUP BY attempt"
     )
-    assert [row["step"] for row in reports] == [1, 4], "it did not go on from its checkpoint"
+    assert [row["step"] for row in reports] == [1, 4], "it did not continue from its checkpoint"
     leave(large)
 
 
@@ -199,18 +199,18 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     pid = trial_pid(hptune, study)
     killed.kill()
     wait_for(lambda: not is_alive(pid), "the trial to end with its worker")
-    # A worker of Dask's own; somebody else may have started it.
+    # A worker that `dask worker` started.
     plain = hptune.other(
         sys.executable, "-m", "distributed.cli.dask_worker", scheduler.address,
         "--nthreads", "1", "--no-dashboard",
     )  # fmt: skip
-    wait_for(lambda: len(attempts(study)) == 2, "the trial to go on elsewhere")
+    wait_for(lambda: len(attempts(study)) == 2, "the trial to continue elsewhere")
     os.killpg(plain.pid, signal.SIGTERM)
     plain.wait(seconds=30)
     waits = scheduler.worker("--cpus", 1)
     # Not before it trains there: what is only placed would begin under the next scheduler.
     for said in ("joined", f"study {study}: trial 0 starts with "):
-        told(waits.process.stdout, said)
+        read_until(waits.process.stdout, said)
     assert len(attempts(study)) == 3
     port = int(scheduler.address.rpartition(":")[2])
     scheduler.started.kill()
@@ -218,7 +218,7 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     assert (ended.code, "connection to the Dask scheduler is lost" in ended.err) == (1, True), ended
     assert f"`hptune resume {study}`" in ended.err
     assert "distributed.client" not in ended.err
-    # Told one by one, or together where they follow each other quickly.
+    # One line each, or one for both if they join at almost the same time.
     assert re.search(r"lost; \d trials? resumes? from (its|their) last checkpoint", ended.err), (
         ended.err
     )
@@ -230,7 +230,7 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     ends = [attempt["outcome"] for attempt in attempts(study)]
     assert (ends[0], ends[-1], ends.count("FINISHED")) == ("LOST", "FINISHED", 1)
     assert trials(study)[0]["value"] == undisturbed(trials(study)[0], seed=5)
-    told(waits.process.stdout, "joined")
+    read_until(waits.process.stdout, "joined")
     leave(waits)
     again.end()
 
@@ -282,21 +282,21 @@ def test_a_worker_with_another_version_is_refused_with_both_named(
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hptune\nVersion: 9.9.9\n")
     run = scheduler.run(model_of(hptune), "--trials", 1)
-    told(run.process.stderr, "waiting for a worker")
+    read_until(run.process.stderr, "waiting for a worker")
     ended = scheduler.worker("--cpus", 1, PYTHONPATH=str(other.parent)).wait(seconds=60)
     named = r"the master has hptune \d+\.\d+\S*, this worker has 9\.9\.9"
     assert ended.code == 1, ended
     assert re.search(named, ended.err), ended
-    told(run.process.stderr, "this worker has 9.9.9")
+    read_until(run.process.stderr, "this worker has 9.9.9")
     run.process.terminate()
     assert run.wait().code == 130
 
 
 def test_a_scheduler_that_is_not_there_is_said_at_once(hptune: Hptune) -> None:
     model = model_of(hptune)
-    nobody = hptune("run", model, "--connect", "tcp://127.0.0.1:9", "--study", hptune.study())
-    assert nobody.code == 1
-    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in nobody.err
+    unreachable = hptune("run", model, "--connect", "tcp://127.0.0.1:9", "--study", hptune.study())
+    assert unreachable.code == 1
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in unreachable.err
     assert not hptune.study().exists()
     late = hptune("worker", "tcp://127.0.0.1:9", "--death-timeout", "1s")
     assert (late.code, "waiting for a scheduler" in late.out) == (1, True)

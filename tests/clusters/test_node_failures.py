@@ -22,8 +22,8 @@ def ended(
 
 def test_three_kills_in_a_row_make_a_node_one_to_avoid() -> None:
     failures = NodeFailures()
-    told = [ended(failures, i, "bad", Cause.KILLED) for i in range(MAX_NODE_FAILURES)]
-    assert told == [[], [], ["bad"]]
+    returned = [ended(failures, i, "bad", Cause.KILLED) for i in range(MAX_NODE_FAILURES)]
+    assert returned == [[], [], ["bad"]]
     assert ended(failures, 9, "good", Cause.KILLED) == []
 
 
@@ -39,8 +39,8 @@ def test_a_worker_lost_with_many_attempts_counts_once() -> None:
     failures = NodeFailures()
     attempts = [attempt(i, "node", Outcome.LOST) for i in range(8)]
     gone = WorkerLeft(3.0, "on-node", "its connection broke")
-    told = [failures.on_events([gone], attempts) for _ in range(MAX_NODE_FAILURES)]
-    assert told == [[], [], ["node"]]
+    returned = [failures.on_events([gone], attempts) for _ in range(MAX_NODE_FAILURES)]
+    assert returned == [[], [], ["node"]]
 
 
 def test_trials_faults_and_releases_blame_no_node() -> None:

@@ -50,7 +50,9 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def pickle_2(value: Any) -> bytes:
     """Pickle as Python 2 did, with text for bytes, the format in which CIFAR-10 was published."""
 
-    class Pickler(pickle._Pickler):  # the one written in Python can be told how to save bytes
+    class Pickler(
+        pickle._Pickler
+    ):  # the Python implementation, which can be extended to save bytes
         dispatch: ClassVar[Any] = dict(pickle._Pickler.dispatch)
 
         def save_bytes(self, obj: bytes) -> None:

@@ -110,7 +110,7 @@ class TestKerasTunerHyperModel:
     def test_keras_tuner_itself_takes_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # It wants TensorBoard even where nobody asked for it.
+        # It imports TensorBoard even if it is not used.
         monkeypatch.setattr(keras_tuner.Tuner, "_configure_tensorboard_dir", lambda *_: None)
         example = load_example("keras_tuner_hypermodel")
         tuner = keras_tuner.RandomSearch(

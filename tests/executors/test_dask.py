@@ -109,7 +109,7 @@ class TestDaskExecutor(ExecutorSuite):
             driver = Driver(executor, stage.brief, self.limit_seconds)
             running = driver.running("wait")
             (worker,) = driver.workers
-            for name in (worker, worker, "tcp://nobody:1"):
+            for name in (worker, worker, "tcp://unknown:1"):
                 executor.drain(name, "it gives way")
             driver.wait(
                 lambda: any(isinstance(event, WorkerLeaving) for event in driver.story),

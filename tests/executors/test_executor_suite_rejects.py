@@ -201,17 +201,17 @@ class BreaksWithAnAttempt(Sound):
 
 class MendsResults(Sound):
     def spoilt(self, events: list[Event]) -> list[Event]:
-        mended: list[Event] = []
+        repaired: list[Event] = []
         for event in events:
             if isinstance(event, AttemptEnded):
                 metrics = {
                     name: value if math.isfinite(value) else 0.0
                     for name, value in event.ending.metrics.items()
                 }
-                mended.append(replace(event, ending=replace(event.ending, metrics=metrics)))
+                repaired.append(replace(event, ending=replace(event.ending, metrics=metrics)))
             else:
-                mended.append(event)
-        return mended
+                repaired.append(event)
+        return repaired
 
 
 class SleepsThroughWakes(Sound):

@@ -53,7 +53,7 @@ class TestSimulatedExecutor(ExecutorSuite):
             yield executor
 
 
-# --- what a simulation is told to do, happens ------------------------------------------------
+# --- configured faults and delays happen -----------------------------------------------------
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def side_by_side(stage: Stage, needs: list[Needs], worker: SimulatedWorker) -> l
         needs=lambda params: needs[int(params["x"] or 0)],
     )
     executor.open()
-    told = list(executor.events(0.0))
+    found = list(executor.events(0.0))
     for number in range(len(needs)):
         order = AttemptOrder(
             brief=stage.brief,
@@ -178,14 +178,14 @@ def side_by_side(stage: Stage, needs: list[Needs], worker: SimulatedWorker) -> l
         )
         executor.start(order)
     for _ in range(300):
-        told += executor.events(1.0)
-    return told
+        found += executor.events(1.0)
+    return found
 
 
 def test_cores_that_are_wanted_too_much_make_all_slower(stage: Stage) -> None:
     worker = SimulatedWorker(name="w", cores=2)
-    told = side_by_side(stage, [Needs(memory_bytes=5, busy=0.8)] * 5, worker)
-    last = [each.usage for each in told if isinstance(each, Measured)][-1]
+    found = side_by_side(stage, [Needs(memory_bytes=5, busy=0.8)] * 5, worker)
+    last = [each.usage for each in found if isinstance(each, Measured)][-1]
     assert last.seconds_per_step == pytest.approx(2.0)
     assert last.cpu_seconds == pytest.approx(8.0)
     assert last.seconds == pytest.approx(20.0)
@@ -194,16 +194,16 @@ def test_cores_that_are_wanted_too_much_make_all_slower(stage: Stage) -> None:
 
 def test_where_memory_runs_out_the_largest_is_killed(stage: Stage) -> None:
     worker = SimulatedWorker(name="w", cores=4, memory_bytes=10)
-    told = side_by_side(stage, [Needs(memory_bytes=each) for each in (3, 6, 2)], worker)
+    found = side_by_side(stage, [Needs(memory_bytes=each) for each in (3, 6, 2)], worker)
     ends = {
-        each.attempt.trial: each.ending.cause for each in told if isinstance(each, AttemptEnded)
+        each.attempt.trial: each.ending.cause for each in found if isinstance(each, AttemptEnded)
     }
     assert ends == {0: Cause.RETURNED, 1: Cause.OUT_OF_MEMORY, 2: Cause.RETURNED}
 
 
 def test_a_worker_says_when_it_must_go_and_goes(stage: Stage) -> None:
     worker = SimulatedWorker(name="w", joins_seconds=0.0, walltime_seconds=7.0)
-    told = side_by_side(stage, [Needs()], worker)
-    (joined,) = (each for each in told if isinstance(each, WorkerJoined))
-    (left,) = (each for each in told if isinstance(each, WorkerLeft))
+    found = side_by_side(stage, [Needs()], worker)
+    (joined,) = (each for each in found if isinstance(each, WorkerJoined))
+    (left,) = (each for each in found if isinstance(each, WorkerLeft))
     assert joined.ends_at == left.at == joined.at + 7.0

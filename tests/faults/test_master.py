@@ -80,7 +80,7 @@ def assert_each_trial_exactly_once(study: Path, number: int) -> None:
     finished = rows(study, "SELECT trial FROM attempts WHERE outcome = 'FINISHED' ORDER BY trial")
     assert [row["trial"] for row in finished] == list(range(number))
     assert rows(study, "SELECT * FROM attempts WHERE outcome IS NULL") == []
-    # Told to the sampler as if nothing had happened: no configuration twice.
+    # The sampler learns all trials again: no configuration is tried twice.
     assert len({trial["params"]["x"] for trial in found}) == number
 
 
@@ -106,7 +106,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
     wait_until_running(hptune, started)
 
     if how == "Ctrl-C":
-        # Meanwhile, it can be watched, and nobody else can run it.
+        # Meanwhile, it can be watched, and no other master can run it.
         plain = json.loads(hptune("status", hptune.study(), "--json").out)
         assert plain["master"]["pid"] == started.pid
         assert "running" in hptune("status", hptune.study()).out

@@ -93,7 +93,7 @@ def test_trials_outlive_a_killed_scheduler_and_a_dead_collector(hptune: Hptune) 
     assert master.wait().code == 1
     gate.touch()
     wait_for(lambda: have_ended(study), "the trials to end without a scheduler")
-    # Whoever collects may die at any time; here, before it has a scheduler.
+    # The collecting master may die at any time; here, before it has a scheduler.
     collector = hptune.start("resume", study)
     collected = "SELECT count(*) AS n FROM attempts WHERE outcome = 'FINISHED'"
     wait_for(lambda: rows(study, collected)[0]["n"] == 2, "the results to be in the ledger")

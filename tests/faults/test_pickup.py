@@ -179,12 +179,14 @@ def test_what_is_paused_and_promoted_trains_as_if_left_alone(hptune: Hptune) -> 
     assert ended.code == 0, ended.err
     assert hptune("run", model, *options, "--study", whole).code == 0
     query = "SELECT trial, attempt, step, value FROM reports WHERE metric = 'val_loss'"
-    told = {(row["trial"], row["step"]): row["value"] for row in rows(whole, query)}
+    values = {(row["trial"], row["step"]): row["value"] for row in rows(whole, query)}
     reports = rows(study, query)
-    assert [row["value"] for row in reports] == [told[row["trial"], row["step"]] for row in reports]
+    assert [row["value"] for row in reports] == [
+        values[row["trial"], row["step"]] for row in reports
+    ]
     assert len({(row["trial"], row["step"]) for row in reports}) == len(reports), "trained twice"
     promoted = {row["trial"] for row in reports if row["attempt"] > 0}
-    assert promoted, "nobody was paused and promoted"
+    assert promoted, "no trial was paused and promoted"
     assert states(study) == {"PRUNED": 8, "COMPLETE": 1}
     for trial in promoted:
         steps_of = [row["step"] for row in reports if row["trial"] == trial]
@@ -196,4 +198,4 @@ def test_what_is_paused_and_promoted_trains_as_if_left_alone(hptune: Hptune) -> 
         if trial["number"] == best["number"]
     )
     kept = {int(path.parent.name) for path in (study / "trials").glob("*/resume")}
-    assert kept == {best["number"]}, "nobody else will ever go on"
+    assert kept == {best["number"]}, "no other trial will ever continue"

@@ -27,7 +27,7 @@ MANNERS = {
     "SIGSTOP": "stop_for(0.5)",
     "out of memory": "raise MemoryError()",
     "lost worker": "end_above('spawn_main'); time.sleep(60)",
-    "lost warm parent": "end_above('forkserver.server'); time.sleep(60)",
+    "lost fork server": "end_above('forkserver.server'); time.sleep(60)",
     "lost master": "kill_master(); time.sleep(60)",
 }
 
@@ -117,7 +117,7 @@ def assert_all_counted_once(study: Path, failed: set[str], cells: int) -> None:
         steps = [row["step"] for row in rows(
             study, f"SELECT step FROM reports WHERE trial = {trial['number']} ORDER BY rowid"
         )]  # fmt: skip
-        if not died and manner not in ("lost worker", "lost warm parent", "lost master"):
+        if not died and manner not in ("lost worker", "lost fork server", "lost master"):
             # No epoch is trained twice.
             assert steps == [1, 2, 3, 4], trial
 
@@ -157,7 +157,7 @@ def test_a_trial_that_stands_still_for_a_minute_goes_on(hptune: Hptune) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("manner", ["lost worker", "lost warm parent"])
+@pytest.mark.parametrize("manner", ["lost worker", "lost fork server"])
 def test_what_carries_the_trials_dies(hptune: Hptune, manner: str) -> None:
     path = hptune.file("model.py", model({manner: MANNERS[manner]}))
     study = hptune.study()
@@ -284,7 +284,7 @@ def test_the_kernel_ends_a_trial_for_its_memory_and_nothing_else(hptune: Hptune)
         assert ended.code == 0, ended.err
         hptune.assert_nothing_left()
     finally:
-        # The kernel takes a moment to see that nobody is in it any more.
+        # The kernel takes a moment to see that the group is empty.
         wait_for(lambda: was_removed(group), "the control group to be empty")
     greedy = rows(study, "SELECT * FROM trials WHERE state = 'FAILED'")
     assert len(greedy) == 1

@@ -131,7 +131,7 @@ def test_the_same_failure_at_first_stops_the_study(hptune: Hptune) -> None:
     # Trials that ran next to the third one may have ended meanwhile.
     assert 3 <= states(hptune.study())["FAILED"] <= 4
 
-    # Mended, it goes on; told to, it would have gone on anyway.
+    # It continues with the file corrected, or with --same-failures 0.
     hptune.file("model.py", 'def objective(hp, trial):\n    return hp.Float("x", 0, 1)')
     ended = hptune("resume", hptune.study(), "--trials", "6")
     assert ended.code == 0, ended.err

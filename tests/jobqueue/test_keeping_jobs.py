@@ -90,10 +90,10 @@ def pending_for(reason: str) -> Change:
 
 
 def in_turn(*changes: Change) -> Change:
-    turns = itertools.cycle(changes)
+    changes_in_turn = itertools.cycle(changes)
 
     def change(job: Job) -> Job:
-        return next(turns)(job)
+        return next(changes_in_turn)(job)
 
     return change
 
@@ -112,11 +112,11 @@ def queue() -> Queue:
 
 
 def jobs_of(
-    queue: Queue, path: Path, *names: str, max_jobs: int = 1, told: list[str] | None = None
+    queue: Queue, path: Path, *names: str, max_jobs: int = 1, notes: list[str] | None = None
 ) -> Jobs:
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
     kinds = [_kind(replace(shape, name=name), name, path) for name in names or ("a",)]
-    lines = [] if told is None else told
+    lines = [] if notes is None else notes
     return Jobs(kinds, max_jobs=max_jobs, notify=lines.append, slurm=queue)
 
 
@@ -160,10 +160,10 @@ def test_another_shape_takes_the_place_of_one_that_slurm_will_never_start(
     queue: Queue, tmp_path: Path
 ) -> None:
     queue.change.update(a=pending_for("BadConstraints"), b=running)
-    told: list[str] = []
-    drive(jobs_of(queue, tmp_path, "a", "b", told=told), queue)
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, "a", "b", notes=notes), queue)
     assert [job.name for job in queue.there.values()] == ["a", "b"]
-    assert "Slurm would never start the job: BadConstraints" in told
+    assert "Slurm would never start the job: BadConstraints" in notes
 
 
 @pytest.mark.parametrize("word", ["FAILED", "COMPLETED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY"])
@@ -184,28 +184,28 @@ def test_jobs_whose_workers_are_refused_are_cancelled_and_given_up(
     queue: Queue, tmp_path: Path
 ) -> None:
     queue.change["a"] = running
-    told: list[str] = []
+    notes: list[str] = []
     with pytest.raises(JobsFailError, match=r"3 jobs in a row .* refused.*: other versions"):
         drive(
-            jobs_of(queue, tmp_path, told=told),
+            jobs_of(queue, tmp_path, notes=notes),
             queue,
             refused=lambda queue: dict.fromkeys(queue.alive, "other versions"),
         )
     assert len(queue.there) == 3
-    assert "job 1_0 is cancelled, because its worker was refused" in told
+    assert "job 1_0 is cancelled, because its worker was refused" in notes
 
 
 def test_a_shape_whose_jobs_fail_is_given_up_while_another_one_works(
     queue: Queue, tmp_path: Path
 ) -> None:
     queue.change.update(a=ran_and_ended("FAILED"), b=running)
-    told: list[str] = []
-    jobs = jobs_of(queue, tmp_path, "a", "b", max_jobs=2, told=told)
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, "a", "b", max_jobs=2, notes=notes)
     drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True))
     names = [job.name for job in queue.there.values()]
     assert names.count("a") == 3
     assert names.count("b") == 2
-    assert [line for line in told if line.startswith("shape a is given up: 3 jobs in a row")]
+    assert [line for line in notes if line.startswith("shape a is given up: 3 jobs in a row")]
 
 
 def test_a_useful_job_clears_its_shape(queue: Queue, tmp_path: Path) -> None:
@@ -231,9 +231,9 @@ def test_a_slurm_that_is_silent_for_a_while_ends_nothing(queue: Queue, tmp_path:
             raise SlurmUnavailableError("squeue has not answered")
 
     queue.before_answer = silent
-    told: list[str] = []
-    drive(jobs_of(queue, tmp_path, told=told), queue)
-    assert "Slurm does not answer: squeue has not answered" in told
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    assert "Slurm does not answer: squeue has not answered" in notes
     assert len(queue.there) == 1
 
 
@@ -255,15 +255,15 @@ def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
 ) -> None:
     for name in ("study-old", "study-a", "other-old"):
         queue.submit(name, 1)
-    told: list[str] = []
+    notes: list[str] = []
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
     kind = _kind(shape, "study-a", tmp_path)
-    jobs = Jobs([kind], max_jobs=1, notify=told.append, slurm=queue, prefix="study-")
+    jobs = Jobs([kind], max_jobs=1, notify=notes.append, slurm=queue, prefix="study-")
     jobs.open(1)
     alive = {queue.there[identity].name for identity in queue.alive}
     jobs.close()
     assert alive == {"study-a", "other-old"}
-    assert told[:2] == [
+    assert notes[:2] == [
         "cancelled 1 job of shapes that are no longer used",
         "took over 1 job of an earlier run",
     ]
@@ -341,11 +341,11 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
             raise SlurmUnavailableError("scancel failed")
 
     queue.cancel = never  # type: ignore[method-assign] # it fails
-    told: list[str] = []
-    jobs = jobs_of(queue, tmp_path, told=told)
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, notes=notes)
     jobs.open(1)
     jobs.close()
-    assert told[-1] == (
+    assert notes[-1] == (
         "Slurm jobs may be left (scancel failed); cancel them with: scancel --name=a"
     )
 
@@ -358,8 +358,8 @@ def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_p
         return replace(ran_and_ended("FAILED")(job), node="n2") if is_broken else running(job)
 
     queue.change["a"] = change
-    told: list[str] = []
-    jobs = jobs_of(queue, tmp_path, max_jobs=2, told=told)
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
     jobs.open(1)
     try:
         jobs.set_demand(1, {"1_0": True})
@@ -368,14 +368,16 @@ def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_p
             queue.wait_for_a_look()
     finally:
         jobs.close()
-    assert [line for line in told if line.startswith("node n2 is excluded from now on (--exclude=")]
+    assert [
+        line for line in notes if line.startswith("node n2 is excluded from now on (--exclude=")
+    ]
     assert [job.node for job in queue.there.values()] == ["n1", "n2", "n1"]
 
 
 def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_path: Path) -> None:
     """Trials that fit are never lacking, so no job would ever be idle."""
     queue.change.update({"a": running, "large": running})
-    told: list[str] = []
+    notes: list[str] = []
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
     large = Need(gpus=2)
     kinds = [_kind(replace(shape, name="a"), "a", tmp_path)]
@@ -384,7 +386,7 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
         worker = WorkerShape(1, 2, 0, 1)
         return [JobKind(replace(shape, name="l"), worker, "large", "large", tmp_path, need)]
 
-    jobs = Jobs(kinds, max_jobs=2, notify=told.append, slurm=queue, sized=sized)
+    jobs = Jobs(kinds, max_jobs=2, notify=notes.append, slurm=queue, sized=sized)
     jobs.open(2)
     try:
         while not jobs.drained():
@@ -394,7 +396,7 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
         assert (
             f"job {drained} on n1 takes no more trials, to make room for another job: a trial "
             "waits that fits into none of the present jobs"
-        ) in told
+        ) in notes
         while [job.name for job in queue.there.values()].count("large") < 1:
             busy = {identity: identity != drained for identity in queue.alive}
             jobs.set_demand(99, busy, {}, {large: 1})

@@ -118,7 +118,7 @@ def outcome(seconds: float = 30.0) -> RequeueOutcome:
 def asked(seconds: float = 30.0) -> RequeueInquiry:
     inquiry = RequeueInquiry(seconds, JOB)
     at_once = inquiry.answer
-    assert at_once is None, "the loop goes on meanwhile"
+    assert at_once is None, "the loop continues meanwhile"
     deadline = time.monotonic() + 30
     while inquiry.answer is None and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -154,7 +154,7 @@ def test_a_drained_job_is_cancelled_when_it_is_empty_and_its_place_is_taken() ->
     empty = LiveJob("2", "small", is_drained=True)
     assert plan_sizes(wanted, [busy("1"), empty], [SMALL, BIG], max_jobs=2).cancel == ("2",)
     assert plan_sizes(wanted, [busy("1")], [SMALL, BIG], max_jobs=2) == JobPlan({"big": 1})
-    # Nobody waits for its place any more; but it takes no trials, and so is of no use.
+    # No trial waits for its place any more; but it takes no trials, so it is useless.
     less = {"small": 99}
     assert plan_sizes(less, [busy("1"), empty], [SMALL, BIG], max_jobs=2).cancel == ("2",)
 

@@ -103,7 +103,7 @@ def test_the_nodes_with_most_places_are_chosen() -> None:
     partitions = parse_sinfo(SINFO)
     assert choose_worker(partitions, SHAPE, Need(gpus=1)).gpus == 2
     assert choose_worker(partitions, SHAPE, Need(gpus=0)).trials == 4
-    # Where nobody said how many GPUs a trial wants, it wants one if there are any.
+    # If the number of GPUs is not specified, a trial takes one if there are any.
     assert choose_worker(partitions, SHAPE, Need(gpus=None)).gpus == 2
     both = dataclasses.replace(SHAPE, partition="main,gpu")
     assert choose_worker(partitions, both, Need(cpus=4, gpus=1)).trials == 5

@@ -151,7 +151,7 @@ def epochs_spent(watched: Watched) -> int:
     return sum(isinstance(event, Reported) for event in watched.events)
 
 
-# --- nobody starves ---------------------------------------------------------------------------
+# --- no trial starves -------------------------------------------------------------------------
 
 
 @each_pruner

@@ -27,7 +27,7 @@ SMALL = SimulatedWorker(name="w", cores=4, memory_bytes=24 * GB)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StudyResult:
     """How a study went."""
 
     seconds: float
@@ -53,7 +53,7 @@ def study(
     measured: tuple[Amount, ...] = tuple(Amount),
     faults: Faults | None = None,
     needs: Callable[[Params], Needs] = mostly_waiting,
-) -> Told:
+) -> StudyResult:
     executor = SimulatedExecutor(
         curve=curve,
         seconds_per_epoch=lambda params, worker: 2.0 + float(params["size"] or 0),
@@ -75,7 +75,7 @@ def study(
     )
     played.engine.validate()
     complete = sum(trial.state is TrialState.COMPLETE for trial in played.engine.trials)
-    return Told(played.seconds, complete, attempts_by(memory.events))
+    return StudyResult(played.seconds, complete, attempts_by(memory.events))
 
 
 def attempts_by(events: Sequence[Event]) -> list[Attempt]:
@@ -95,7 +95,7 @@ def test_packed_trials_fill_memory_and_none_dies() -> None:
     ]
     assert (packed.complete, packed.lost) == (TRIALS, 0)
     assert min(fixed) > 1.25 * packed.seconds
-    # Without the memory of the largest, which somebody has to know, trials die.
+    # Without the memory of the largest trial, which the user must know, trials die.
     assert study(SMALL, measured=(), resources=Resources(cpus=0.125)).lost > 10
 
 
@@ -128,10 +128,10 @@ def test_workers_of_every_size_that_come_and_go(life_seconds: float | None) -> N
         SimulatedWorker(name=f"w{n}", cores=1 + n, memory_bytes=(5 + 4 * n) * GB, joins_seconds=n)
         for n in range(4)
     ]
-    told = study(
+    result = study(
         *workers,
         SimulatedWorker(name="ends", cores=8, memory_bytes=40 * GB, walltime_seconds=90.0),
         faults=Faults(worker_life_seconds=life_seconds, replaced_after_seconds=20.0),
     )
-    assert told.complete == TRIALS
-    assert all("memory" not in each.reason for each in told.attempts)
+    assert result.complete == TRIALS
+    assert all("memory" not in each.reason for each in result.attempts)

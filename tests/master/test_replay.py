@@ -118,9 +118,9 @@ def test_a_study_with_faults_and_a_grown_space_comes_out_again(
 def test_a_study_whose_trials_are_raced_comes_out_again(tmp_path: Path) -> None:
     directory = study(tmp_path / "study", "tpe", pruner=PrunerSettings(name="asha", epochs=3))
     with old_ledger(directory.path) as (_, engine):
-        told = [*engine.trials]
-    assert any(trial.state is TrialState.PRUNED for trial in told)
-    assert {trial.origin for trial in told} >= {"tpe", "tpe (random)"}
+        known = [*engine.trials]
+    assert any(trial.state is TrialState.PRUNED for trial in known)
+    assert {trial.origin for trial in known} >= {"tpe", "tpe (random)"}
     assert replay(directory) == Replayed(30, None)
 
 

@@ -92,7 +92,7 @@ def test_a_node_that_fails_does_not_end_the_others(hptune: Hptune, slurm: Privat
     nodes = rows(study, "SELECT node, outcome FROM attempts WHERE outcome = 'FINISHED'")
     assert {row["node"] for row in nodes} == {"g1"}
     slurm.wait_until_idle(seconds=90)
-    for left in hptune.leftovers():  # nobody could clean up on the node that was lost
+    for left in hptune.leftovers():  # the lost node could not clean up
         shutil.rmtree(hptune.temporary / left)
 
 

@@ -31,9 +31,9 @@ def test_the_workers_of_one_job_join_and_leave_together(
     assert gangs(hptune) == [(first, "g1"), (first, "g2")]
     slurm.run("scancel", first)
     wait_until(lambda: len(job_ids(slurm) - {first}) == 1, "another job", seconds=40)
-    told = finish(hptune, run, count=2, epochs=15)
-    assert "Slurm: 1 job running on g1, g2" in told
-    assert f"job {first} on g[1-2] ended: CANCELLED" in told
+    output = finish(hptune, run, count=2, epochs=15)
+    assert "Slurm: 1 job running on g1, g2" in output
+    assert f"job {first} on g[1-2] ended: CANCELLED" in output
     held = rows(hptune.study(), "SELECT outcome, reason FROM attempts")
     assert sorted(row["outcome"] for row in held) == ["FINISHED"] * 2 + ["RELEASED"] * 2
     # The signal reaches all of the job's workers, and their trials leave in good order.
@@ -60,5 +60,5 @@ def test_the_others_continue_when_one_node_of_a_job_dies(
     slurm.mend_node("g2")
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
     slurm.wait_until_idle(seconds=90)
-    for left in hptune.leftovers():  # nobody could clean up on the node that was lost
+    for left in hptune.leftovers():  # the lost node could not clean up
         shutil.rmtree(hptune.temporary / left)

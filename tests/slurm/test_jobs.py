@@ -53,10 +53,10 @@ def make(
             command = WorkerCommand(address=client.scheduler.address, module=module)
             script = job_script(shape, worker, command, job_name=name, logs=tmp_path)
             kinds.append(JobKind(shape, worker, name, script, tmp_path, need))
-        made.append(Jobs(kinds, max_jobs=max_jobs, notify=told.append))
+        made.append(Jobs(kinds, max_jobs=max_jobs, notify=notes.append))
         return made[-1]
 
-    told.clear()
+    notes.clear()
     yield make
     for jobs in made:
         jobs.close()
@@ -64,7 +64,7 @@ def make(
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
 
 
-told: list[str] = []
+notes: list[str] = []
 
 
 def names(client: Any) -> dict[str, str]:
@@ -105,8 +105,8 @@ def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
     lost = min(first)
     slurm.run("scancel", lost)
     wait_until(lambda: len(set(names(client)) - {lost}) == 3, "another worker", seconds=40)
-    wait_until(lambda: any(f"job {lost} on g" in line for line in told), "its end", seconds=10)
-    assert any("ended: CANCELLED" in line for line in told)
+    wait_until(lambda: any(f"job {lost} on g" in line for line in notes), "its end", seconds=10)
+    assert any("ended: CANCELLED" in line for line in notes)
     jobs.set_demand(0, dict.fromkeys(names(client), False))
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
 
@@ -151,7 +151,7 @@ def test_jobs_of_an_earlier_master_are_taken_over(
     second.open(2)
     assert {job.id for job in second.snapshot()} == set(names(client))
     assert len(slurm.jobs()) == 2
-    assert told[-2] == "took over 2 jobs of an earlier run"
+    assert notes[-2] == "took over 2 jobs of an earlier run"
 
 
 def test_a_waiting_job_shows_its_reason_and_starts_later(
@@ -162,10 +162,10 @@ def test_a_waiting_job_shows_its_reason_and_starts_later(
     jobs = make('partition = "cpu"\nwalltime = "00:10:00"', Need())
     jobs.open(1)
     reason = "Slurm: 1 job waiting in partition cpu: Resources"
-    wait_until(lambda: reason in told, "the reason", seconds=20)
+    wait_until(lambda: reason in notes, "the reason", seconds=20)
     slurm.run("scancel", occupying)
     wait_until(lambda: len(names(client)) == 1, "the worker", seconds=40)
-    wait_until(lambda: told[-1] == "Slurm: 1 job running on c1", "the good news", seconds=20)
+    wait_until(lambda: notes[-1] == "Slurm: 1 job running on c1", "the good news", seconds=20)
     assert [job.state for job in jobs.snapshot()] == [JobState.RUNNING]
 
 
@@ -204,9 +204,9 @@ def test_jobs_leave_an_excluded_node_unless_there_is_no_other(
     (other,) = {"g1", "g2"} - {first}
     jobs.exclude_node(first, "three attempts were lost there")
     wait_until(lambda: node() == other, "one on the other node", seconds=40)
-    assert f"node {first} is excluded from now on (--exclude={first}): three" in "\n".join(told)
+    assert f"node {first} is excluded from now on (--exclude={first}): three" in "\n".join(notes)
     jobs.exclude_node(other, "there too")
-    wait_until(lambda: any("those avoided are used again" in line for line in told),
+    wait_until(lambda: any("those avoided are used again" in line for line in notes),
                "that none is left", seconds=40)  # fmt: skip
     wait_until(lambda: node() != "", "a worker", seconds=40)
 

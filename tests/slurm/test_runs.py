@@ -19,8 +19,8 @@ def test_no_two_trials_share_a_gpu_and_the_jobs_go_with_the_study(
 ) -> None:
     model(hptune, epochs=2, seconds=0.3)
     run = start(hptune, GPUS, "--trials", 8, "--gpus-per-trial", 1, "--max-jobs", 2)
-    told = finish(hptune, run, count=8, epochs=2)
-    assert "Slurm: 2 jobs running on g1, g2" in told
+    output = finish(hptune, run, count=8, epochs=2)
+    assert "Slurm: 2 jobs running on g1, g2" in output
     held = rows(hptune.study(), "SELECT * FROM attempts")
     reports = rows(hptune.study(), "SELECT trial, value FROM reports WHERE metric = 'gpu'")
     seen = {row["trial"]: int(row["value"]) for row in reports}
@@ -48,13 +48,13 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     slurm.run("scancel", first)
     wait_for(lambda: len(job_ids(slurm) - {first}) == 2, "a replacement", seconds=30)
     slurm.run("scontrol", "requeue", second)
-    wait_for(lambda: reached(study, 12, count=2), "that both go on", seconds=120)
+    wait_for(lambda: reached(study, 12, count=2), "both to continue", seconds=120)
     assert second in job_ids(slurm)
     node = next(line.split()[-1] for line in slurm.jobs() if line.startswith(second))
     slurm.kill_node(node)
-    told = finish(hptune, run, count=2, epochs=40)
+    output = finish(hptune, run, count=2, epochs=40)
     slurm.mend_node(node)
-    assert f"job {first} on " in told
+    assert f"job {first} on " in output
     held = rows(study, "SELECT outcome, reason FROM attempts")
     outcomes = [row["outcome"] for row in held]
     assert outcomes.count("FINISHED") == 2
@@ -64,7 +64,7 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     # Slurm signals all processes of a job, and yet the trials left in good order.
     assert not [reason for reason in released if "killed" in reason]
     slurm.wait_until_idle(seconds=90)
-    for left in hptune.leftovers():  # nobody could clean up on the node that was lost
+    for left in hptune.leftovers():  # the lost node could not clean up
         shutil.rmtree(hptune.temporary / left)
 
 
@@ -74,8 +74,8 @@ def test_a_killed_master_is_resumed_with_the_same_jobs(hptune: Hptune, slurm: Pr
     wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
     before = job_ids(slurm)
     run.kill()
-    told = finish(hptune, hptune.start("resume", "study"), count=2, epochs=20)
-    assert "took over 2 jobs of an earlier run" in told
+    output = finish(hptune, hptune.start("resume", "study"), count=2, epochs=20)
+    assert "took over 2 jobs of an earlier run" in output
     shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i").split()
     assert set(shown) >= before
     later = {row["node"] for row in rows(hptune.study(), "SELECT node FROM attempts")}
@@ -97,12 +97,12 @@ def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
     wait_for(lambda: len(slurm.jobs()) == 2, "a job that waits", seconds=60)
     wait_until(lambda: "Resources" in " ".join(slurm.jobs()), "its reason", seconds=20)
     slurm.run("scancel", occupying)
-    told = finish(hptune, run, count=2, epochs=2)
-    assert "Slurm: 1 job waiting in partition cpu" in told
-    assert "Slurm: 1 job running on c1" in told
+    output = finish(hptune, run, count=2, epochs=2)
+    assert "Slurm: 1 job waiting in partition cpu" in output
+    assert "Slurm: 1 job running on c1" in output
 
 
-@pytest.mark.slow  # three to five minutes, and a cancelled job's trials go on in the same way
+@pytest.mark.slow  # three to five minutes, and a cancelled job's trials continue in the same way
 @pytest.mark.timeout(600)
 def test_a_trial_longer_than_the_walltime_ends_in_another_job(
     hptune: Hptune, slurm: PrivateSlurm

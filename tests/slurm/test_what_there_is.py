@@ -28,10 +28,10 @@ def test_jobs_on_one_node_are_told_different_gpus(slurm: PrivateSlurm, tmp_path:
         out = f"{tmp_path}/{number}"
         slurm.run("sbatch", "-o", out, "-w", "g1", "--gres=gpu:1", "--mem=1G", "--wrap", say)
 
-    def told() -> list[str]:
+    def answers() -> list[str]:
         return sorted(path.read_text().strip() for path in tmp_path.iterdir())
 
-    wait_until(lambda: told() == ["0", "1"], "two jobs that run", seconds=20)
+    wait_until(lambda: answers() == ["0", "1"], "two jobs that run", seconds=20)
     waiting = [line for line in slurm.jobs() if "PENDING" in line]
     assert len(waiting) == 1
     assert len(slurm.clear()) == 3

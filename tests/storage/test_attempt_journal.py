@@ -306,7 +306,7 @@ def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
             assert not waiting.is_alive()
         finally:
             running.runner.close()
-        # All that the runner has told is there to be collected.
+        # All events of the runner can be collected.
         collected = collect(directory, [NAME], {})
         assert isinstance(collected[-1], AttemptEnded)
         assert collected[-1].ending.cause is Cause.RETURNED

@@ -79,7 +79,7 @@ class EngineDriver:
     """An engine, its events so far, and what its commands alone imply.
 
     Every event goes through the ledger's codec, every step through `validate`, and every command
-    is checked against the books: so each test that uses this checks the engine's promises too.
+    is checked against this model: so each test that uses this checks the engine's promises too.
 
     Attributes:
         engine: The engine.
@@ -215,7 +215,7 @@ class EngineDriver:
         self.join(cores=cores)
         return self.suggest()
 
-    # --- the books --------------------------------------------------------------------------
+    # --- the model --------------------------------------------------------------------------
 
     def feed(self, event: Event) -> list[Command]:
         """Let the engine handle an event that has been in the ledger, and check its answer."""
@@ -241,7 +241,7 @@ class EngineDriver:
         assert self.finish is None or isinstance(command, Tell), f"{command} after the finish"
         match command:
             case Start(attempt=name, placement=placement):
-                assert not self._stopping, f"{command} while the study lets go"
+                assert not self._stopping, f"{command} while the study stops"
                 assert name not in self.running, f"{name} is started twice"
                 assert name not in self.over, f"{name} is started again"
                 assert placement.worker in self.workers, f"{command} on an unknown worker"
@@ -264,7 +264,7 @@ class EngineDriver:
                 assert name in self.running or name in self.over
             case Ask(numbers=numbers):
                 assert self.ask is None, "two questions at once"
-                assert not self._stopping, f"{command} while the study lets go"
+                assert not self._stopping, f"{command} while the study stops"
                 first = len(self._trial_rows)
                 assert [*numbers] == [*range(first, first + len(numbers))]
                 assert numbers
@@ -317,7 +317,7 @@ class EngineDriver:
         snapshot = self.engine.snapshot
         assert {run.attempt.id for run in snapshot.running} == set(self.running)
         if snapshot.stopping:
-            assert set(self.running) <= set(self.told_to_stop), "somebody was not told to stop"
+            assert set(self.running) <= set(self.told_to_stop), "an attempt was not told to stop"
         assert snapshot.workers == len(self.workers)
         assert snapshot.cpus == sum(len(each.cpus) for each in self.workers.values())
         cpus = sum(len(held.cpus) * held.cpu_share for held in self._held())

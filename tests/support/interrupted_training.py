@@ -46,7 +46,7 @@ def load_data():
     return some(50), some(20)
 
 class End(keras.callbacks.Callback):
-    "Notes how it ends, and comes to a sudden end itself where it is told to."
+    "Records its result, and dies at a given point."
     part = ""
 
     def on_train_batch_end(self, batch, logs=None):
@@ -68,9 +68,9 @@ class End(keras.callbacks.Callback):
             "rate": rate, "wait": STOPPING.wait, "best": STOPPING.best, "plateau": PLATEAU.wait}))
 
     def die_if_told(self, where):
-        told = pathlib.Path("die.json")
-        if told.exists() and json.loads(told.read_text()) == [self.epoch, where]:
-            told.unlink()
+        order = pathlib.Path("die.json")
+        if order.exists() and json.loads(order.read_text()) == [self.epoch, where]:
+            order.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
 END = End()

@@ -1,4 +1,4 @@
-# What is asked of every sampler that learns from values, beside the contract.
+# Tests of every sampler that learns from values, in addition to the contract.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LearningSuite(SamplerSuite):
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         return self.make_for(space, seed, Direction.MIN)
 
-    def told(
+    def taught(
         self,
         space: SearchSpace,
         objective: Callable[[Params], float | None],
@@ -70,12 +70,12 @@ class LearningSuite(SamplerSuite):
     # --- what it learns -------------------------------------------------------------------------
 
     def test_it_searches_where_the_values_are_better(self) -> None:
-        sampler = self.told(LINE, lambda params: abs(float(str(params["x"])) - 0.3))
+        sampler = self.taught(LINE, lambda params: abs(float(str(params["x"])) - 0.3))
         assert all(abs(x - 0.3) < 0.15 for x in xs(sampler, 20))
 
     def test_the_direction_turns_everything_round(self) -> None:
-        low = self.told(ALL_TYPES, lambda params: float(str(params["rate"])))
-        high = self.told(
+        low = self.taught(ALL_TYPES, lambda params: float(str(params["rate"])))
+        high = self.taught(
             ALL_TYPES, lambda params: -float(str(params["rate"])), direction=Direction.MAX
         )
         assert low.ask(range(100, 105)) == high.ask(range(100, 105))
@@ -85,12 +85,12 @@ class LearningSuite(SamplerSuite):
             x = float(str(params["x"]))
             return None if x > 0.5 else 1.0 - x  # the best is at the edge of what fails
 
-        proposed = xs(self.told(LINE, half_fails), 30)
+        proposed = xs(self.taught(LINE, half_fails), 30)
         assert sum(x > 0.55 for x in proposed) < 5
 
     def test_a_value_that_is_no_number_counts_as_a_failure(self) -> None:
         def of(bad: float | None) -> Sampler:
-            return self.told(
+            return self.taught(
                 LINE, lambda p: bad if float(str(p["x"])) > 0.5 else float(str(p["x"]))
             )
 
@@ -98,7 +98,7 @@ class LearningSuite(SamplerSuite):
         assert of(-math.inf).ask(range(100, 105)) == of(None).ask(range(100, 105))
 
     def test_equal_values_give_it_nothing_to_go_by_and_do_no_harm(self) -> None:
-        sampler = self.told(LINE, lambda params: 1.0)
+        sampler = self.taught(LINE, lambda params: 1.0)
         proposed: list[float] = []
 
         def value(params: Params) -> float:
@@ -114,7 +114,7 @@ class LearningSuite(SamplerSuite):
                 return 5.0
             return abs(math.log10(float(str(params["rate"]))) + 2.0)  # best at 0.01
 
-        proposed = xs(self.told(CONDITIONAL_CONTINUUM, value, count=60), 20, name="rate")
+        proposed = xs(self.taught(CONDITIONAL_CONTINUUM, value, count=60), 20, name="rate")
         assert np.median([abs(math.log10(rate) + 2.0) for rate in proposed]) < 0.5
 
     # --- trials that run ------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class LearningSuite(SamplerSuite):
         assert batch.ask(after(history, 8)) == single
 
     def test_simultaneous_suggestions_keep_apart(self) -> None:
-        sampler = self.told(
+        sampler = self.taught(
             BRANIN, lambda p: float(str(p["x"])) ** 2 + float(str(p["y"])) ** 2, count=60
         )
 
@@ -155,13 +155,13 @@ class LearningSuite(SamplerSuite):
     def test_a_choice_of_many_words_is_no_burden(self) -> None:
         words = tuple(f"word{i}" for i in range(5_000))
         space = SearchSpace((ChoiceParameter("word", words), FloatParameter("x", 0.0, 1.0)))
-        sampler = self.told(space, lambda params: float(str(params["x"])))
+        sampler = self.taught(space, lambda params: float(str(params["x"])))
         begin = time.process_time()
         assert all(space.contains(s.params) for s in sampler.ask(range(100, 110)))
         assert time.process_time() - begin < 2.0
 
     def test_ten_thousand_trials_are_no_burden(self) -> None:
-        sampler = self.told(ALL_TYPES, lambda params: float(str(params["rate"])), count=10_000)
+        sampler = self.taught(ALL_TYPES, lambda params: float(str(params["rate"])), count=10_000)
         begin = time.process_time()
         (suggestion,) = sampler.ask([10_000])
         assert ALL_TYPES.contains(suggestion.params)

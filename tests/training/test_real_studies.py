@@ -59,7 +59,7 @@ def test_scopes_branches_and_late_parameters(hptune: Hptune) -> None:
     }  # fmt: skip
     assert len({trial["params"].get("late") for trial in found}) > 10
     assert len({trial["params"].get("units_2") for trial in found}) > 5
-    # And the file declares it still, as far as the first look tells: nothing has changed.
+    # The file still declares it when it is read: nothing has changed.
     assert hptune("resume", hptune.study(), "--trials", "32").code == 0
 
 
@@ -172,6 +172,6 @@ def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(hptune: Hptu
     assert recorded == best[2]
     assert measured == pytest.approx(recorded, abs=1e-6)
     assert [path.name for path in study.glob("trials/*/model*")] == []
-    told = hptune("best", study).out
-    assert str(study / "best" / "model.keras") in told
+    output = hptune("best", study).out
+    assert str(study / "best" / "model.keras") in output
     assert Path(json.loads(hptune("best", study, "--json").out)["model"]).exists()

@@ -113,9 +113,7 @@ def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
         assert device_locks.lock_gpus(("0", "1", "2"), 3) == ("2",)
         assert device_locks.lock_gpus(("2",), 1) == ("2",)
         other.kill()
-    assert device_locks.lock_gpus(("0", "1", "7"), 3) == ("0", "1", "7"), (
-        "nobody knows of the last one"
-    )
+    assert device_locks.lock_gpus(("0", "1", "7"), 3) == ("0", "1", "7"), "the last one is unknown"
     device_locks.release(("0", "1"), ())
     assert device_locks.lock_gpus(GPUS, 3) == ("GPU-a", "GPU-b")
 

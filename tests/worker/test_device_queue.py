@@ -148,7 +148,7 @@ def test_nothing_is_given_twice_and_everyone_comes_to_their_turn(
     ]
     while entries:
         holding = [turn for turn in entries if turn.is_granted]
-        assert holding, "nobody can go on"
+        assert holding, "no attempt can continue"
         for place, one in enumerate(holding):
             for other in holding[:place]:
                 if one.study != other.study:

@@ -24,7 +24,7 @@ def objective(hp, trial):
         trial.report(step, value=1.0)
     while not trial.should_stop():
         time.sleep(0.01)
-    pathlib.Path({told!r}).touch()
+    pathlib.Path({notified!r}).touch()
     return 1.0
 """
 ATTEMPT = AttemptId(0, 0)
@@ -46,9 +46,9 @@ class Receiver:
             self.may_continue.wait(60)
 
 
-def order(folder: Path, told: Path) -> AttemptOrder:
+def order(folder: Path, notified: Path) -> AttemptOrder:
     file = folder / "model.py"
-    file.write_text(MODEL.format(told=str(told)))
+    file.write_text(MODEL.format(notified=str(notified)))
     brief = StudyBrief(
         name="test",
         directory=str(folder / "study"),
@@ -61,8 +61,8 @@ def order(folder: Path, told: Path) -> AttemptOrder:
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_an_order_to_stop_does_not_wait_for_the_receiver(tmp_path: Path, closes: bool) -> None:
-    told, receiver = tmp_path / "told", Receiver()
-    given = order(tmp_path, told)
+    notified, receiver = tmp_path / "notified", Receiver()
+    given = order(tmp_path, notified)
     runner = AttemptRunner(given.brief.source, receiver)
     try:
         runner.start(given)
@@ -71,7 +71,7 @@ def test_an_order_to_stop_does_not_wait_for_the_receiver(tmp_path: Path, closes:
         stopping.start()
         stopping.join(10)
         assert not stopping.is_alive()
-        wait_for(told.exists, "the attempt to be told")
+        wait_for(notified.exists, "the attempt to be notified")
         if closes:
             closing = threading.Thread(target=runner.close)
             closing.start()

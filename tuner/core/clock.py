@@ -14,7 +14,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock; it stands still while an administrator turns it back."""
+    """The machine's clock; it stands still while the system time is set back."""
 
     def __init__(self) -> None:
         self._latest = 0.0

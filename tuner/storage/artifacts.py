@@ -136,7 +136,7 @@ class StudyFiles:
         return {number: path for number, path in paths.items() if path is not None}
 
     def discard(self, number: int, *, keep_checkpoint: bool = False) -> None:
-        """Delete a trial's model and journal, and its checkpoints unless told to keep them."""
+        """Delete a trial's model and journal, and its checkpoints unless they are to be kept."""
         folder = self._directory.trial(number)
         with contextlib.suppress(OSError):
             for name in MODEL_FILES:

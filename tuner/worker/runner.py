@@ -81,7 +81,7 @@ class AttemptRunner:
     Args:
         source: The user's code.
         listener: Takes each event; must not raise.
-        fork_server_address: Address of a fork server. If it is None, or nobody answers there, the
+        fork_server_address: Address of a fork server. If it is None, or there is no answer, the
             runner starts a fork server of its own.
     """
 

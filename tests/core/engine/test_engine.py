@@ -31,9 +31,9 @@ from tuner.errors import InvalidTransition
 def test_the_trace_that_the_module_tells(driver: EngineDriver) -> None:
     assert driver.open(trials=2) == []
     assert driver.join("w", cores=1) == [Ask((0,))]
-    told, start = driver.suggest([{"x": 1}])
-    assert isinstance(told, Tell)
-    assert told.trial.state is TrialState.WAITING
+    tell, start = driver.suggest([{"x": 1}])
+    assert isinstance(tell, Tell)
+    assert tell.trial.state is TrialState.WAITING
     assert start == Start(
         attempt=FIRST,
         params={"x": 1},
@@ -44,10 +44,10 @@ def test_the_trace_that_the_module_tells(driver: EngineDriver) -> None:
     )
     assert driver.started(FIRST) == []
     assert driver.report(FIRST, 1, score=0.1) == []
-    told, kept, ask = driver.end(FIRST, returned(0.5))
-    assert isinstance(told, Tell)
-    assert (told.trial.state, told.trial.value) == (TrialState.COMPLETE, 0.5)
-    assert kept == KeepBest((told.trial,))
+    tell, kept, ask = driver.end(FIRST, returned(0.5))
+    assert isinstance(tell, Tell)
+    assert (tell.trial.state, tell.trial.value) == (TrialState.COMPLETE, 0.5)
+    assert kept == KeepBest((tell.trial,))
     assert ask == Ask((1,))
 
 
@@ -139,9 +139,9 @@ def test_letting_go_stops_what_runs_and_starts_nothing(driver: EngineDriver) -> 
     assert driver.stop() == []
     assert driver.join("late") == []
     driver.end(AttemptId(0, 0), Ending(Cause.STOPPED))
-    told, kept, finish = driver.end(AttemptId(1, 0), returned(0.5))
-    assert isinstance(told, Tell)
-    assert told.trial.state is TrialState.COMPLETE
+    tell, kept, finish = driver.end(AttemptId(1, 0), returned(0.5))
+    assert isinstance(tell, Tell)
+    assert tell.trial.state is TrialState.COMPLETE
     assert isinstance(kept, KeepBest)
     assert finish == Finish(FinishReason.TIME_UP, "the time is up")
     assert states(driver) == [TrialState.WAITING, TrialState.COMPLETE]
@@ -181,8 +181,8 @@ def test_an_answer_that_comes_after_the_end_waits_for_the_next_master(
     driver.open(trials=3)
     driver.join()
     driver.stop()
-    (told,) = driver.suggest()
-    assert isinstance(told, Tell)
+    (tell,) = driver.suggest()
+    assert isinstance(tell, Tell)
     driver.open(trials=3)
     (start,) = driver.join()
     assert isinstance(start, Start)
@@ -264,10 +264,10 @@ def test_while_a_large_trial_waits_smaller_ones_fill_other_workers_and_not_its(
 def test_new_parameters_join_the_space_and_the_trial(driver: EngineDriver) -> None:
     driver.go(2)
     declared = [{"class_name": "Int", "config": {"name": "late"}}]
-    grow, told = driver.used(FIRST, {"x": 0, "late": 3}, declared)
+    grow, tell = driver.used(FIRST, {"x": 0, "late": 3}, declared)
     assert grow == GrowSpace(tuple(declared))
-    assert isinstance(told, Tell)
-    assert told.trial.params == {"x": 0, "late": 3}
+    assert isinstance(tell, Tell)
+    assert tell.trial.params == {"x": 0, "late": 3}
     driver.leave()
     (start,) = driver.join()
     assert isinstance(start, Start)
@@ -350,7 +350,7 @@ def test_a_worker_that_is_about_to_leave_gets_no_more_attempts(driver: EngineDri
     driver.end(AttemptId(1, 0), released)
     assert driver.engine.snapshot.stall_reason == "waiting for a worker"
     driver.join("other", cores=2)
-    assert driver.running[AttemptId(0, 1)].worker == "other", "it goes on elsewhere"
+    assert driver.running[AttemptId(0, 1)].worker == "other", "it continues elsewhere"
     assert driver.engine.snapshot.counts[TrialState.RUNNING] == 2
 
 

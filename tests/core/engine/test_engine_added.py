@@ -11,8 +11,10 @@ from tuner.core.trial import ADDED, AttemptId, TrialState
 def test_it_is_the_next_that_runs_and_the_sampler_hears_of_it(driver: EngineDriver) -> None:
     driver.go(3)
     driver.end(AttemptId(0, 0), returned(0.5))
-    told = driver.open(3, added=[{"x": 7}])
-    assert [(c.trial.number, c.trial.origin) for c in told if isinstance(c, Tell)] == [(1, ADDED)]
+    commands = driver.open(3, added=[{"x": 7}])
+    assert [(c.trial.number, c.trial.origin) for c in commands if isinstance(c, Tell)] == [
+        (1, ADDED)
+    ]
     [start] = [c for c in driver.join(cores=1) if isinstance(c, Start)]
     assert (start.attempt, start.params) == (AttemptId(1, 0), {"x": 7})
     assert driver.end(start.attempt, returned(0.7))[-1] == Ask((2,))

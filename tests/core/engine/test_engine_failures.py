@@ -35,10 +35,10 @@ def broken(what: str = "ValueError: 3", line: int = 3) -> Ending:
 )
 def test_the_trials_own_fault_fails_it_at_once(driver: EngineDriver, cause: Cause) -> None:
     driver.go(2)
-    told, discard, ask = driver.end(FIRST, Ending(cause, reason="because", detail="here"))
-    assert isinstance(told, Tell)
-    assert (told.trial.state, told.trial.value) == (TrialState.FAILED, None)
-    assert (told.trial.reason, told.trial.detail) == ("because", "here")
+    tell, discard, ask = driver.end(FIRST, Ending(cause, reason="because", detail="here"))
+    assert isinstance(tell, Tell)
+    assert (tell.trial.state, tell.trial.value) == (TrialState.FAILED, None)
+    assert (tell.trial.reason, tell.trial.detail) == ("because", "here")
     assert (discard, ask) == (Discard(0), Ask((1,)))
     assert driver.attempt(FIRST).outcome is Outcome.ERRORED
 
@@ -69,9 +69,9 @@ def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) ->
         assert isinstance(start, Start)
         assert start.attempt == (0, number + 1)
         assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
-    told, *_ = driver.end(AttemptId(0, MAX_RETRIES[cause]), Ending(cause, reason="once more"))
-    assert isinstance(told, Tell)
-    assert (told.trial.state, told.trial.reason) == (TrialState.FAILED, "once more")
+    tell, *_ = driver.end(AttemptId(0, MAX_RETRIES[cause]), Ending(cause, reason="once more"))
+    assert isinstance(tell, Tell)
+    assert (tell.trial.state, tell.trial.reason) == (TrialState.FAILED, "once more")
 
 
 @pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
@@ -258,10 +258,10 @@ def test_what_was_done_without_a_master_is_taken_in_and_starts_nothing(
     driver.go(4, cores=2)
     driver.report(FIRST, 1, score=0.1)
     active = driver.engine.active_seconds
-    driver.at += 3_600.0  # nobody was there
+    driver.at += 3_600.0  # there was no master
     assert driver.feed(StudyClosed(driver.at)) == []
-    told, keep = driver.end(FIRST, returned(0.5))
-    assert (type(told), type(keep)) == (Tell, KeepBest)
+    tell, keep = driver.end(FIRST, returned(0.5))
+    assert (type(tell), type(keep)) == (Tell, KeepBest)
     driver.report(AttemptId(1, 0), 1, score=0.2)
     assert states(driver) == [TrialState.COMPLETE, TrialState.RUNNING]
     assert driver.engine.active_seconds - active < 60

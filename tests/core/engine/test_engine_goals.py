@@ -102,8 +102,8 @@ def searched(driver: EngineDriver, *scores: float, confirm: int) -> list[Command
 
 def test_the_best_are_trained_again_with_other_seeds(driver: EngineDriver) -> None:
     commands = searched(driver, 0.5, 0.9, 0.8, confirm=2)
-    told = [each.trial for each in commands if isinstance(each, Tell)]
-    assert [(t.number, t.origin, t.params) for t in told[1:]] == [
+    reported = [each.trial for each in commands if isinstance(each, Tell)]
+    assert [(t.number, t.origin, t.params) for t in reported[1:]] == [
         (3, "confirm of 1", {"x": 1}),
         (4, "confirm of 1", {"x": 1}),
         (5, "confirm of 2", {"x": 2}),

@@ -275,7 +275,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.driver.end(name, Ending(halt.cause))
         trial = self.driver.trial(name.trial)
         if halt is Halt.PRUNE:
-            # One that trained on in vain is as complete as it was before.
+            # A trial that trained on without a better result is as complete as before.
             was_complete = trial.number in self.went_on and trial.state is TrialState.COMPLETE
             assert was_complete or trial.state is TrialState.PRUNED
         if trial.state in (TrialState.PRUNED, TrialState.PAUSED):
@@ -339,15 +339,15 @@ class EngineMachine(RuleBasedStateMachine):
         if driver.finish.finish_reason in (FinishReason.DONE, FinishReason.EXHAUSTED):
             assert all(trial.state.is_final for trial in driver.engine.trials)
         self.check_the_ledgers_readers()
-        told: dict[int, TrialState] = {}
+        states_told: dict[int, TrialState] = {}
         for _, commands in driver.story:
             for command in commands:
                 if isinstance(command, Tell):
-                    told[command.trial.number] = command.trial.state
+                    states_told[command.trial.number] = command.trial.state
         for trial in driver.engine.trials:
             lasts = trial.state.is_final or trial.state is TrialState.PAUSED
             expected = trial.state if lasts else TrialState.WAITING
-            assert told[trial.number] in (expected, TrialState.RUNNING)
+            assert states_told[trial.number] in (expected, TrialState.RUNNING)
 
     def check_the_ledgers_readers(self) -> None:
         """Check that the ledger's tables give the same best trials."""
@@ -355,7 +355,7 @@ class EngineMachine(RuleBasedStateMachine):
         trials = [replace(t, extra_values=(), violation=0.0) for t in engine.trials]
         judged = [self.goals.judged(trial) for trial in trials]
         best = Ranking.of(self.goals, judged, self.driver.attempts).best
-        # One that trained on in vain is what it was when it was ranked, but for its attempts, for
+        # One that trained on without a better result is as it was ranked, but for its attempts, for
         # what it drew and for what it reported at a new pruner's rungs on its way.
         assert [replace(t, attempts=0, rungs={}, params={}) for t in best] == [
             replace(t, attempts=0, rungs={}, params={}) for t in engine.front

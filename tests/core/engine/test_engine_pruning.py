@@ -45,16 +45,16 @@ def pause(driver: EngineDriver, trial: int, *, step: int, score: float, attempt:
 
 def test_a_poor_trial_is_stopped_and_another_one_asked_for(driver: EngineDriver) -> None:
     driver.go(3, cores=2, pruner=STOPS)
-    (told,) = driver.report(name(0), 1, score=0.5)
-    assert isinstance(told, Tell)
-    assert (told.trial.state, told.trial.rungs) == (TrialState.RUNNING, {1: 0.5})
-    told, stop = driver.report(name(1), 1, score=0.4, other=7.0)
+    (tell,) = driver.report(name(0), 1, score=0.5)
+    assert isinstance(tell, Tell)
+    assert (tell.trial.state, tell.trial.rungs) == (TrialState.RUNNING, {1: 0.5})
+    tell, stop = driver.report(name(1), 1, score=0.4, other=7.0)
     assert stop == Stop(name(1), Halt.PRUNE)
-    told, discarded, ask = driver.end(name(1), PRUNED)
-    assert isinstance(told, Tell)
-    assert told.trial.state is TrialState.PRUNED
-    assert (told.trial.value, told.trial.step, told.trial.rungs) == (0.4, 1, {1: 0.4})
-    assert told.trial.metrics == {"score": 0.4, "other": 7.0}
+    tell, discarded, ask = driver.end(name(1), PRUNED)
+    assert isinstance(tell, Tell)
+    assert tell.trial.state is TrialState.PRUNED
+    assert (tell.trial.value, tell.trial.step, tell.trial.rungs) == (0.4, 1, {1: 0.4})
+    assert tell.trial.metrics == {"score": 0.4, "other": 7.0}
     assert (discarded, ask) == (Discard(1), Ask((2,)))
     assert driver.attempt(name(1)).outcome is Outcome.PRUNED
 
@@ -65,17 +65,17 @@ def test_reports_between_rungs_and_of_other_metrics_cost_nothing(driver: EngineD
     assert driver.report(name(0), 2, score=0.1) == []
     assert driver.report(name(1), 1, other=0.1) == []
     assert driver.report(name(1), 1, score=math.nan) == []
-    (told,) = driver.report(name(0), 4, score=0.4)
-    assert isinstance(told, Tell)
-    assert told.trial.rungs == {1: 0.5, 3: 0.5}, "the best value so far counts"
+    (tell,) = driver.report(name(0), 4, score=0.4)
+    assert isinstance(tell, Tell)
+    assert tell.trial.rungs == {1: 0.5, 3: 0.5}, "the best value so far counts"
 
 
 def test_the_value_of_a_stopped_trial_is_that_of_its_last_report(driver: EngineDriver) -> None:
     driver.go(2, cores=2, pruner=STOPS)
     driver.report(name(0), 3, score=0.9)
     driver.report(name(1), 2, score=0.95)
-    (told,) = driver.report(name(1), 3, score=0.1)
-    assert isinstance(told, Tell), "its best value is the best of all, so it goes on"
+    (tell,) = driver.report(name(1), 3, score=0.1)
+    assert isinstance(tell, Tell), "its best value is the best of all, so it continues"
     driver.end(name(1), PRUNED)
     trial = driver.trial(1)
     assert (trial.value, trial.step) == (0.1, 3)
@@ -140,9 +140,9 @@ def test_what_breaks_a_constraint_stops_nobody(driver: EngineDriver) -> None:
     driver.suggest()
     for number in range(3):
         assert driver.report(name(number), 1, score=0.9, size=99.0) == []
-    (told,) = driver.report(name(3), 1, score=0.5, size=5.0)
-    assert isinstance(told, Tell), "of those that keep the constraint it is the best"
-    assert told.trial.rungs == {1: 0.5}
+    (tell,) = driver.report(name(3), 1, score=0.5, size=5.0)
+    assert isinstance(tell, Tell), "of those that keep the constraint it is the best"
+    assert tell.trial.rungs == {1: 0.5}
 
 
 def test_what_breaks_a_constraint_is_worse_than_what_keeps_it(driver: EngineDriver) -> None:
@@ -164,9 +164,9 @@ def test_one_that_keeps_the_constraint_late_is_judged_by_what_it_has_then(
     assert driver.report(name(0), 1, score=0.9, size=99.0) == []
     driver.report(name(1), 1, score=0.2, size=5.0)
     driver.report(name(1), 3, score=0.2, size=5.0)
-    (told,) = driver.report(name(0), 3, score=0.4, size=9.0)
-    assert isinstance(told, Tell)
-    assert told.trial.rungs == {3: 0.4}, "the 0.9 broke the constraint"
+    (tell,) = driver.report(name(0), 3, score=0.4, size=9.0)
+    assert isinstance(tell, Tell)
+    assert tell.trial.rungs == {3: 0.4}, "the 0.9 broke the constraint"
 
 
 def test_rungs_follow_from_the_steps_whatever_the_pruner_was_before(driver: EngineDriver) -> None:
@@ -197,8 +197,8 @@ def test_a_paused_trial_gives_up_its_place_and_is_promoted_before_new_ones(
     driver.suggest()
     # The third to come makes the second the best of three.
     driver.report(name(2), 1, score=0.1)
-    told, promoted, start = driver.end(name(2), PAUSED)
-    assert isinstance(told, Tell)
+    tell, promoted, start = driver.end(name(2), PAUSED)
+    assert isinstance(tell, Tell)
     assert isinstance(promoted, Tell)
     assert isinstance(start, Start)
     assert (promoted.trial.number, promoted.trial.state) == (1, TrialState.WAITING)
@@ -229,7 +229,7 @@ def test_a_study_of_paused_trials_trains_the_best_in_full_and_prunes_the_rest(
     pause(driver, 0, step=3, score=0.6, attempt=1)
     driver.suggest()
     pause(driver, 3, step=1, score=0.1)
-    assert driver.running.keys() == {name(0, 2)}, "nobody else will come to step 3"
+    assert driver.running.keys() == {name(0, 2)}, "no other trial will come to step 3"
     commands = driver.end(name(0, 2), returned(0.5))
     assert states(driver) == [
         TrialState.COMPLETE,
@@ -257,7 +257,7 @@ def test_a_study_that_is_let_go_keeps_its_paused_trials(driver: EngineDriver) ->
     driver.suggest()
     driver.report(name(2, 1), 1, score=0.2)
     driver.end(name(2, 1), PAUSED)
-    assert name(0, 1) in driver.running, "the best of three goes on under the next master"
+    assert name(0, 1) in driver.running, "the best of three continues under the next master"
     driver.check_replay()
 
 

@@ -63,7 +63,7 @@ def attempt(
         (Cause.PAUSED, 0, Halt.PAUSE, None, RELEASED, TrialEvent.PAUSE),
         (Cause.STOPPED, FULL, Halt.STOP, None, RELEASED, RETRY),
         (Cause.RELEASED, FULL, Halt.RELEASE, None, RELEASED, RETRY),
-        # What the trial was told stays decided, unless the attempt failed.
+        # A decision to stop the trial stands, unless the attempt failed.
         (Cause.STOPPED, 0, Halt.PRUNE, None, RELEASED, PRUNE),
         (Cause.KILLED, 0, Halt.PRUNE, None, LOST, PRUNE),
         (Cause.KILLED, 0, Halt.PAUSE, None, LOST, TrialEvent.PAUSE),

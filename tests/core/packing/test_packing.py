@@ -105,7 +105,7 @@ def test_a_budget_counts_the_parts_of_cores_that_were_held() -> None:
     assert driver.finish.finish_reason is FinishReason.BUDGET_SPENT
     assert any(each.before is not None for each in driver.attempts)
     late = 3600.0 * (hours_of(driver.attempts, Device.CORE, now=driver.at) - 0.2)
-    assert 0.0 <= late < 100.0, "but for the time in which they were told to stop"
+    assert 0.0 <= late < 100.0, "except the time from the order to stop to the end"
     driver.check_replay()
 
 
@@ -123,9 +123,9 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
     assert len(site.driver.running) == 8
     site.run()
     assert site.most_running == 8
-    told = site.driver.engine.snapshot.packing
-    assert told.startswith("up to 4 trials per core (each uses 0.3 of one); about 2")
-    assert site.driver.attempts[-1].why == told
+    shown = site.driver.engine.snapshot.packing
+    assert shown.startswith("up to 4 trials per core (each uses 0.3 of one); about 2")
+    assert site.driver.attempts[-1].why == shown
 
 
 def test_packing_is_not_mentioned_once_it_is_off() -> None:

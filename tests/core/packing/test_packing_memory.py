@@ -36,7 +36,7 @@ def test_the_memory_that_was_said_of_one_trial_is_kept_too() -> None:
 def test_where_memory_is_too_small_for_one_on_each_core_fewer_are_placed() -> None:
     site = Site(cores(8, 40 * GB), memory=lambda params: 8 * GB)
     first = [*site.driver.running]
-    assert len(first) == 8  # nobody knows anything yet
+    assert len(first) == 8  # nothing is measured yet
     for name in first:
         site.measure(name)
     for name in first:

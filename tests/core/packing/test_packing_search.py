@@ -18,10 +18,10 @@ def test_a_short_study_does_not_run_blind() -> None:
     site = Site(cores(2), busy=lambda params: IDLE, trials=6, learns=True)
     site.run()
     assert site.most_running == 2
-    told = site.driver.engine.snapshot.packing
-    assert told.startswith("1 trial per core (each uses 0.1 of one); no more, ")
-    assert "has only 6 in all (--cpus-per-trial 0.25 overrides this)" in told
-    assert site.driver.attempts[-1].why == told
+    reason = site.driver.engine.snapshot.packing
+    assert reason.startswith("1 trial per core (each uses 0.1 of one); no more, ")
+    assert "has only 6 in all (--cpus-per-trial 0.25 overrides this)" in reason
+    assert site.driver.attempts[-1].why == reason
 
 
 @pytest.mark.parametrize(("trials", "learns"), [(40, False), (None, True), (None, False)])

@@ -282,7 +282,7 @@ def test_a_fit_that_trains_no_keras_model(attempts: Attempts, built: str) -> Non
         ("'good'", Cause.EXCEPTION, "fit() returned str"),
         ("None", Cause.EXCEPTION, "fit() returned NoneType"),
         ("{'other': 1.0}", Cause.UNKNOWN_METRIC, "unknown metric 'val_loss'"),
-        ("float('nan')", Cause.RETURNED, ""),  # which the engine turns down
+        ("float('nan')", Cause.RETURNED, ""),  # which the engine rejects
     ],
 )
 def test_a_fit_that_returns_no_value(
@@ -440,6 +440,6 @@ def test_the_best_epoch_is_one_that_keeps_the_constraints(attempts: Attempts) ->
 def test_a_model_that_is_none_of_the_front_is_not_kept(attempts: Attempts) -> None:
     goals = ("val_loss", "params")
     behind = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1.0))], objectives=goals)
-    beside = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1e9))], objectives=goals)
+    dominated = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1e9))], objectives=goals)
     assert not (behind.directory / "model.keras").exists()
-    assert (beside.directory / "model.keras").exists()
+    assert (dominated.directory / "model.keras").exists()

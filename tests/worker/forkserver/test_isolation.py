@@ -85,8 +85,8 @@ def test_tensorflow_finds_no_gpu_without_a_word_where_there_is_to_be_none(
 ) -> None:
     ended = attempts.run(LOOKS, placement=Placement("w", (CORES[0],)))
     assert ended.ending.metrics == {"value": 1.5}
-    told = [line for line in ended.log.splitlines() if line.startswith("E ")]
-    assert told == ["E the driver is too old", "E the trial's own cuInit"]
+    lines = [line for line in ended.log.splitlines() if line.startswith("E ")]
+    assert lines == ["E the driver is too old", "E the trial's own cuInit"]
     assert ended.log.count("cuInit") == 1
 
 

@@ -390,16 +390,16 @@ def test_a_gpu_is_open_where_its_device_file_is(
         assert GpuUsage().is_open((gone, os.getpid()))
 
 
-@pytest.mark.parametrize(("is_alone", "told"), [(True, 5 * MB), (False, None)])
+@pytest.mark.parametrize(("is_alone", "expected"), [(True, 5 * MB), (False, None)])
 def test_where_the_driver_names_no_process_only_who_is_alone_holds_all(
-    is_alone: bool, told: int | None
+    is_alone: bool, expected: int | None
 ) -> None:
     gpu = Gpu()
     gpu.tells, gpu.held = False, {os.getpid(): 5 * MB}
     meter = usage.Meter(os.getpid(), ("0",), is_alone=is_alone, gpu_usage=gpu)
     meter.take()
     assert meter.usage is not None
-    assert meter.usage.peak_gpu_memory_bytes == told
+    assert meter.usage.peak_gpu_memory_bytes == expected
 
 
 def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ memory) that the user does not set:
   other programs use is subtracted.
 - The number of trials per core or GPU grows in steps, each only after trials were seen to train at
   the step before. It shrinks where more trials on a device do no more work in total.
-- For a search that learns, devices are shared only as far as that makes a tenth of the trials of
-  the study run at once. Larger batches cost such a search more than packing gains
+- For a search that learns, sharing devices lets at most a tenth of the study's trials run at
+  once. Larger batches cost such a search more than packing gains
   (benchmarks/README.md).
 - Each out-of-memory raises all predictions for a while.
 

@@ -58,7 +58,7 @@ _imported: dict[str, tuple[int, int]] = {}
 def note_import(source: ObjectiveSource) -> None:
     """Note that this process now imports the user's file, for the children that it forks.
 
-    They run the file's present code, also after somebody has edited the file. What they load must
+    They run the file's present code, also after an edit. What they load must
     not be found by processes that run the new code.
     """
     with contextlib.suppress(OSError):

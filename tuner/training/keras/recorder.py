@@ -46,7 +46,7 @@ class Recorder:
         best: The best epoch; None if no epoch has measured the goals.
         seen: The names of all metrics that the training has measured.
         times: How long the epochs took.
-        resumption: Stops the training if it is told to, writes its checkpoints, and continues it
+        resumption: Stops the training on request, writes its checkpoints, and continues it
             from one.
 
     Args:

@@ -152,7 +152,7 @@ class Resumption:
         seed_epoch(self._trial.seed, self._phase, epoch)
 
     def batch_ends(self) -> None:
-        """Stop after a training batch, if told to and not only at the end of an epoch."""
+        """Stop after a training batch if that is requested, and not only after an epoch."""
         if self._trial.should_stop() and not self._may_end_epoch:
             self.leave()
 
@@ -165,7 +165,7 @@ class Resumption:
             self.leave()
 
     def epoch_ends(self, epoch: int) -> None:
-        """Write a checkpoint if it is due, and stop if told to, after all callbacks have acted."""
+        """Write a due checkpoint, and stop on request, after all callbacks have acted."""
         model = self._models[-1]
         self.is_complete = epoch + 1 >= self._epochs or bool(model.stop_training)
         if self.is_complete:
@@ -199,7 +199,7 @@ class Resumption:
             self._checkpoints.remove()
 
     def leave(self) -> None:
-        """End the attempt as told, with a checkpoint on disk if it may continue later.
+        """End the attempt on request, with a checkpoint on disk if it may continue later.
 
         Raises:
             AttemptStopped: Always.
