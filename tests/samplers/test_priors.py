@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from searches import branin_regret
+from searches import MOST_SPACES, branin_regret
 
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import SearchSpace
@@ -35,6 +35,7 @@ PRIORS: dict[str, PriorSpec] = {
 
 
 class TestTpeWithPriors(SamplerSuite):
+    slow_spaces = MOST_SPACES
     branin_tolerance = -0.6
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:

@@ -26,7 +26,7 @@ def xs(sampler: Sampler, count: int, name: str = "x") -> list[float]:
 
 
 class LearningSuite(SamplerSuite):
-    """Supply `make_for`.
+    """Further tests for a sampler that learns. Supply `make_for`.
 
     Attributes:
         ten_thousand_seconds: How long the first question after 10,000 trials may take.

@@ -9,9 +9,11 @@ from tuner.core.sampler import Sampler
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Params, Trial, TrialState
 from tuner.testing.samplers import waiting
-from tuner.testing.spaces import BRANIN_LEAST, branin
+from tuner.testing.spaces import BRANIN_LEAST, SPACES, branin
 
 LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+MOST_SPACES = tuple(name for name in SPACES if name not in ("nested", "all types"))
+"""Slow for wrapped samplers, whose own suites test all spaces."""
 
 
 def searched(

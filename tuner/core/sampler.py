@@ -9,15 +9,18 @@ from .trial import Suggestion, Trial
 
 
 class Sampler(abc.ABC):
-    """Proposes configurations, and learns from their results.
+    """Suggests configurations, and learns from the results.
 
-    The study's loop is the only caller, from one thread at a time. A sampler keeps no state that
-    cannot be rebuilt: its randomness comes from the study's seed and the trial number
-    (`core.seeds`), its knowledge from `tell`. So resuming a study, replaying it and growing its
-    space are the same: make a new sampler and tell it every trial. A new sampler that was told the
-    same trials must answer exactly as the old one would have.
+    Callers and threads:
+        Only the study's loop calls a sampler, from one thread at a time.
 
-    How the two calls interleave, with room for two running trials::
+    Determinism and persistence:
+        A sampler has no state that cannot be rebuilt. Its random numbers come from the study's
+        seed and the trial number (`core.seeds`), its knowledge from `tell`. A new sampler that
+        was told the same trials must answer the same. So resuming a study, replaying it and
+        growing its space are one operation: make a new sampler and tell it all trials.
+
+    Example, with two trials in parallel::
 
         s.ask([0, 1])          -> [Suggestion(a), Suggestion(b)]
         s.tell(Trial(0, a, WAITING)); s.tell(Trial(1, b, WAITING))

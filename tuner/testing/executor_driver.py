@@ -116,8 +116,8 @@ class Stage:
 
 
 @dataclass(slots=True)
-class _Known:
-    """What was told of an attempt so far."""
+class _AttemptEvents:
+    """Events of an attempt so far."""
 
     worker: str
     started: AttemptStarted | None = None
@@ -141,7 +141,7 @@ class Driver:
         self.story: list[Event] = []
         self._brief = brief
         self._limit_seconds = limit_seconds
-        self._known: dict[AttemptId, _Known] = {}
+        self._known: dict[AttemptId, _AttemptEvents] = {}
         self._names: set[str] = set()
         self._trials = 0
 
@@ -161,7 +161,7 @@ class Driver:
             incumbents=(),
         )
         self._trials += 1
-        self._known[name] = _Known(worker)
+        self._known[name] = _AttemptEvents(worker)
         self.executor.start(order)
         return name
 
@@ -273,7 +273,7 @@ class Driver:
             case _:
                 raise AssertionError(f"an executor does not tell {event}")
 
-    def _alive(self, name: AttemptId, event: Event) -> _Known:
+    def _alive(self, name: AttemptId, event: Event) -> _AttemptEvents:
         assert name in self._known, f"{event} of an attempt that nobody ordered"
         known = self._known[name]
         assert known.ended is None, f"{event} after the end of {name}"

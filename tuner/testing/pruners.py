@@ -7,8 +7,8 @@ A plug-in's author writes::
         def make(self, direction: Direction) -> Pruner:
             return MyPruner(direction=direction)
 
-and inherits the tests. In each, trials race on a few places, as the engine would have them, and
-every fact and every answer is written down.
+and inherits the tests. In each, a race runs trials in a few slots as the engine does, and records
+all facts and decisions.
 """
 
 from __future__ import annotations
@@ -33,50 +33,51 @@ each_direction = pytest.mark.parametrize("direction", Direction)
 
 Fact = Callable[[Pruner], None]
 Value = Callable[[int, int], float]
-"""What a trial measures at a step, both by number; more is better."""
+"""Returns the value of a trial at a step; more is better."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """The fact of a report."""
+class ReportFact:
+    """A reported value."""
 
     trial: int
     step: int
     value: float
 
     def tell(self, pruner: Pruner) -> None:
-        """Tell it."""
+        """Pass the fact to a pruner."""
         pruner.report(self.trial, self.step, self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """The fact of a move."""
+class MoveFact:
+    """A change of a trial's state."""
 
     trial: int
     state: TrialState
 
     def tell(self, pruner: Pruner) -> None:
-        """Tell it."""
+        """Pass the fact to a pruner."""
         pruner.moved(self.trial, self.state)
 
 
 @dataclass(slots=True)
 class Race:
-    """Trials on a few places, stopped, paused and promoted as the pruner says.
+    """Trials that run in a few slots and are stopped, paused and promoted by a pruner.
 
     Attributes:
-        pruner: Who decides.
-        value: What a trial measures at a step; more is better, whatever the direction.
-        direction: Which way the pruner was made for: with MIN it is told the negatives.
-        seed: Of the order in which things happen.
-        places: How many trials run at once.
-        most_steps: So many steps a trial may take before its fate is asked for.
-        trials: How many trials there are.
-        facts: All that was told, in order.
-        answers: All that was answered, in order: trial and decision, or None and a promotion.
-        states: Where each trial stands.
-        steps: How far each trial came.
+        pruner: The pruner.
+        value: The value of a trial at a step; more is better for both directions.
+        direction: The pruner's direction; with MIN it is told the negated values.
+        seed: Seed of the order of events.
+        places: Number of trials that run in parallel.
+        most_steps: Maximum number of steps between two decisions on a trial.
+        trials: Number of trials.
+        facts: All facts, in order.
+        answers: All answers, in order: trial and decision, or None and a promotion.
+        states: State of each trial.
+        steps: Last step of each trial.
+        best: Best value of each trial.
     """
 
     pruner: Pruner
@@ -86,14 +87,14 @@ class Race:
     places: int = 4
     most_steps: int = 1
     trials: int = TRIALS
-    facts: list[Reported | Moved] = field(default_factory=list)
+    facts: list[ReportFact | MoveFact] = field(default_factory=list)
     answers: list[tuple[int | None, object]] = field(default_factory=list)
     states: dict[int, TrialState] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
     best: dict[int, float] = field(default_factory=dict)
 
     def run(self, turns: int | None = None) -> Race:
-        """Go on to the end, or for so many turns."""
+        """Run to the end, or for this number of turns."""
         rng = random.Random(self.seed)
         while turns is None or turns > 0:
             running = self.fill()
@@ -106,15 +107,15 @@ class Race:
 
     @property
     def leader(self) -> int:
-        """The trial with the best value of all; of several, the first."""
+        """The trial with the best value; the first of equal ones."""
         return max(self.best, key=lambda trial: (self.best[trial], -trial))
 
     def standing(self, state: TrialState) -> list[int]:
-        """The trials that stand there."""
+        """Return the trials in this state."""
         return [trial for trial, at in self.states.items() if at is state]
 
     def fill(self) -> list[int]:
-        """Give free places to promoted trials and then to new ones; who runs now."""
+        """Give free slots to promoted and then to new trials; return the running ones."""
         while len(running := self.standing(TrialState.RUNNING)) < self.places:
             is_last = not running and len(self.states) == self.trials
             trial = self.promotion(is_last=is_last)
@@ -128,12 +129,12 @@ class Race:
         return self.standing(TrialState.RUNNING)
 
     def advance(self, trial: int, rng: random.Random) -> None:
-        """Let a trial train, and do as the pruner says then."""
+        """Train a trial for some steps, and apply the pruner's decision."""
         for _ in range(rng.randint(1, self.most_steps)):
             step = self.steps[trial] = self.steps.get(trial, 0) + 1
             best = max(self.value(trial, step), self.best.get(trial, -float("inf")))
             self.best[trial] = best
-            self.tell(Reported(trial, step, best if self.direction is Direction.MAX else -best))
+            self.tell(ReportFact(trial, step, best if self.direction is Direction.MAX else -best))
             if step == EPOCHS:
                 self.move(trial, TrialState.COMPLETE)
                 return
@@ -149,7 +150,7 @@ class Race:
                 self.move(trial, TrialState.PRUNED)
 
     def promotion(self, *, is_last: bool) -> int | None:
-        """Whom the pruner promotes."""
+        """Return the trial that the pruner promotes."""
         trial = self.pruner.promotion(is_last=is_last)
         self.answers.append((None, trial))
         if trial is not None:
@@ -160,20 +161,20 @@ class Race:
         return trial
 
     def move(self, trial: int, state: TrialState) -> None:
-        """Tell where a trial stands now."""
+        """Change a trial's state, and tell the pruner."""
         self.states[trial] = state
-        self.tell(Moved(trial, state))
+        self.tell(MoveFact(trial, state))
 
-    def tell(self, fact: Reported | Moved) -> None:
-        """Tell a fact."""
+    def tell(self, fact: ReportFact | MoveFact) -> None:
+        """Record a fact, and tell the pruner."""
         self.facts.append(fact)
         fact.tell(self.pruner)
 
     def knowledge(self, pruner: Pruner) -> list[object]:
-        """All that can be got out of a pruner that was told this race's facts.
+        """Return all answers that a pruner gives after this race's facts.
 
-        What it decides about those that run, whom it would promote, and what it would make of
-        newcomers, good and bad ones. The pruner is spoilt by that.
+        These are its decisions on running trials, its promotions, and its decisions on new
+        trials of all qualities. The questions add facts, so the pruner cannot be used again.
         """
         found: list[object] = [pruner.decide(n) for n in self.standing(TrialState.RUNNING)]
         for is_last in (False, True):
@@ -194,7 +195,7 @@ class Race:
 
 
 def curves(seed: int) -> Value:
-    """Learning curves that rise to a height of their own, with noise, and cross now and then."""
+    """Return learning curves with different limits and speeds, and with noise, which may cross."""
 
     def value(trial: int, step: int) -> float:
         own = random.Random(f"{seed} {trial}")
@@ -206,11 +207,11 @@ def curves(seed: int) -> Value:
 
 
 class PrunerSuite(abc.ABC):
-    """Subclass it, name the subclass Test…, and supply `make`.
+    """The contract of a pruner. Subclass it as Test…, and supply `make`.
 
     Attributes:
-        prunes: Whether poor trials are stopped or paused at all.
-        judges_at_rungs_only: Whether a trial is judged where it comes to a rung and nowhere else.
+        prunes: Whether poor trials are stopped or paused.
+        judges_at_rungs_only: Whether trials are stopped or paused only at rungs.
     """
 
     prunes = True
@@ -218,10 +219,10 @@ class PrunerSuite(abc.ABC):
 
     @abc.abstractmethod
     def make(self, direction: Direction) -> Pruner:
-        """A fresh pruner for trainings of `EPOCHS` epochs."""
+        """Return a new pruner for trainings of `EPOCHS` epochs."""
 
     def race(self, seed: int, direction: Direction = Direction.MAX, most_steps: int = 1) -> Race:
-        """A race that has not begun."""
+        """Return a race that has not started."""
         pruner = self.make(direction)
         return Race(pruner, curves(seed), direction, seed, most_steps=most_steps)
 
@@ -366,7 +367,7 @@ class PrunerSuite(abc.ABC):
 
 
 class _AskedThrice(Pruner):
-    """Asks another pruner everything three times, and sees that the answer stays."""
+    """Asks another pruner everything three times, and checks that the answers are equal."""
 
     def __init__(self, pruner: Pruner) -> None:
         self._pruner = pruner
@@ -392,17 +393,17 @@ class _AskedThrice(Pruner):
         return answers[0]
 
 
-def shuffled(facts: Sequence[Reported | Moved], seed: int) -> list[Reported | Moved]:
-    """The same facts, told in another order.
+def shuffled(facts: Sequence[ReportFact | MoveFact], seed: int) -> list[ReportFact | MoveFact]:
+    """Return the facts in another order.
 
-    Trials are mixed at random, and so are the reports of a trial between two of its moves. A move
-    stays after the reports that came before it: it is about these.
+    Trials are interleaved at random, and so are the reports of a trial between two of its state
+    changes. A state change stays after the reports before it, because it refers to them.
     """
     rng = random.Random(seed)
-    parts: dict[int, list[list[Reported | Moved]]] = {}
+    parts: dict[int, list[list[ReportFact | MoveFact]]] = {}
     for fact in facts:
         own = parts.setdefault(fact.trial, [[]])
-        if isinstance(fact, Moved):
+        if isinstance(fact, MoveFact):
             rng.shuffle(own[-1])
             own[-1].append(fact)
             own.append([])
@@ -435,7 +436,7 @@ def _late_bloomers(trial: int, step: int) -> float:
     return 1.0 / (trial + 1) if step < EPOCHS // 2 else float(trial)
 
 
-def _stopped_at(fact: Reported | Moved, race: Race) -> int | None:
-    if isinstance(fact, Moved) and fact.state is TrialState.PRUNED:
+def _stopped_at(fact: ReportFact | MoveFact, race: Race) -> int | None:
+    if isinstance(fact, MoveFact) and fact.state is TrialState.PRUNED:
         return race.steps[fact.trial]
     return None

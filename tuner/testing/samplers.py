@@ -7,9 +7,9 @@ A plug-in's author writes::
         def make(self, space: SearchSpace, seed: int) -> Sampler:
             return MySampler(space, seed, direction=Direction.MIN)
 
-and inherits the tests. Each runs once per *phase* (nothing told, thirty trials told, as many that
-were compared at rungs, almost everything told), for a sampler may keep its word while it draws at
-random and break it once it has a model, or once little is left.
+and inherits the tests. Each runs once per *phase*: no trials, thirty trials, thirty trials with
+early stopping, nearly all configurations tried. A sampler may fulfil the contract with random
+draws and violate it with a model or in a nearly exhausted space.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from .spaces import BRANIN, BRANIN_LEAST, SPACES, branin
 
 
 class SamplerSuite(abc.ABC):
-    """Subclass it, name the subclass Test…, and supply `make`.
+    """The contract of a sampler. Subclass it as Test…, and supply `make`.
 
     Attributes:
-        spaces: In which of `tuner.testing.spaces.SPACES` to try it; fewer for a sampler that
-            takes long to answer.
-        is_random: Whether other seeds give other suggestions; False for a grid.
-        branin_trials: How many trials the sampler has on Branin's function.
-        branin_tolerance: By how much the sampler may be worse there than random search, in powers
-            of ten of the regret, averaged over `branin_seeds` seeds. Two random searches differ
-            by about 0.2.
-        branin_seeds: How many seeds to average over.
+        spaces: Names of the spaces in `tuner.testing.spaces.SPACES` to test.
+        slow_spaces: Those of them whose tests are marked `slow`.
+        is_random: Whether different seeds give different suggestions; False for a grid.
+        branin_trials: Number of trials on Branin's function.
+        branin_tolerance: How much worse than random search the sampler may be there, in powers of
+            ten of the regret, averaged over `branin_seeds` seeds. Two random searches differ by
+            about 0.2.
+        branin_seeds: Number of seeds to average over.
     """
 
     spaces: Collection[str] = tuple(SPACES)
+    slow_spaces: Collection[str] = ()
     is_random = True
     branin_trials = 60
     branin_tolerance = 0.4
@@ -59,21 +60,29 @@ class SamplerSuite(abc.ABC):
 
     @abc.abstractmethod
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        """A fresh sampler that knows nothing yet and takes lower values for better ones."""
+        """Return a new sampler without trials, for which lower values are better."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run what takes a case once for each."""
+        """Run tests with a case once for each case."""
         for name in ("case", "finite_case"):
             if name in metafunc.fixturenames:
-                metafunc.parametrize(name, self.cases(finite=name == "finite_case"), ids=str)
+                cases = [
+                    pytest.param(
+                        case,
+                        id=str(case),
+                        marks=[pytest.mark.slow] if case.space_name in self.slow_spaces else [],
+                    )
+                    for case in self.cases(finite=name == "finite_case")
+                ]
+                metafunc.parametrize(name, cases)
 
     def cases(self, *, finite: bool = False) -> list[Case]:
-        """The cases to try it in; with `finite`, those in finite spaces."""
+        """Return the cases to test; with `finite`, those in finite spaces."""
         cases = FINITE_CASES if finite else CASES
         return [case for case in cases if case.space_name in self.spaces]
 
     def start(self, case: Case, seed: int = 1) -> tuple[Sampler, list[Trial]]:
-        """A sampler in the case's phase, and the trials that it was told of."""
+        """Return a sampler in the case's phase, and the trials that it was told."""
         sampler, history = self.make(case.space, seed), case.history()
         tell_all(sampler, history)
         return sampler, history
@@ -261,24 +270,24 @@ class SamplerSuite(abc.ABC):
 
 
 def after(history: Sequence[Trial], count: int) -> range:
-    """The next `count` trial numbers."""
+    """Return the next `count` trial numbers."""
     return range(len(history), len(history) + count)
 
 
 def waiting(number: int, suggestion: Suggestion) -> Trial:
-    """The trial that a suggestion becomes first."""
+    """Return the WAITING trial of a suggestion."""
     return Trial(number, suggestion.params, suggestion.origin, TrialState.WAITING)
 
 
 def tell_all(sampler: Sampler, trials: Iterable[Trial]) -> None:
-    """Tell of each trial as a study does: when it is created, and when it ends."""
+    """Tell each trial as a study does: when it is created and when it ends."""
     for trial in trials:
         sampler.tell(Trial(trial.number, trial.params, trial.origin, TrialState.WAITING))
         sampler.tell(trial)
 
 
 def live(sampler: Sampler, space: SearchSpace, *, first: int, count: int) -> list[Trial]:
-    """Run a study with three places at once; the trials as they stand in the end, in order."""
+    """Run a study with three parallel trials, and return its trials in their last states."""
     trials: dict[int, Trial] = {}
     running: list[int] = []
     number = first
@@ -302,13 +311,13 @@ def live(sampler: Sampler, space: SearchSpace, *, first: int, count: int) -> lis
 def assert_same(
     left: Sequence[Suggestion], right: Sequence[Suggestion], space: SearchSpace
 ) -> None:
-    """Two answers hold the same configurations, in the same order."""
+    """Check that two answers have the same configurations in the same order."""
     keys: list[list[Hashable]] = [[space.key(s.params) for s in side] for side in (left, right)]
     assert keys[0] == keys[1], f"{keys[0]} is not {keys[1]}"
 
 
 def transcript(suite: SamplerSuite) -> dict[str, object]:
-    """What a sampler answers in every case, and how this process hashes strings."""
+    """Return a sampler's answers in all cases, and this process's hash of a string."""
     answers = {}
     for case in suite.cases():
         sampler, history = suite.start(case, seed=11)
@@ -320,7 +329,7 @@ def transcript(suite: SamplerSuite) -> dict[str, object]:
 
 
 def transcript_in_another_process(suite: type[SamplerSuite]) -> dict[str, object]:
-    """The same, from a fresh Python whose strings hash otherwise."""
+    """Return the same from a new process with another hash seed."""
     program = (
         "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path']; "
         "from tuner.testing.samplers import transcript_by_name; "
@@ -343,7 +352,7 @@ def transcript_in_another_process(suite: type[SamplerSuite]) -> dict[str, object
 
 
 def transcript_by_name(module: str, name: str) -> dict[str, object]:
-    """The transcript of a suite that is found by its module's name and its own."""
+    """Return the transcript of the suite with this module and name."""
     suite: object = importlib.import_module(module)
     for part in name.split("."):
         suite = getattr(suite, part)

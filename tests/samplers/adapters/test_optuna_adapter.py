@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from searches import searched
+from searches import MOST_SPACES, searched
 
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
@@ -23,6 +23,7 @@ LINE = SearchSpace((FloatParameter("x", 0.0, 1.0), IntParameter("n", 1, 9)))
 
 
 class TestOptunasTpe(SamplerSuite):
+    slow_spaces = MOST_SPACES
     spaces = ("empty", "singletons", "nested", "conditional continuum", "all types")
     branin_trials = 30
     branin_seeds = 4
@@ -34,6 +35,7 @@ class TestOptunasTpe(SamplerSuite):
 class TestOptunasCmaEs(SamplerSuite):
     """It goes on from notes that it left in the study."""
 
+    slow_spaces = MOST_SPACES
     spaces = ("nested", "all types")
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
@@ -60,6 +62,7 @@ def test_others_answer_and_learn_too(name: str) -> None:
 
 
 class TestOptunasNsga2ForTwoObjectives(SamplerSuite):
+    slow_spaces = MOST_SPACES
     spaces = ("nested", "all types")
     branin_tolerance = 2.0
 

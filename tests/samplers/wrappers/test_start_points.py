@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from searches import MOST_SPACES
 
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import IntParameter, SearchSpace
@@ -20,6 +21,7 @@ LINE = SearchSpace((IntParameter("x", 1, 6),))
 
 
 class TestStartPointsBeforeTpe(SamplerSuite):
+    slow_spaces = MOST_SPACES
     branin_tolerance = -0.6
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
@@ -31,6 +33,7 @@ class TestStartPointsBeforeTpe(SamplerSuite):
 class TestStartPointsBeforeTheGrid(SamplerSuite):
     """Asked for few at a time, when the points are used up and in the midst of them."""
 
+    slow_spaces = MOST_SPACES
     is_random = False
     branin_tolerance = 2.0
 

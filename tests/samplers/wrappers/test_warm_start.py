@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from searches import LINE, branin_regret, searched
+from searches import LINE, MOST_SPACES, branin_regret, searched
 
 from tuner.core.sampler import Sampler
 from tuner.core.space.earlier_study import EarlierStudy, EarlierTrial
@@ -36,6 +36,7 @@ def earlier(
 
 
 class TestWarmTpe(SamplerSuite):
+    slow_spaces = MOST_SPACES
     branin_tolerance = 0.6  # what it learned has nothing to do with Branin's function
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
