@@ -263,7 +263,16 @@ def _is_a_generator() -> Any:
     return (each for each in arrays()), None
 
 
-@pytest.mark.parametrize("load", [_with_a_dataset, _of_objects, _windows, _is_a_generator])
+def _with_keys_of_its_own() -> Any:
+    class Key:
+        pass
+
+    return {Key(): arrays()[0][0]}, None
+
+
+@pytest.mark.parametrize(
+    "load", [_with_a_dataset, _of_objects, _windows, _is_a_generator, _with_keys_of_its_own]
+)
 def test_each_trial_loads_what_cannot_be_shared(node: Node, calls: Calls, load: Any) -> None:
     def load_data() -> Any:
         calls.note()

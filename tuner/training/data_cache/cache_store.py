@@ -318,5 +318,6 @@ def _replace(value: Any, replace: Callable[[Any], Any]) -> Any:
     if type(value) in (tuple, list):
         return type(value)(_replace(each, replace) for each in value)
     if type(value) is dict:
-        return {name: _replace(each, replace) for name, each in value.items()}
+        # A key of the user's own class could not be read in another process.
+        return {_replace(key, replace): _replace(each, replace) for key, each in value.items()}
     return replace(value)
