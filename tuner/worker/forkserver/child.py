@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,6 +41,9 @@ from . import error_causes, isolation
 _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
 
+_CLAIMED_SLOTS = 2**16
+"""Pointers in half of a chunk of 1 MiB: the other half is 32 chunks of the usual size."""
+
 DUMP_STACKS = signal.SIGRTMIN + 7
 """Signal on which a child writes the stacks of all its threads into its log, and continues."""
 
@@ -51,11 +54,11 @@ def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Connection[Any, 
     try:
         _leave_the_parent()
         if isinstance(order, ProbeOrder):
-            _probe(order, channel)
+            _with_ample_stack(_probe, order, channel)
         elif isinstance(order, SizeOrder):
-            _size(order, channel)
+            _with_ample_stack(_size, order, channel)
         else:
-            _attempt(order, channel)
+            _with_ample_stack(_attempt, order, channel)
         status = 0
     except BaseException:  # the process ends here, whatever it was
         sys.excepthook(*sys.exc_info())
@@ -67,6 +70,18 @@ def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Connection[Any, 
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(status)
+
+
+def _with_ample_stack(function: Callable[..., None], *arguments: Any) -> None:
+    function(*arguments)
+
+
+# CPython keeps the frames of Python functions in chunks of 16 KiB, and unmaps a chunk when its last
+# frame ends. A loop whose calls cross the end of a chunk therefore maps, faults in and unmaps one
+# in each call: thousands of times in a short training, depending on how deep it is called. A frame
+# that claims so large a stack gets a chunk of its own, whose other half holds all later frames.
+# The kernel provides no memory for what is claimed and never used.
+_with_ample_stack.__code__ = _with_ample_stack.__code__.replace(co_stacksize=_CLAIMED_SLOTS)
 
 
 def _leave_the_parent() -> None:
