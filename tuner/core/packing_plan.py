@@ -75,7 +75,9 @@ class Term:
         number = as_number(params.get(self.name))
         if self.kind is TermKind.LINEAR:
             return (self.usual if number is None else number) / (abs(self.usual) or 1.0)
-        return math.log(number / self.usual) if number is not None and number > 0.0 else 0.0
+        if number is None or number <= 0.0:
+            return 0.0
+        return math.log(number) - math.log(self.usual)  # their ratio may be too small for a float
 
 
 def as_number(value: object) -> float | None:

@@ -52,6 +52,12 @@ def configurations(count: int) -> list[Params]:
     ]
 
 
+def test_hyperparameters_may_span_all_that_a_float_can_hold() -> None:
+    points: list[tuple[Params, float]] = [({"rate": 1e-300}, 1.0), ({"rate": 1e300}, 2.0)]
+    estimate = fit(points * 3)
+    assert math.isfinite(estimate.upper({"rate": 1.0}))
+
+
 def test_products_of_hyperparameters_are_found_among_others() -> None:
     estimate = fit([(params, grown(params)) for params in configurations(40)])
     assert set(estimate.depends_on) == {"units", "layers"}
