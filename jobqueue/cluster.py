@@ -21,7 +21,7 @@ from .sizing import Need, choose_worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOrder:
-    """What a cluster of jobs consists of.
+    """Contents of a cluster of jobs.
 
     Attributes:
         config: The slurm.toml.

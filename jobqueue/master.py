@@ -133,7 +133,7 @@ def cancel_study(study: str) -> int:
 
 
 class RequeueOutcome(enum.Enum):
-    """What Slurm does with this process's job after a signal."""
+    """Slurm's answer about this process's job after a signal."""
 
     REQUEUED = enum.auto()
     ENDS = enum.auto()

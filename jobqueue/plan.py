@@ -1,4 +1,4 @@
-"""Which jobs to submit and which to cancel, from the demand and the jobs; a pure function."""
+"""The plan of the jobs to submit and to cancel, from the demand and the jobs; a pure function."""
 
 from __future__ import annotations
 

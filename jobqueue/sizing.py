@@ -57,7 +57,7 @@ def gpus_of(trials: int, each: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WorkerShape:
-    """What one worker asks Slurm for; it has a job, or one node of a job of several.
+    """Resources that one worker asks Slurm for; it has a job, or one node of a job of several.
 
     Attributes:
         cpus: Cores.

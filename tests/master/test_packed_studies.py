@@ -28,7 +28,7 @@ SMALL = SimulatedWorker(name="w", cores=4, memory_bytes=24 * GB)
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """How a study went."""
+    """Result of a study."""
 
     seconds: float
     complete: int

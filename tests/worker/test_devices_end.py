@@ -1,4 +1,4 @@
-"""When a worker's job must end."""
+"""The end of a worker's job."""
 
 from __future__ import annotations
 

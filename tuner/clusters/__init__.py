@@ -1,4 +1,4 @@
-"""Where a run's workers come from, and the executor that uses them.
+"""Clusters: the sources of a run's workers, and of the executor that uses them.
 
 Each cluster implements one contract: processes on this machine, workers that joined a Dask
 scheduler of the user's, Slurm jobs, or the nodes of the Slurm job that the run is in.

@@ -1,4 +1,4 @@
-"""How a machine's cores are divided among workers, and what a trial holds."""
+"""The division of a machine's cores among workers, and the resources of a trial."""
 
 from __future__ import annotations
 

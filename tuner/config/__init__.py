@@ -1,4 +1,4 @@
-"""What the user asked for, read and checked: settings, model file, objectives, start points.
+"""The user's request, read and checked: settings, model file, objectives, start points.
 
 The fields of `settings.StudySettings` are the table of all settings: options, arguments of `Tuner`,
 checks, help and `docs/reference-options.md` are made from it. Wrong values raise `UsageError`.

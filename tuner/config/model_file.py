@@ -37,7 +37,7 @@ CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CA
 
 
 class SourceKind(enum.StrEnum):
-    """How user code reaches a process."""
+    """Way in which user code reaches a process."""
 
     FILE = "file"
     PICKLE = "pickle"

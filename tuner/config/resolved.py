@@ -1,4 +1,4 @@
-"""What follows from the settings and the model file together: the epochs and the pruner."""
+"""Values that follow from the settings and the model file together: the epochs and the pruner."""
 
 from __future__ import annotations
 

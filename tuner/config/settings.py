@@ -34,7 +34,7 @@ def _check_address(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudySettings:
-    """What the user asked for. Each setting is declared and explained here, and only here.
+    """Settings of a study as the user gave them; each is declared and explained only here.
 
     Attributes:
         source: Where the user's code is.

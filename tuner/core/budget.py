@@ -14,7 +14,7 @@ _HOUR = 3600.0
 
 
 class Device(enum.StrEnum):
-    """What a budget counts."""
+    """Kind of device that a budget counts."""
 
     CORE = "core"
     GPU = "gpu"
@@ -28,7 +28,7 @@ class Device(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceBudget:
-    """How long all attempts together may hold devices.
+    """Limit of the time for which all attempts together hold devices.
 
     Attributes:
         device: The devices that count.

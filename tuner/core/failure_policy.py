@@ -23,7 +23,7 @@ CAUSES = {
 
 
 class Action(enum.StrEnum):
-    """What is done about a trial whose attempt ended badly."""
+    """Reaction to an attempt that ended badly."""
 
     RETRY = "retry"
     """The trial runs again, up to a number of times; then it fails."""
@@ -37,7 +37,7 @@ class Action(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailureRule:
-    """What is done about attempts that end by a cause.
+    """Reaction to attempts that end by a cause.
 
     Attributes:
         cause: The cause.

@@ -43,7 +43,7 @@ def unknown_metric(name: str, known: Iterable[str]) -> str:
 
 
 class Comparison(enum.StrEnum):
-    """How a constraint compares."""
+    """Comparison operator of a constraint."""
 
     LESS = "<"
     AT_MOST = "<="

@@ -153,7 +153,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What an attempt has used so far.
+    """Resources that an attempt has used so far.
 
     Sent after the attempt's first report, some seconds later (once its step time is known), when a
     peak has grown by more than a twentieth, and right before `AttemptEnded`.
@@ -186,7 +186,7 @@ class AttemptEnded:
 
 
 class FinishReason(enum.StrEnum):
-    """How a study's run ended."""
+    """Reason for the end of a study's run."""
 
     DONE = "done"
     EXHAUSTED = "exhausted"

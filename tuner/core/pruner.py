@@ -11,7 +11,7 @@ from .trial import Goal, TrialState
 
 
 class Decision(enum.StrEnum):
-    """What a running trial is to do."""
+    """Decision on a running trial."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
@@ -21,7 +21,7 @@ class Decision(enum.StrEnum):
 
 
 class HalvingMode(enum.StrEnum):
-    """What happens to a trial that is not among the best at a rung."""
+    """Treatment of a trial that is not among the best at a rung."""
 
     STOP = "stop"
     PROMOTE = "promote"

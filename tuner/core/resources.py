@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one attempt of a trial asks for.
+    """Resources that one attempt of a trial asks for.
 
     Attributes:
         cpus: CPU cores: a part of one, or whole ones.
@@ -63,7 +63,7 @@ def _whole_or_part(amount: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a worker has to give.
+    """Resources that a worker can give.
 
     Attributes:
         cpus: The ids of its CPU cores (its affinity mask, not the machine's total).
@@ -85,7 +85,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which cores and devices of which worker an attempt holds.
+    """Cores and devices of a worker that an attempt holds.
 
     Attributes:
         worker: Its name.

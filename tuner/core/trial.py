@@ -1,4 +1,4 @@
-"""What is tried: suggestions, trials, their attempts, and what an attempt reports.
+"""Suggestions, trials, their attempts, and the reports of attempts.
 
 A *trial* is one configuration. An *attempt* is one execution of it on a placement. A trial whose
 worker was lost gets another attempt; the sampler does not see that.
@@ -35,7 +35,7 @@ class TrialState(enum.StrEnum):
 
 
 class Outcome(enum.StrEnum):
-    """How an attempt ended."""
+    """Outcome of an attempt."""
 
     FINISHED = "FINISHED"
     PRUNED = "PRUNED"
@@ -48,7 +48,7 @@ class Outcome(enum.StrEnum):
 
 
 class Cause(enum.StrEnum):
-    """Why an attempt ended; the engine maps it to an outcome."""
+    """Cause of the end of an attempt; the engine maps it to an outcome."""
 
     RETURNED = "returned"
     STOPPED = "stopped"
@@ -78,7 +78,7 @@ class Cause(enum.StrEnum):
 
 
 class Halt(enum.StrEnum):
-    """Why a running attempt is told to stop; it ends with the cause of the same meaning."""
+    """Reason for an order to stop a running attempt; it ends with the cause of the same meaning."""
 
     STOP = "stop"
     """The study stops; the trial runs again when the study is resumed."""
@@ -151,7 +151,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an attempt measured up to a step.
+    """Metrics that an attempt measured up to a step.
 
     Attributes:
         step: Number of epochs done (or of what the objective counts), from 1.
@@ -164,7 +164,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What an attempt has used so far, measured by its runner from outside.
+    """Resources that an attempt has used so far, measured by its runner from outside.
 
     Attributes:
         peak_memory_bytes: Most host memory that its processes held at a time, without what they
@@ -209,7 +209,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt's process ended, by itself or by its runner.
+    """End of an attempt's process, by itself or by its runner.
 
     Attributes:
         cause: The kind of end.
@@ -247,7 +247,7 @@ NO_BETTER = "trained on without a better result"
 
 
 class Direction(enum.StrEnum):
-    """Which values of a metric are better."""
+    """Direction in which a metric is better."""
 
     MIN = "min"
     MAX = "max"

@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What to examine.
+    """Subject of an examination.
 
     Attributes:
         study: A study's directory; it need not exist.

@@ -20,7 +20,7 @@ from .workforce import Workforce
 
 @dataclass(frozen=True, slots=True)
 class RunDisplay:
-    """Where a run shows its progress.
+    """Display of a run's progress.
 
     Attributes:
         progress: Shows the progress and lines for the user.

@@ -1,4 +1,4 @@
-"""What a study cannot be changed to any more when it is resumed."""
+"""Checks of the changes that a resumed study is given."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from .workforce import Workforce
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the ledger holds of a study that is resumed.
+    """Contents of the ledger of a resumed study.
 
     Attributes:
         directory: Where the study is.

@@ -1,4 +1,4 @@
-"""What runs inside a trial's process: build, train, report, checkpoint.
+"""Code that runs inside a trial's process: build, train, report, checkpoint.
 
 The only folder that imports Keras or a framework, and only inside functions.
 

@@ -14,7 +14,7 @@ from ..core.trial import AttemptId, Halt, Params, Score, StopAt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLimits:
-    """How far an attempt may go, how long it may take and what it may keep.
+    """Limits of an attempt's epochs, time and files.
 
     Attributes:
         epochs: The most epochs to train; None leaves it to the user's code.

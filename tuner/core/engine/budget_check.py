@@ -1,4 +1,4 @@
-"""What is left of a study's budget in device hours."""
+"""The rest of a study's budget in device hours."""
 
 from __future__ import annotations
 

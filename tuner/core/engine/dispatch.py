@@ -1,4 +1,4 @@
-"""Which trial starts next, and where."""
+"""The choice of the next trial to start, and of its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a study stops because its trials fail."""
+"""The end of a study because its trials fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trials' models and checkpoints are kept, and which are discarded."""
+"""Retention: the models and checkpoints to keep, and those to discard."""
 
 from __future__ import annotations
 

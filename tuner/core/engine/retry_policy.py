@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its trial: retry, fail, prune, pause or complete."""
+"""The consequence of the end of an attempt for its trial: retry, fail, prune, pause or complete."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _ENDS_WITH_MASTER = (Cause.KILLED, Cause.WORKER_LOST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndDecision:
-    """What follows from the end of an attempt.
+    """Consequences of the end of an attempt.
 
     Attributes:
         ending: The ending, with the reason that counts.

@@ -1,4 +1,4 @@
-"""How many suggestions a study still needs, and the open request to the sampler."""
+"""The number of suggestions that a study still needs, and the open request to the sampler."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from ..trial import TrialState
 
 
 class TrialEvent(enum.StrEnum):
-    """What can happen to a trial that moves it to another state."""
+    """Event that moves a trial to another state."""
 
     START = "start"
     RETRY = "retry"

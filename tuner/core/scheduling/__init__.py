@@ -1,4 +1,4 @@
-"""Which waiting trial starts on which worker.
+"""The placement of waiting trials on workers.
 
 Keeps the free cores, GPUs and memory of the workers, and the queue of waiting trials.
 

@@ -1,4 +1,4 @@
-"""Why no trial starts, in one line for the user."""
+"""The reason why no trial starts, in one line for the user."""
 
 from __future__ import annotations
 

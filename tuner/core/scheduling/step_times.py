@@ -1,4 +1,4 @@
-"""How long a step of a trial takes, from measurements."""
+"""The time of a step of a trial, from measurements."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ LABEL_CELLS = 9
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What is known before the first trial starts.
+    """Facts about a run before its first trial starts.
 
     Attributes:
         study: The study's directory.

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class HyperparametersRead:
-    """What one call has read.
+    """Hyperparameters that one call has read.
 
     Attributes:
         values: The values as `repr` shows them, by name; None for a name without a value.

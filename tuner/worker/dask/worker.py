@@ -34,7 +34,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a worker offers to the studies of a scheduler.
+    """Resources that a worker offers to the studies of a scheduler.
 
     Attributes:
         scheduler: The scheduler's address, or the path of a scheduler file.

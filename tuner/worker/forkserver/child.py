@@ -170,7 +170,7 @@ def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether the study's own directory takes no more, so that other attempts would fail too.
+    """Return whether the study's directory takes no more, so that other attempts would fail too.
 
     Only a write shows whether a quota is used up.
     """
@@ -242,7 +242,7 @@ def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> End
 
 
 def _plain_value(value: object) -> ParamValue:
-    """What the user's code has set a parameter to, as something that everybody can read."""
+    """Return the value that the user's code has set, in a form that any process can read."""
     from ...core.space.parameters.checks import plain
 
     value = plain(value)

@@ -145,7 +145,7 @@ class ForkServer:
         return found
 
     def sizes(self, order: SizeOrder) -> list[dict[str, Any]]:
-        """What the user's RESOURCES says of some configurations, in a child.
+        """Return the answers of the user's RESOURCES(hp), called in a child.
 
         May be called from any thread.
 
