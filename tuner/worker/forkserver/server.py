@@ -25,6 +25,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import reduction
@@ -42,11 +43,21 @@ from .client import FRAMEWORKS_ONLY, READY
 UNSAFE_STATUS = 75
 """Exit status that asks to be started again without the user's file."""
 
+_END_SECONDS = 5.0
+"""Seconds to wait for killed children, of which one may hang in the file system."""
+
 # What a trial imports only when it first uses it.
 _USED_LATER_BY_KERAS = (
     "keras.src.backend.{backend}.trainer",
     "keras.src.saving.saving_api",
     "keras.src.trainers.data_adapters.array_data_adapter",
+)
+_USED_LATER_BY_TENSORFLOW = (
+    "tensorflow.python.data.ops.concatenate_op",
+    "tensorflow.python.data.ops.flat_map_op",
+    "tensorflow.python.data.ops.from_tensors_op",
+    "tensorflow.python.data.ops.range_op",
+    "tensorflow.python.data.ops.zip_op",
 )
 _USED_LATER = (
     "threadpoolctl",
@@ -93,6 +104,7 @@ class _Server:
         if not os.read(self._owner, 4096):
             for pid in self._children:
                 _kill(pid)
+            _wait_for_children()  # one that still writes its data would keep the folder
             data_cache.leave()
             # An owner that was killed could not do it.
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -183,6 +195,17 @@ def _kill(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
+def _wait_for_children() -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            time.sleep(0.01)
+
+
 def _threads() -> int:
     tasks = Path("/proc/self/task")
     return sum(1 for _ in tasks.iterdir()) if tasks.exists() else 1
@@ -209,6 +232,8 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
     if keras := sys.modules.get("keras"):
         backend = keras.config.backend()
         names += (name.format(backend=backend) for name in _USED_LATER_BY_KERAS)
+    if "tensorflow" in sys.modules:
+        names += _USED_LATER_BY_TENSORFLOW
     for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
