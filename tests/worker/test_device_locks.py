@@ -197,8 +197,8 @@ def test_two_runs_on_one_machine_share_no_gpu(hptune: Hptune) -> None:
     assert [each.code for each in ended] == [0, 0]
     assert (held("first"), held("second")) == ({"GPU-a"}, {"GPU-b"})
     assert "of yours use GPU-a; this one has GPU-b" in ended[1].err
-    assert "uses the same cores of this machine" in ended[1].err
-    assert "uses the same cores" not in ended[0].err
+    assert "runs on the same cores" in ended[1].err
+    assert "runs on the same cores" not in ended[0].err
     # What a run had is free when it is over.
     last = run("last", "GPU-a,GPU-b", "--gpus-per-trial", 2).wait()
     assert last.code == 0, last.err

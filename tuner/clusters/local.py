@@ -129,8 +129,8 @@ class LocalWorkers(Cluster):
         has = self._machine
         self._stack.callback(device_locks.release, has.gpus, has.cpus)
         if not device_locks.lock_core_set(has.cpus):
-            shared = "another study or worker of yours uses the same cores of this machine"
-            self._notes += (f"{shared}, so both are slower (taskset divides them)",)
+            shared = "another study or worker of this user runs on the same cores"
+            self._notes += (f"{shared}, so both are slower; `taskset` can divide the cores",)
         if not has.gpus or self._settings.gpus_per_trial == 0:
             return
         free = device_locks.lock_gpus(has.gpus, len(has.gpus))

@@ -159,7 +159,7 @@ def check_path(path: Path) -> ObjectiveSource:
     """Return the source for the path of a model file.
 
     Raises:
-        ModelFileError: There is no such file, or it is not a Python file.
+        ModelFileError: There is no such file, it is not a Python file, or its syntax is wrong.
     """
     if not path.exists():
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
@@ -170,6 +170,7 @@ def check_path(path: Path) -> ObjectiveSource:
         raise ModelFileError(f"there is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
+    _check_syntax(path)
     return ObjectiveSource(SourceKind.FILE, str(path.resolve()))
 
 
@@ -252,6 +253,17 @@ def _import(path: Path) -> ModuleType:
             raise ModelFileError(message) from error
         raise
     return module
+
+
+def _check_syntax(path: Path) -> None:
+    # At once, and not only after the seconds that a process takes to import the file.
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        place = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise ModelFileError(_syntax_error(error) or f"{place}: {error.msg}") from error
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{path} cannot be read as Python: {error}") from error
 
 
 def _syntax_error(error: SyntaxError) -> str:

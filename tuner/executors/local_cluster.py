@@ -45,7 +45,7 @@ def start_cluster(cores: Sequence[tuple[int, ...]], gpus: Sequence[str]) -> Loca
                 dashboard_address="127.0.0.1:0",
                 # Trials are separate processes, which Dask's limit does not measure.
                 memory_limit=0,
-                silence_logs=logging.ERROR,
+                silence_logs=logging.CRITICAL,
                 plugins=(_IgnoresSigterm(),),
                 # Other studies on this machine may use other GPUs.
                 env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {},

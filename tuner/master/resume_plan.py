@@ -175,11 +175,11 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         )
         others -= len(engine.ended_early)
     if others:
-        lines.append(
-            f"the other {others} complete ones stay as they are; note that they trained {before} "
-            "at most when you compare them"
-        )
-    return [f"{epochs} epochs instead of {before}: {'; '.join(lines)}"]
+        trials = f"{'the other ' if lines else 'the '}{others} complete trials stay as they are"
+        limit = "" if before is None else f" (they trained at most {before} epochs)"
+        lines.append(f"{trials}{limit}")
+    change = f"{epochs} epochs" if before is None else f"{epochs} epochs instead of {before}"
+    return [f"{change}: {'; '.join(lines)}"]
 
 
 def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]]]) -> SearchSpace:

@@ -162,8 +162,8 @@ def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_
     if sharing.is_held_back:
         option = "--gpus-per-trial" if is_gpu else "--cpus-per-trial"
         words += (
-            "; no more, because the search learns from finished trials and has only "
-            f"{evidence.search_trials} in all ({option} 0.25 overrides this)"
+            f"; not more, so that the search can learn from earlier ones of the "
+            f"{evidence.search_trials} trials ({option} 0.25 runs more)"
         )
     if plan.memory is not None and Amount.MEMORY in evidence.measured:
         words += f"; about {_gigabytes(plan.memory)} of memory each"

@@ -217,8 +217,12 @@ def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
         line.append(f"  {snapshot.cpus_held:.3g}/{snapshot.cpus} cores")
         line.append(f", {snapshot.gpus_held:.3g}/{snapshot.gpus} GPUs" if snapshot.gpus else "")
         line.append(" in use")
-    label = "stopping" if snapshot.stopping else "stalled"
-    reason = text.shorten(snapshot.stopping or snapshot.stall_reason, 2 * max(20, width - 20))
+    label, reason = "stalled", snapshot.stall_reason
+    if snapshot.stopping:
+        label, reason = "stopping", snapshot.stopping
+        if reason.startswith("interrupted"):
+            reason += "; Ctrl-C again ends all trials at once"
+    reason = text.shorten(reason, 2 * max(20, width - 20))
     if not reason:
         return [line]
     return [
