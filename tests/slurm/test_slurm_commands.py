@@ -95,7 +95,7 @@ def test_without_a_slurm_that_answers_init_says_what_to_do(hptune: Hptune, tmp_p
     )
     (silent / "sinfo").chmod(0o755)
     ended = hptune.start("slurm", "init", PATH=f"{silent}:/usr/bin:/bin").wait()
-    assert (ended.code, "sinfo failed: fatal: no controller. Ask where" in ended.err) == (
+    assert (ended.code, "sinfo failed: fatal: no controller. Run this where" in ended.err) == (
         2,
         True,
     )
