@@ -71,7 +71,7 @@ class TakesTheLastValue(Sound):
 
 
 class NeverStops(NeverPrune):
-    """Has rungs and heeds them not."""
+    """Has rungs and ignores them."""
 
     def __init__(self, direction: Direction) -> None:
         pass

@@ -36,7 +36,7 @@ class Sound(Sampler):
         self.told.append(trial)
         self.inner.tell(trial)
 
-    def anew(self, seed: int) -> RandomSampler:
+    def restarted(self, seed: int) -> RandomSampler:
         """Another random search that knows the same trials."""
         other = RandomSampler(self.space, seed)
         for trial in self.told:
@@ -113,18 +113,18 @@ class ChangesItsMind(Sound):
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         self.asked += 1
-        return self.anew(self.seed + self.asked).ask(numbers)
+        return self.restarted(self.seed + self.asked).ask(numbers)
 
 
 class FollowsTheLastTold(Sound):
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         last = self.told[-1].number if self.told else 0
-        return self.anew(self.seed + last).ask(numbers)
+        return self.restarted(self.seed + last).ask(numbers)
 
 
 class CountsTells(Sound):
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        return self.anew(self.seed + len(self.told)).ask(numbers)
+        return self.restarted(self.seed + len(self.told)).ask(numbers)
 
 
 class HashesStrings(Sound):

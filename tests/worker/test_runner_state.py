@@ -20,11 +20,11 @@ from tuner.worker.runner_state import (
     DumpStacks,
     EarlyStops,
     Emit,
-    Finish,
+    EndAttempt,
     Instructions,
     Kill,
     RunnerState,
-    Tell,
+    TellToStop,
 )
 
 LIMITS = AttemptLimits(trial_timeout_seconds=100.0)
@@ -54,11 +54,11 @@ def ended(attempt: AttemptId, cause: Cause, reason: str) -> Emit:
     return Emit(AttemptEnded(0.0, attempt, Ending(cause, reason=reason)))
 
 
-def end_of(state: RunnerState, status: int | None) -> Finish:
+def end_of(state: RunnerState, status: int | None) -> EndAttempt:
     """Return the instructions after the exit of A's process."""
     assert state.exited(A, status) == (Drain(A),)
     (finish,) = state.channel_closed(A)
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, EndAttempt)
     return finish
 
 
@@ -70,7 +70,7 @@ def test_an_attempt_ends_when_its_process_has_exited_and_its_channel_is_read() -
     assert state.next_deadline == 2.0 + GRACE_SECONDS, "its exit may take this long"
     assert state.open_channels == [A]
     assert state.exited(A, 0) == (Drain(A),)
-    assert state.channel_closed(A) == (Finish(A, RETURNED),)
+    assert state.channel_closed(A) == (EndAttempt(A, RETURNED),)
     assert not state.open_channels
     assert state.next_deadline is None
 
@@ -80,7 +80,7 @@ def test_a_channel_may_close_before_the_exit_is_known() -> None:
     state.message(A, AttemptEnded(0.0, A, RETURNED), now=2.0)
     assert state.channel_closed(A) == ()
     assert state.open_channels == []
-    assert state.exited(A, 0) == (Finish(A, RETURNED),)
+    assert state.exited(A, 0) == (EndAttempt(A, RETURNED),)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_process_that_ends_without_a_result(
     status: int | None, cause: Cause, reason: str
 ) -> None:
     found = end_of(running(), status)
-    assert found == Finish(A, Ending(cause, reason=reason), status == -signal.SIGKILL)
+    assert found == EndAttempt(A, Ending(cause, reason=reason), status == -signal.SIGKILL)
 
 
 def test_an_attempt_that_is_told_to_stop_is_killed_after_the_grace_time() -> None:
     state = running()
-    assert state.stop(A, Halt.PRUNE, now=5.0) == (Tell(A, Halt.PRUNE),)
+    assert state.stop(A, Halt.PRUNE, now=5.0) == (TellToStop(A, Halt.PRUNE),)
     assert state.stop(A, Halt.RELEASE, now=6.0) == (), "the first order counts"
     assert state.tick(now=5.0 + GRACE_SECONDS - 0.1) == ()
     assert state.tick(now=5.0 + GRACE_SECONDS) == (Kill(A),)
@@ -117,7 +117,7 @@ def test_an_attempt_that_may_end_its_epoch_is_not_killed() -> None:
     state = running(
         brief=dataclasses.replace(BRIEF, limits=dataclasses.replace(LIMITS, stop_at=StopAt.EPOCH))
     )
-    assert state.stop(A, Halt.PRUNE, now=5.0) == (Tell(A, Halt.PRUNE),)
+    assert state.stop(A, Halt.PRUNE, now=5.0) == (TellToStop(A, Halt.PRUNE),)
     assert state.tick(now=99.0) == ()
     assert state.next_deadline == 100.0, "its time limit stays"
 
@@ -125,7 +125,7 @@ def test_an_attempt_that_may_end_its_epoch_is_not_killed() -> None:
 def test_the_time_limit() -> None:
     state = running()
     assert state.next_deadline == 100.0
-    assert state.tick(now=100.0) == (Tell(A, Halt.STOP),)
+    assert state.tick(now=100.0) == (TellToStop(A, Halt.STOP),)
     assert state.tick(now=100.0 + GRACE_SECONDS) == (Kill(A),)
     finish = end_of(state, -signal.SIGKILL)
     assert finish.ending == Ending(Cause.TIMED_OUT, reason="ran longer than the 100 s allowed")
@@ -142,7 +142,7 @@ def test_the_time_limit() -> None:
 )
 def test_an_attempt_that_breaks_a_limit(own: Ending | None, result: Ending) -> None:
     state = running()
-    assert state.end_early(A, TOO_LARGE, 0.0, now=5.0) == (Tell(A, Halt.STOP),)
+    assert state.end_early(A, TOO_LARGE, 0.0, now=5.0) == (TellToStop(A, Halt.STOP),)
     assert state.end_early(A, HUNG, 0.0, now=5.0) == (), "the first reason counts"
     assert state.stop(A, Halt.PRUNE, now=5.0) == ()
     if own is not None:
@@ -209,9 +209,9 @@ def test_attempts_may_outlive_their_master_for_their_grace_time() -> None:
     state.forked(B, now=0.0)
     assert state.may_outlive_master
     assert state.master_lost(60.0, now=0.0) == ()
-    assert state.master_lost(60.1, now=0.0) == (Tell(A, Halt.STOP),)
-    assert running(brief=patient).master_replaced(now=0.0) == (Tell(A, Halt.STOP),)
-    assert running(brief=patient).cut_off(now=0.0) == (Tell(A, Halt.RELEASE),)
+    assert state.master_lost(60.1, now=0.0) == (TellToStop(A, Halt.STOP),)
+    assert running(brief=patient).master_replaced(now=0.0) == (TellToStop(A, Halt.STOP),)
+    assert running(brief=patient).cut_off(now=0.0) == (TellToStop(A, Halt.RELEASE),)
     without = running()
     assert not without.may_outlive_master
     assert (without.master_replaced(now=0.0), without.cut_off(now=0.0)) == ((), ())
@@ -239,7 +239,7 @@ def test_each_started_attempt_ends_once_in_any_order_of_events(
 
     def note(instructions: Instructions) -> None:
         for each in instructions:
-            if isinstance(each, Finish):
+            if isinstance(each, EndAttempt):
                 ends.append(each.attempt)
             elif isinstance(each, Emit) and isinstance(each.event, AttemptEnded):
                 ends.append(each.event.attempt)

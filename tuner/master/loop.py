@@ -45,7 +45,7 @@ _PAUSE_SECONDS_PER_RUNNING = 2e-5
 running trials, so that the display of thousands of them would keep the master busy."""
 
 
-class Recorder(Protocol):
+class EventRecorder(Protocol):
     """The part of the ledger that the loop writes."""
 
     def append(
@@ -96,7 +96,7 @@ class StudyLoop:
         self,
         *,
         engine: Engine,
-        recorder: Recorder,
+        recorder: EventRecorder,
         make_sampler: Callable[[SearchSpace], Sampler],
         space: SearchSpace,
         executor: Executor,

@@ -324,7 +324,7 @@ class Traces:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs, as far as anybody can tell."""
+    """Return whether the process runs."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

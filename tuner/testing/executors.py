@@ -62,7 +62,7 @@ class ExecutorSuite(abc.ABC):
 
     @abc.abstractmethod
     def executor(self, stage: Stage, cores: int) -> AbstractContextManager[Executor]:
-        """An open executor whose workers have so many cores each; closed on leaving."""
+        """Return an open executor whose workers have this many cores each; closed on leaving."""
 
     @abc.abstractmethod
     def lose_worker(self, executor: Executor, worker: str) -> None:
@@ -257,7 +257,7 @@ class ExecutorSuite(abc.ABC):
                 self.check_replaced(driver, count)
 
     def check_replaced(self, driver: Driver, count: int) -> None:
-        """Check that so many workers are there again, and of use; more of them may go first."""
+        """Check that this many workers are there again and usable; more of them may go first."""
         for _ in range(5):
             driver.wait(lambda: len(driver.workers) >= count, "another worker joins")
             again = driver.start("return")

@@ -36,11 +36,11 @@ from .runner_state import (
     Drain,
     DumpStacks,
     Emit,
-    Finish,
+    EndAttempt,
     Instructions,
     Kill,
     RunnerState,
-    Tell,
+    TellToStop,
 )
 from .server_connection import ServerConnection
 
@@ -202,16 +202,16 @@ class AttemptRunner:
                     while process.channel.poll() and self._read(process):
                         pass
                     self._carry_out(self._state.channel_closed(attempt))
-                case Finish():
+                case EndAttempt():
                     self._finish(instruction)
-                case Tell() | DumpStacks() | Kill():
+                case TellToStop() | DumpStacks() | Kill():
                     # If the process or the fork server has ended, its exit is an event of its own.
                     with contextlib.suppress(OSError):
                         self._order(self._processes[instruction.attempt], instruction)
 
-    def _order(self, process: _Process, instruction: Tell | DumpStacks | Kill) -> None:
+    def _order(self, process: _Process, instruction: TellToStop | DumpStacks | Kill) -> None:
         match instruction:
-            case Tell(_, halt):
+            case TellToStop(_, halt):
                 process.channel.send(halt)
             case DumpStacks(attempt):
                 process.client.dump_stacks(attempt)
@@ -228,7 +228,7 @@ class AttemptRunner:
         self._processes[attempt] = process
         self._state.forked(attempt, now=time.monotonic())
 
-    def _finish(self, finish: Finish) -> None:
+    def _finish(self, finish: EndAttempt) -> None:
         process, ending = self._processes[finish.attempt], finish.ending
         meter = None if process.watchdog is None else process.watchdog.meter
         if finish.was_sigkilled:

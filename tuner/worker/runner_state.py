@@ -2,7 +2,7 @@
 
 An attempt goes through these states; each arrow is an event::
 
-    start -> starting -- forked --> running -- exited and channel_closed --> removed (`Finish`)
+    start -> starting -- forked --> running -- exited and channel_closed --> removed (`EndAttempt`)
                  |
                  +-- stop, fork_failed --> removed (`Emit` an `AttemptEnded`)
 
@@ -45,7 +45,7 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class TellToStop:
     """Tell the attempt's process to stop."""
 
     attempt: AttemptId
@@ -74,7 +74,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class EndAttempt:
     """Forget the attempt and send its `AttemptEnded`.
 
     Attributes:
@@ -89,7 +89,7 @@ class Finish:
     was_sigkilled: bool = False
 
 
-Instruction = Emit | Tell | DumpStacks | Kill | Drain | Finish
+Instruction = Emit | TellToStop | DumpStacks | Kill | Drain | EndAttempt
 Instructions = tuple[Instruction, ...]
 
 
@@ -229,7 +229,7 @@ class RunnerState:
         # An epoch may take any time; a second Ctrl-C and the time limit end it too.
         if not state.brief.limits.stop_at.may_end_epoch(halt):
             state.kill_at = now + GRACE_SECONDS
-        return (Tell(attempt, halt),)
+        return (TellToStop(attempt, halt),)
 
     def close(self) -> None:
         """Forget all attempts; no event follows."""
@@ -289,7 +289,7 @@ class RunnerState:
         del self._attempts[attempt]
         ending = state.ending()
         was_sigkilled = ending.cause is Cause.KILLED and state.exit_status == -signal.SIGKILL
-        return (Finish(attempt, ending, was_sigkilled),)
+        return (EndAttempt(attempt, ending, was_sigkilled),)
 
     # --- limits -------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class RunnerState:
         state.kill_at = now + grace_seconds
         if ending.cause is Cause.HUNG:
             return (DumpStacks(attempt),)
-        return (Tell(attempt, Halt.STOP),)
+        return (TellToStop(attempt, Halt.STOP),)
 
     # --- the master ---------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ..common.encoding import Floats
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _HALF_LOG_HALF_PI = 0.5 * math.log(0.5 * math.pi)
 _FAR = 1e4
-"""Beyond so many deviations 1 / z**2 is exact and the general formula is not."""
+"""Standard deviations beyond which 1 / z**2 is exact and the general formula is not."""
 
 
 def log_expected_improvement(mean: Floats, deviation: Floats, incumbent: float) -> Floats:

@@ -17,7 +17,7 @@ _POWERS = np.linspace(-2.0, 4.0, 61)
 _STEPS = 40
 """L-BFGS iterations from each starting kernel."""
 _SINGLE_START = 64
-"""With so many observations, the fit starts only at the kernel of the first half of them."""
+"""Number of observations from which the fit starts only at the kernel of the first half of them."""
 _MAX_CACHED_KERNELS = 16
 
 
