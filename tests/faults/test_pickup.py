@@ -160,7 +160,7 @@ def test_what_ended_by_itself_stays_ended_and_others_train_on(hptune: Hptune) ->
     assert full
     ended = hptune("resume", study, "--epochs", "9")
     assert ended.code == 0, ended.err
-    words = f"{len(early)} that ended by themselves (by EarlyStopping, say) do not"
+    words = f"{len(early)} that ended by themselves (such as by EarlyStopping) do not"
     assert words in ended.err.replace("\n", " ")
     attempts = {trial["number"]: trial["attempts"] for trial in trials(study)}
     assert attempts == {number: 2 if number in full[:2] else 1 for number in short}
