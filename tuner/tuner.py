@@ -135,8 +135,8 @@ class Tuner:
         if exists and not self._resume:
             raise study_exists(directory)
         try:
-            # A study that is resumed without data uses the code and the data it has stored.
-            if not exists or x is not None:
+            # A model that is resumed without data uses the code and the data that are stored.
+            if not exists or x is not None or self._code.objective is not None:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
                     directory.acquire().release()
