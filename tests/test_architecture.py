@@ -176,6 +176,18 @@ def test_no_circle_among_the_modules_and_folders_of_a_folder(path: Path) -> None
     assert circle({(a, b) for a, b in edges if a != b}) == []
 
 
+def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    listed = re.findall(r"^  ([a-z]+)/ ", page, re.MULTILINE)
+    assert set(listed) == {path.name for path in FOLDERS if path.parent == PACKAGE}
+
+    def rises(each: Import) -> bool:
+        above, below = room(each.importer), room(each.imported)
+        return {above, below} <= set(listed) and listed.index(above) > listed.index(below)
+
+    assert named([each for each in OURS if rises(each)]) == []
+
+
 def test_a_circle_is_found() -> None:
     assert circle({("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")})
     assert circle({("a", "b"), ("a", "c")}) == []
