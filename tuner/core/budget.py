@@ -106,10 +106,6 @@ class DeviceHours:
         self._placements.clear()
         self._held = dict.fromkeys(Device, 0.0)
 
-    def spent_hours(self, device: Device) -> float:
-        """Return the hours for which devices of this kind were held so far."""
-        return self._spent[device] / _HOUR
-
     def left_seconds(self, budget: DeviceBudget, *, later_seconds: float = 0.0) -> float:
         """Return for how many seconds one device may still be held.
 

@@ -61,10 +61,6 @@ class Untried:
         if self._left is not None and number is not None:
             del self._left[bisect.bisect_left(self._left, number)]
 
-    def is_tried(self, key: Hashable) -> bool:
-        """Return whether the configuration with this key is tried."""
-        return key in self._tried
-
     def suggest(
         self,
         numbers: Sequence[int],
