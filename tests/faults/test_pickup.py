@@ -131,7 +131,7 @@ def test_the_best_trials_are_given_more_epochs(hptune: Hptune) -> None:
     assert sorted(kept) == sorted(map(str, best))
     ended = hptune("resume", study, "--epochs", "9")
     assert ended.code == 0, ended.err
-    assert "the other 2 complete ones stay as they are" in ended.err
+    assert "the other 2 complete trials stay as they are" in ended.err
     assert hptune("run", model, *options, "--epochs", "9", "--study", whole).code == 0
     for one, other in zip(trials(study), trials(whole), strict=True):
         if one["number"] in best:

@@ -17,9 +17,9 @@ from slurm_studies import GPUS, SLICES, WALLTIME, finish, job_ids, model, reache
 def test_no_two_trials_share_a_gpu_and_the_jobs_go_with_the_study(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
-    model(hptune, epochs=2, seconds=0.3)
+    model(hptune, epochs=3, seconds=1.0)  # long enough for both jobs to take part
     run = start(hptune, GPUS, "--trials", 8, "--gpus-per-trial", 1, "--max-jobs", 2)
-    output = finish(hptune, run, count=8, epochs=2)
+    output = finish(hptune, run, count=8, epochs=3)
     assert "Slurm: 2 jobs running on g1, g2" in output
     held = rows(hptune.study(), "SELECT * FROM attempts")
     reports = rows(hptune.study(), "SELECT trial, value FROM reports WHERE metric = 'gpu'")

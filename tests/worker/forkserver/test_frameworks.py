@@ -116,7 +116,7 @@ def test_keras_is_imported_once_for_a_file_that_trains_something_else(hptune: Hp
     [
         ("import numpy\n# import keras\nkeras = 3\n'''import jaxtyping'''\n", ()),
         ("import keras\nfrom keras import layers\n", ("keras",)),
-        ("def f():\n    import torch.nn as nn\n\tfrom jax import numpy\n", ("torch", "jax")),
+        ("if f:\n\timport torch.nn as nn\nif g:\n    from jax import numpy\n", ("torch", "jax")),
         (
             "from keras_tuner import HyperModel\nimport tensorflow as tf",
             ("keras_tuner", "tensorflow"),
