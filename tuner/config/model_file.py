@@ -8,15 +8,11 @@ from __future__ import annotations
 import difflib
 import enum
 import errno
-import functools
 import importlib.util
 import inspect
-import linecache
 import pickle
 import re
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +20,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from ..errors import ModelFileError, UsageError
+from .user_errors import is_installed
 
 ENTRY_POINTS = (
     "build_model(hp), a keras_tuner.HyperModel subclass or instance, or objective(hp, trial)"
@@ -32,7 +29,6 @@ OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
 _FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
-_HPTUNE = str(Path(__file__).parents[1])
 CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
 
 
@@ -330,43 +326,3 @@ def own_objects(code: UserCode) -> dict[str, Any]:
         for name, value in names.items()
         if inspect.isclass(value) or inspect.isfunction(value)
     }
-
-
-def user_traceback(error: BaseException) -> str:
-    """Return the error's traceback, trimmed to the user's files.
-
-    Frames of the standard library and of installed packages are left out, unless no others would
-    remain. Frames of hptune are always left out; the result is empty if there are no others.
-    """
-    shown = traceback.TracebackException.from_exception(error, capture_locals=False)
-    linecache.checkcache()
-    _trim(shown)
-    if not shown.stack and not isinstance(error, SyntaxError):
-        return ""
-    return without_colours("".join(shown.format()).rstrip())
-
-
-def without_colours(text: str) -> str:
-    """Return a text without terminal control sequences, which Keras puts into its messages."""
-    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-
-
-def _trim(shown: traceback.TracebackException) -> None:
-    others = [f for f in shown.stack if not f.filename.startswith((_HPTUNE, "<frozen"))]
-    own = [f for f in others if not is_installed(f.filename)]
-    shown.stack = traceback.StackSummary.from_list(own or others[-1:])
-    for other in (shown.__cause__, shown.__context__):
-        if other is not None:
-            _trim(other)
-
-
-def is_installed(file: str) -> bool:
-    """Return whether a file belongs to the standard library, an installed package, or hptune."""
-    return file.startswith(_installed_roots()) or "/site-packages/" in file
-
-
-@functools.cache
-def _installed_roots() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return (_HPTUNE, *(paths[name] for name in names))

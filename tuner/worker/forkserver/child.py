@@ -21,14 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...config.model_file import (
-    OF_EACH_TRIAL,
-    Found,
-    UserCode,
-    load,
-    user_traceback,
-    without_colours,
-)
+from ...config.model_file import OF_EACH_TRIAL, Found, UserCode, load
+from ...config.user_errors import user_traceback, without_colours
 from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed
 from ...core.resources import Resources
 from ...core.trial import Cause, Ending, Params, ParamValue
