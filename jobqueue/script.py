@@ -13,6 +13,7 @@ from typing import Any
 
 from .config import Shape
 from .sizing import MEBIBYTE, WorkerShape
+from .values import gres_of
 
 _PREFIX = "slurm-"
 _OWN_PREFIX = "HPTUNE_"
@@ -30,6 +31,9 @@ ENDS_AT = "HPTUNE_WORKER_ENDS_AT"
 
 MASTER_NOTICE = "HPTUNE_MASTER_NOTICE"
 """Environment variable of a master that is a job: the seconds between its notice and end."""
+
+GPUS = "HPTUNE_WORKER_GPUS"
+"""Environment variable with the number of GPUs that a worker's job asked for on its node."""
 
 GANG = "HPTUNE_WORKER_GANG"
 """Environment variable with the gang of a worker: workers of one job have the same value."""
@@ -93,7 +97,7 @@ def job_script(
         logs: Where their output goes, unless the shape says otherwise.
     """
     directives = _directives(shape, worker, Path(shape.log_directory or logs))
-    prologue = [*_prologue(shape, worker), *_worker_variables(shape)]
+    prologue = [*_prologue(shape, worker), *_worker_variables(shape, worker)]
     script = _rendered(
         shape, worker, command, job_name=job_name, directives=directives, prologue=prologue
     )
@@ -226,14 +230,17 @@ def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
     if shape.nodes > 1:
         # A node that fails does not end the others.
         lines += [f"--ntasks={shape.nodes}", "--ntasks-per-node=1", "--no-kill"]
-    if worker.gpus:
-        kind = f"{shape.gpu_type}:" if shape.gpu_type else ""
-        lines.append(f"--gres=gpu:{kind}{worker.gpus}")
+    # In one directive, because sbatch obeys only the last one of its kind.
+    others = [gres_of(each) for each in shape.directives]
+    kind = f"{shape.gpu_type}:" if shape.gpu_type else ""
+    gres = [f"gpu:{kind}{worker.gpus}"] if worker.gpus else []
+    if gres := [*gres, *filter(None, others)]:
+        lines.append(f"--gres={','.join(gres)}")
     if shape.qos:
         lines.append(f"--qos={shape.qos}")
     if shape.exclusive:
         lines.append("--exclusive")
-    return [*lines, *shape.directives]
+    return [*lines, *(each for each, it in zip(shape.directives, others, strict=True) if not it)]
 
 
 def _file_name(path: Path, pattern: str = "") -> str:
@@ -257,11 +264,13 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     return lines
 
 
-def _worker_variables(shape: Shape) -> list[str]:
+def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     """Return the lines that export what a worker needs to know of its job."""
     # From release 23.02 on, Slurm sets the end of the job itself.
     ask = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
     lines = [f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({ask})}}"]
+    if worker.gpus:
+        lines.append(f"export {GPUS}={worker.gpus}")
     if shape.nodes > 1:
         lines.append(f"export {GANG}=${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}")
     return lines

@@ -142,7 +142,8 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
     constraint in `directives` with `cpus`, `gpus` and `memory`.
 
     Raises:
-        ConfigError: There is no such partition, its time limit is too short, or no trial fits.
+        ConfigError: There is no such partition or type of GPUs, the time limit is too short, or
+            no trial fits.
     """
     names = shape.partition.split(",")
     known = {partition.name: partition for partition in partitions}
@@ -160,6 +161,7 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
     nodes = [each for name in names for each in known[name].nodes]
     if not nodes:
         raise ConfigError(f"partition {shape.partition} has no nodes")
+    _check_gpu_type(shape, nodes, partitions)
     sized: list[tuple[tuple[bool, bool, int], WorkerShape]] = []
     problem: ConfigError | None = None
     for node, count in nodes:
@@ -171,10 +173,44 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
             is_wanted = need.gpus is None and worker.gpus > 0
             has_enough = count >= shape.nodes
             sized.append(((is_wanted, has_enough, worker.trials * max(count, 1)), worker))
+    has_gpus = any(node.gpu_count() for node, _ in nodes)
     if not sized:
         assert problem is not None
-        raise problem
-    return max(sized, key=lambda each: each[0])[1]
+        is_without = (need.gpus or shape.gpus) and not has_gpus
+        raise ConfigError(f"{problem}{_gpus_elsewhere(partitions)}") if is_without else problem
+    worker = max(sized, key=lambda each: each[0])[1]
+    if problem and has_gpus and need.gpus is None and shape.gpus is None and not worker.gpus:
+        raise ConfigError(
+            f"{problem}. Only its nodes without GPUs hold a trial; for training on cores give "
+            "--gpus-per-trial 0"
+        )
+    return worker
+
+
+def _check_gpu_type(
+    shape: Shape, nodes: Sequence[tuple[NodeShape, int]], partitions: Sequence[Partition]
+) -> None:
+    """Check that a node has GPUs of the shape's type, whose name must match in every letter."""
+    types = {kind for node, _ in nodes for kind, _ in node.gpus}
+    if shape.gpu_type is None or shape.gpu_type in types:
+        return
+    if not types:
+        there = f"has no GPUs{_gpus_elsewhere(partitions)}"
+    elif named := sorted(filter(None, types)):
+        there = f"has {', '.join(named)}; write the type as here, also its capitals"
+    else:
+        there = "has GPUs without a type; leave gpu_type out"
+    raise ConfigError(f"gpu_type is {shape.gpu_type!r}, but partition {shape.partition} {there}")
+
+
+def _gpus_elsewhere(partitions: Sequence[Partition]) -> str:
+    """Return in which partitions the GPUs are, to be added to a message."""
+    found = [
+        f"{each.name} ({', '.join(kind or 'no type' for kind in each.gpu_types())})"
+        for each in partitions
+        if each.gpu_types()
+    ]
+    return f"; GPUs are in {', '.join(found)}" if found else "; Slurm shows GPUs in no partition"
 
 
 def _limited(asked: int | None, there: int, name: str) -> int:

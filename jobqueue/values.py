@@ -22,7 +22,24 @@ def _lines(key: str, value: object) -> tuple[str, ...]:
 
 
 def _directives(key: str, value: object) -> tuple[str, ...]:
-    return tuple(line.strip().removeprefix("#SBATCH").strip() for line in _lines(key, value))
+    found = tuple(line.strip().removeprefix("#SBATCH").strip() for line in _lines(key, value))
+    for each in found:
+        if re.match(r"(--gpus\b|-G)", each) or re.search(r"(^|,)gpu\b", gres_of(each)):
+            raise ConfigError(
+                f"{key} has {each!r}, which would change the GPUs that trials are sized for; give "
+                "gpus (for each node of a job) and gpu_type instead"
+            )
+    return found
+
+
+def gres_of(directive: str) -> str:
+    """Return the generic resources that a directive asks for; empty if it asks for none.
+
+    >>> gres_of("--gres=nvme:1"), gres_of("--gres nvme:1"), gres_of("--qos=high")
+    ('nvme:1', 'nvme:1', '')
+    """
+    found = re.fullmatch(r"--gres[=\s]\s*(\S+)", directive)
+    return found[1] if found else ""
 
 
 def _table(key: str, value: object) -> tuple[tuple[str, str], ...]:

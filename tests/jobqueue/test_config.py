@@ -58,6 +58,7 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
     [
         ('partitoin = "gpu"\nwalltime = "1:00:00"', "did you mean 'partition'?"),
         ('zzz = 1\npartition = "gpu"\nwalltime = "1:00:00"', "allowed are name, partition,"),
+        ('partition = "gpu"\nwalltim = "1:00:00"', "did you mean 'walltime'?"),
         ('walltime = "1:00:00"', "'partition' is missing"),
         ('partition = "gpu"', "'walltime' is missing"),
         ('partition = "gpu"\nwalltime = "four hours"', "walltime is 'four hours'"),
@@ -65,6 +66,10 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         ('partition = "gpu"\nwalltime = "00:01:00"', "notice_seconds is 120"),
         ('partition = 3\nwalltime = "1:00:00"', "partition is 3"),
         (THREE_LINES + 'memory = "lots"', "memory is 'lots'"),
+        *(
+            (f"{THREE_LINES}directives = ['{each}']", f"has '{each}', which would change the GPUs")
+            for each in ("--gres=gpu:2", "--gpus-per-node=1", "-G 2", "--gres=nvme:1,gpu:a100:1")
+        ),
         (THREE_LINES + "max_jobs = 0", "max_jobs is 0; allowed are whole numbers from 1"),
         (THREE_LINES + "gpus = true", "gpus is True"),
         (THREE_LINES + 'modules = "cuda"', "allowed is a list of texts"),

@@ -32,6 +32,7 @@ THREE_LINES = """\
 #SBATCH --signal=B:TERM@120
 #SBATCH --gres=gpu:2
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_GPUS=2
 exec /opt/python/bin/python -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64.00GiB --nanny --death-timeout 600
 """  # noqa: E501 - a golden file has the lines that it has
 
@@ -48,6 +49,7 @@ EVERYTHING = """\
 #SBATCH --output=/logs/%x-%A_%a.log
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@300
+#SBATCH --gres=nvme:1
 #SBATCH --qos=low
 #SBATCH --exclusive
 #SBATCH --constraint=skylake
@@ -80,6 +82,7 @@ FOUR_NODES = """\
 #SBATCH --no-kill
 #SBATCH --gres=gpu:2
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
 exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'module load cuda/12
 export DATA='"'"'/my data'"'"'
@@ -109,7 +112,7 @@ def test_the_script_of_all_that_can_be_said() -> None:
         qos = "low"
         exclusive = true
         memory = 0
-        directives = ["#SBATCH --constraint=skylake", "--nice=10"]
+        directives = ["#SBATCH --constraint=skylake", "--gres nvme:1", "--nice=10"]
         modules = ["gcc/12", "python/3.11"]
         environment = { DATA = "/data/my set" }
         prologue = ["ulimit -n 65536"]

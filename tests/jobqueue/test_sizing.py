@@ -114,8 +114,13 @@ def test_the_nodes_with_most_places_are_chosen() -> None:
     [
         ({"partition": "gup"}, "there is no partition 'gup'; Slurm has closed, gpu, main"),
         ({"partition": "gpu", "walltime": "2-0"}, "walltime is 2-0, but partition gpu allows"),
+        ({"partition": "gpu", "gpu_type": "A100"}, "but partition gpu has a100, h100; write the"),
+        ({"gpu_type": "a100"}, "gpu_type is 'a100', but partition main has small"),
+        ({"partition": "closed", "gpu_type": "a100"},
+         "partition closed has no GPUs; GPUs are in main (small), gpu (a100, h100)"),
+        ({"partition": "closed", "gpus": 1}, "; GPUs are in main (small), gpu (a100, h100)"),
     ],
-)
+)  # fmt: skip
 def test_partitions_and_time_limits_are_checked(change: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as error:
         choose_worker(
@@ -192,3 +197,16 @@ def test_a_whole_node_leaves_nothing_idle_that_one_more_trial_could_use(
         or gpus_of(more, each) > node.gpu_count()
         or (need.memory_bytes and need.memory_bytes * more > node.memory_bytes)
     )
+
+
+def test_a_study_that_may_use_gpus_never_gets_jobs_without_them_unasked() -> None:
+    """Only the node without GPUs has the cores, and such a study would train on it silently."""
+    text = "main|up|infinite|64|8000|(null)|1|idle\nmain|up|infinite|4|8000|gpu:2|2|idle\n"
+    for shape in (SHAPE, dataclasses.replace(SHAPE, cpus=8)):
+        with pytest.raises(ConfigError, match="Only its nodes without GPUs hold a trial; for"):
+            choose_worker(parse_sinfo(text), shape, Need(cpus=8, gpus=None))
+    on_cores = choose_worker(parse_sinfo(text), SHAPE, Need(cpus=8, gpus=0))
+    assert (on_cores.cpus, on_cores.gpus) == (64, 0)
+    typed = dataclasses.replace(SHAPE, gpu_type="a100")
+    with pytest.raises(ConfigError, match="main has GPUs without a type; leave gpu_type out"):
+        choose_worker(parse_sinfo(text), typed, Need(gpus=None))

@@ -44,7 +44,10 @@ def test_what_init_writes_is_what_script_takes(hptune: Hptune, slurm: PrivateSlu
         ),
         ('partition = "closed"\nwalltime = "10"\naccount = "me"', "Invalid account or account/par"),
         ('partition = "gpu"\nwalltime = "10"\ninterface = "ib9"', "ib9"),
-        ('partition = "gpu"\nwalltim = "10"', "did you mean 'walltime'?"),
+        (
+            'partition = "gpu"\nwalltime = "10"\ngpu_type = "SMALL"',
+            "gpu_type is 'SMALL', but partition gpu has small; write the type as here",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(

@@ -15,7 +15,7 @@ from real_runs import Hptune, Started, wait_for
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.resources import Capacity
-from tuner.errors import UsageError
+from tuner.errors import StudyError, UsageError
 from tuner.worker import device_locks, devices
 from tuner.worker.dask.plugin import StudyPlugin
 from tuner.worker.dask.worker import offered
@@ -61,6 +61,17 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
         other.kill()
     assert device_locks.lock_gpus(GPUS, 2) == ("GPU-a", "GPU-c")
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
+
+
+def test_a_worker_with_fewer_gpus_than_its_job_asked_for_joins_no_study(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its trials would train on cores, and the run would not show it."""
+    monkeypatch.setenv("HPTUNE_WORKER_GPUS", "4")
+    with pytest.raises(
+        StudyError, match=r"asked for 4 GPUs, but this process can use 3 on .*GPU-a"
+    ):
+        offered("tcp://x:1", cpus=None, gpus=None, memory_bytes=None)
 
 
 def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(

@@ -163,6 +163,12 @@ def ends_at() -> float | None:
     return None
 
 
+def gpus_of_job() -> int:
+    """Return how many GPUs the job of this worker asked for on its node; 0 if unknown."""
+    text = os.environ.get("HPTUNE_WORKER_GPUS", "")
+    return int(text) if text.isdecimal() else 0
+
+
 def gang() -> str:
     """Return the name of the group of workers that started together; empty for a single one."""
     return os.environ.get("HPTUNE_WORKER_GANG", "")

@@ -83,6 +83,7 @@ def offered(
 
     Raises:
         UsageError: More is offered than there is, or `scheduler` is not an address.
+        StudyError: There are fewer GPUs here than this process's job asked for.
     """
     if not is_scheduler_address(scheduler):
         raise UsageError(
@@ -112,6 +113,12 @@ def offered(
         raise UsageError(
             f"{gpus} GPUs are offered, but other workers on this machine offer all but "
             f"{len(free)} of its {len(has.gpus)}; offer at most as many, or end one of them"
+        )
+    if len(free) < (needed := devices.gpus_of_job()):
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        raise StudyError(
+            f"the job asked for {needed} GPUs, but this process can use {len(free)} on "
+            f"{devices.node()} (CUDA_VISIBLE_DEVICES is {seen}), so it runs no trials"
         )
     capacity = replace(_within(has, cpus, memory), gpus=free)
     note = _note_on(capacity, machine)
