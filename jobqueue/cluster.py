@@ -13,6 +13,7 @@ from .config import Shape, SlurmConfig
 from .errors import ConfigError, JobQueueError, SubmissionError
 from .job_kinds import JobKind, size_suffix
 from .jobs import Jobs
+from .jobs_file import remove_jobs
 from .nodes import Partition
 from .scheduler import OwnScheduler
 from .script import WorkerCommand, job_of, job_script
@@ -162,6 +163,7 @@ class SlurmCluster:
             notify=self._notify,
             prefix=f"{order.name}-",
             sized=lambda other: _kinds_for(order, partitions, other, size_suffix(other)),
+            directory=order.directory,
         )
         self._jobs.open(trials)
 
@@ -211,6 +213,7 @@ class SlurmCluster:
         jobs, self._jobs = self._jobs, None
         if jobs is not None:
             jobs.close()
+            remove_jobs(self._order.directory)
             self._order.scheduler_file.unlink(missing_ok=True)
 
     def close(self, *, force: bool = False) -> None:

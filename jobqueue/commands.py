@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from .errors import SlurmUnavailableError, SubmissionError
 from .nodes import SINFO_FORMAT, Partition, node_names, parse_sinfo
 
-SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e"
-"""Id, name, state, reason, partition, nodes, end."""
+SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e|%S"
+"""Id, name, state, reason, partition, nodes, end, start."""
 
 ANSWER_SECONDS = 60.0
 """How long a command may take, as slurmctld may be busy; then it counts as unavailable."""
@@ -66,6 +66,7 @@ class Job:
         partition: Where it runs or waits.
         node: The node it runs on, or several in Slurm's short form; empty before it starts.
         ends_at: When it must end, in seconds since the epoch; None if unknown.
+        starts_at: When Slurm expects to start it, while it pends; None if unknown.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Job:
     partition: str = ""
     node: str = ""
     ends_at: float | None = None
+    starts_at: float | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class Job:
 def parse_squeue(text: str) -> tuple[Job, ...]:
     """Parse the output of squeue in SQUEUE_FORMAT, with times as seconds.
 
-    >>> parse_squeue("7_0|hptune-a|RUNNING|None|gpu|n1|1795275307")[0].ends_at
+    >>> parse_squeue("7_0|hptune-a|RUNNING|None|gpu|n1|1795275307|1795271707")[0].ends_at
     1795275307.0
     """
     jobs = []
@@ -99,17 +101,20 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
         parts = line.strip().split("|")
         if len(parts) != SQUEUE_FORMAT.count("|") + 1:
             continue
-        job_id, name, slurm_state, reason, partition, node, end = parts
+        job_id, name, slurm_state, reason, partition, node, end, start = parts
+        state = _STATES.get(slurm_state, JobState.OVER)
+        is_expected = state is JobState.PENDING and start.isdigit()
         jobs.append(
             Job(
                 id=job_id,
                 name=name,
-                state=_STATES.get(slurm_state, JobState.OVER),
+                state=state,
                 slurm_state=slurm_state,
                 reason="" if reason == "None" else reason,
                 partition=partition,
                 node=node,
                 ends_at=float(end) if end.isdigit() else None,
+                starts_at=float(start) if is_expected else None,
             )
         )
     return tuple(jobs)

@@ -15,6 +15,7 @@ from .errors import JobsFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes, failing_node
 from .job_kinds import JobKind, JobKinds
 from .job_records import FAILURES_IN_A_ROW, JobKindHealth, JobRecord, counted, summary_of, tail_of
+from .jobs_file import ShownJobs, by_id, write_jobs
 from .plan import JobPlan, LiveJob, plan
 from .polling import Polling
 from .sizing import Need
@@ -45,6 +46,7 @@ class Jobs:
         prefix: The prefix of the names of all of the study's jobs. Jobs of kinds that exist no
             more are cancelled. Empty to leave them alone.
         sized: Makes kinds for trials of another size, with names of their own.
+        directory: Where to keep the file with the jobs that Slurm shows; None for no file.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Jobs:
         slurm: Slurm | None = None,
         prefix: str = "",
         sized: Callable[[Need], Sequence[JobKind]] = lambda _: (),
+        directory: Path | None = None,
     ) -> None:
         self._kinds = JobKinds(kinds, sized)
+        self._directory = directory
         self._max_jobs = max_jobs
         self._notify = notify
         self._slurm = slurm or Slurm()
@@ -219,6 +223,8 @@ class Jobs:
             self._notify_once(words)
         self._give_up_if_useless()
         self._notify_once(self.summary())
+        if self._directory is not None:
+            write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
 
     def _cancel_old_kinds(self) -> None:
         if not self._prefix:

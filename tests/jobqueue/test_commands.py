@@ -35,7 +35,7 @@ def test_a_command_that_cannot_be_started_is_a_slurm_that_does_not_answer(
 
 
 def test_bytes_that_are_no_text_are_borne(bin_directory: Path) -> None:
-    line = r"7_0|a|PENDING|caf\351|gpu||N/A"
+    line = r"7_0|a|PENDING|caf\351|gpu||N/A|N/A"
     command(bin_directory, "squeue", f"#!/bin/sh\nprintf '{line}\\n'\n")
     (job,) = Slurm().jobs(None)
     assert (job.id, job.reason) == ("7_0", "caf\N{REPLACEMENT CHARACTER}")

@@ -175,11 +175,11 @@ def test_gpus_of_a_type_a_launcher_and_another_python() -> None:
 
 
 SQUEUE = """\
-5_0|hptune-x|PENDING|Resources|gpu||1795275307
-5_1|hptune-x|RUNNING|None|gpu|n1|1795275307
-5_2|hptune-x|COMPLETING|None|gpu|n1|NONE
-6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009
-7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A
+5_0|hptune-x|PENDING|Resources|gpu||1795275307|1795271707
+5_1|hptune-x|RUNNING|None|gpu|n1|1795275307|1795271707
+5_2|hptune-x|COMPLETING|None|gpu|n1|NONE|N/A
+6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009|1795271409
+7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A|N/A
 slurm_load_jobs error: something else
 """
 

@@ -39,7 +39,9 @@ def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
     assert f"hptune stop {hptune.study()}" in ended.out
     wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
     workers = named(slurm, master=False)
-    assert f"The master is Slurm job {master} (running on c1)" in hptune("status", "study").out
+    assert (
+        f"The master is Slurm job {master} (running in cpu on c1" in hptune("status", "study").out
+    )
     twice = hptune("resume", "study", "--detach")
     assert (twice.code, "has a master already: process" in twice.err) == (1, True)
     slurm.run("scancel", "--batch", "--signal=USR1", master)
@@ -84,7 +86,7 @@ def test_a_waiting_master_is_shown_and_stopped(hptune: Hptune, slurm: PrivateSlu
     (master,) = set(named(slurm, master=True)) - {occupying}
     again = hptune(*RUN, "--trials", 2, "--detach")
     assert (again.code, f"has a master already: Slurm job {master}" in again.err) == (2, True)
-    assert f"The master is Slurm job {master} (pending" in hptune("status", "study").out
+    assert f"The master is Slurm job {master} (pending in cpu" in hptune("status", "study").out
     plain = json.loads(hptune("status", "study", "--json").out)
     assert plain["study"] == str(hptune.study())
     assert (plain["master_job"]["id"], plain["master_job"]["state"]) == (master, "PENDING")

@@ -74,6 +74,9 @@ def test_a_killed_master_is_resumed_with_the_same_jobs(hptune: Hptune, slurm: Pr
     wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
     before = job_ids(slurm)
     run.kill()
+    status = hptune("status", "study").out
+    assert "jobs     2 running, as Slurm showed them " in status
+    assert f"{min(before)}  running in gpu on g" in status
     output = finish(hptune, hptune.start("resume", "study"), count=2, epochs=20)
     assert "took over 2 jobs of an earlier run" in output
     shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i").split()

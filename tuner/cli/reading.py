@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -17,23 +18,28 @@ from .output import broken_pipe_ignored, echo
 @as_json
 def status(directory: Path, as_json: bool) -> None:
     """Show the state of the study in DIR, which may be running."""
+    from ..clusters.shown_jobs import jobs_json, jobs_text
     from ..master.detached import master_job
     from ..storage.directory import StudyDirectory
     from ..study import Study
 
     found = StudyDirectory(directory)
-    job = master_job(found)
-    if job is None:
-        study = Study(found)
-        echo(study.status_json() if as_json else study.status_text())
-        return
-    job_json: dict[str, object] = {"master_job": job.to_json()}
-    if not found.database.exists():
+    master = master_job(found)
+    if master is not None and not found.database.exists():
         # The job waits in the queue; it makes the study when it starts.
-        echo({"study": str(found.path), **job_json} if as_json else job.to_text())
+        plain: dict[str, object] = {"study": str(found.path), "master_job": master.to_json()}
+        echo(plain if as_json else master.to_text())
         return
     study = Study(found)
-    echo(study.status_json() | job_json if as_json else f"{study.status_text()}\n{job.to_text()}")
+    if as_json:
+        jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
+        if (shown := jobs_json(found.path)) is not None:
+            jobs["slurm_jobs"] = shown
+        echo(study.status_json() | jobs)
+        return
+    words = [study.status_text(), jobs_text(found.path, now=time.time())]
+    words += [] if master is None else [master.to_text()]
+    echo("\n".join(filter(None, words)))
 
 
 @click.command(short_help="Show the best trial and its model.")

@@ -5,7 +5,8 @@ scheduler of the user's, Slurm jobs, or the nodes of the Slurm job that the run 
 
 Offers: `base.Cluster` (the contract), `local.LocalWorkers`, `existing.ExistingScheduler`,
 `existing.ClientWorkers`, `slurm_jobs.SlurmWorkers`, `slurm_allocation.AllocationWorkers`,
-`layout` (how a machine's cores are divided), `scheduler.serve` (`hptune scheduler`).
+`shown_jobs` (the jobs in `hptune status`), `layout` (how a machine's cores are divided),
+`scheduler.serve` (`hptune scheduler`).
 
 May import: `errors`, `core`, `config`, `worker`, `executors`, `reporting`.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from jobqueue.config import read_config
 from jobqueue.errors import SlurmUnavailableError
 
 from ..clusters.jobs import jobs_name, translated_errors
+from ..clusters.shown_jobs import job_words
 from ..clusters.slurm_jobs import check_jobs
 from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
@@ -182,10 +184,8 @@ class MasterJob:
         where = f"it writes into {shlex.quote(str(self.log))}"
         if self.job is None:
             return f"The master was a Slurm job, and is gone; {where}."
-        why = f", {self.job.reason}" if self.job.reason else ""
-        on = f" on {self.job.node}" if self.job.node else ""
-        state = f"{self.job.slurm_state.lower()}{on}{why}"
-        return f"The master is Slurm job {self.job.id} ({state}); {where}."
+        words = job_words(self.job, now=time.time())
+        return f"The master is Slurm job {self.job.id} ({words}); {where}."
 
     def to_json(self) -> dict[str, object]:
         """Return plain values; all but `log` are None if there is no job."""
@@ -195,6 +195,7 @@ class MasterJob:
             "state": job and job.slurm_state,
             "reason": job and (job.reason or None),
             "node": job and (job.node or None),
+            "expected_start": job and job.starts_at,
             "log": str(self.log),
         }
 

@@ -1,0 +1,47 @@
+"""Slurm jobs in `hptune status`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from jobqueue.commands import parse_squeue
+from jobqueue.jobs_file import ShownJobs, by_id, remove_jobs, write_jobs
+from tuner.clusters.shown_jobs import jobs_json, jobs_text
+
+# As squeue of release 22.05 prints them, with times in seconds.
+SQUEUE = """\
+11_0|hptune-x|PENDING|Resources|cpu||{later}|{soon}
+9_1|hptune-x|PENDING|Priority|gpu||N/A|N/A
+9_0|hptune-x|RUNNING|None|gpu|g1|{soon}|{before}
+"""
+
+
+def test_jobs_are_shown_with_slurms_reasons_and_expected_starts(tmp_path: Path) -> None:
+    now = time.mktime((2026, 5, 4, 12, 0, 0, 0, 0, -1))
+    assert jobs_text(tmp_path, now=now) == ""
+    assert jobs_json(tmp_path) is None
+    soon, later = int(now + 3600), int(now + 86400)
+    jobs = parse_squeue(SQUEUE.format(before=int(now - 60), soon=soon, later=later))
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    write_jobs(folder, ShownJobs(now - 8, tuple(by_id(jobs))))
+    assert jobs_text(tmp_path, now=now).splitlines() == [
+        "jobs     1 running, 2 pending, as Slurm showed them 8s ago",
+        "         9_0  running in gpu on g1, until 13:00",
+        "         9_1  pending in gpu: Priority",
+        "         11_0  pending in cpu: Resources, expected to start at 13:00",
+    ]
+    plain = jobs_json(tmp_path)
+    assert plain is not None
+    assert plain["at"] == now - 8
+    remove_jobs(folder)
+    assert jobs_text(tmp_path, now=now) == ""
+
+
+def test_of_many_jobs_the_first_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    jobs = parse_squeue("".join(f"9_{i}|x|PENDING|Priority|gpu||N/A|N/A\n" for i in range(40)))
+    write_jobs(tmp_path / "jobs", ShownJobs(time.time(), jobs))
+    lines = jobs_text(tmp_path, now=time.time()).splitlines()
+    assert (len(lines), lines[-1]) == (14, "         and 28 others: hptune status --json")

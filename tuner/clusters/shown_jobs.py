@@ -1,0 +1,76 @@
+"""A study's Slurm jobs, as `hptune status` shows them: from the file that its run keeps."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+from jobqueue.commands import Job, JobState
+from jobqueue.jobs_file import read_jobs
+
+from ..reporting import text
+
+_JOBS_SHOWN = 12
+
+
+def jobs_text(study: Path, *, now: float) -> str:
+    """Return the jobs and what Slurm says of them, for the user; empty if there are none.
+
+    Args:
+        study: The study's directory.
+        now: The time in seconds since the epoch.
+    """
+    shown = read_jobs(study / "jobs")
+    if shown is None or not shown.jobs:
+        return ""
+    states = Counter(str(job.state) for job in shown.jobs)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
+    ago = text.duration(max(0.0, now - shown.at))
+    rows = [f"{job.id}  {job_words(job, now=now)}" for job in shown.jobs[:_JOBS_SHOWN]]
+    more = len(shown.jobs) - _JOBS_SHOWN
+    if more > 0:
+        rows.append(f"and {text.plural(more, 'other')}: hptune status --json")
+    lines = [f"jobs     {counts}, as Slurm showed them {ago} ago"]
+    return "\n".join([*lines, *(f"         {row}" for row in rows)])
+
+
+def job_words(job: Job, *, now: float) -> str:
+    """Return a job's state and partition, and its nodes or why it waits, for the user."""
+    words = job.slurm_state.lower() + (f" in {job.partition}" if job.partition else "")
+    if job.state is JobState.PENDING:
+        words += f": {job.reason}" if job.reason else ""
+        words += f", expected to start at {_clock(job.starts_at, now)}" if job.starts_at else ""
+    else:
+        words += f" on {job.node}" if job.node else ""
+        words += f", until {_clock(job.ends_at, now)}" if job.ends_at else ""
+    return text.clean(words)
+
+
+def _clock(at: float, now: float) -> str:
+    """Return a time of day, with its date unless it is today."""
+    same_day = time.localtime(at)[:3] == time.localtime(now)[:3]
+    return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def jobs_json(study: Path) -> dict[str, object] | None:
+    """Return the jobs as plain values, with the time when Slurm was asked; None if unknown."""
+    shown = read_jobs(study / "jobs")
+    if shown is None:
+        return None
+    return {
+        "at": shown.at,
+        "jobs": [
+            {
+                "id": job.id,
+                "name": job.name,
+                "state": job.slurm_state,
+                "reason": job.reason or None,
+                "partition": job.partition or None,
+                "nodes": list(job.nodes),
+                "expected_start": job.starts_at,
+                "ends_at": job.ends_at if job.state is not JobState.PENDING else None,
+            }
+            for job in shown.jobs
+        ],
+    }
