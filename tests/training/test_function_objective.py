@@ -83,6 +83,16 @@ def test_without_reports_the_result_is_what_is_returned(attempts: Attempts) -> N
     assert (dict(ending.metrics), ending.step) == ({"score": 0.5}, None)
 
 
+def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> None:
+    for arguments, said in {
+        '1, loss="low"': "trial.report: loss is 'low'; a metric is a number",
+        '"one", loss=1': "trial.report: the step is 'one'; a step is a whole number",
+    }.items():
+        text = OBJECTIVE.replace("step, score=score, loss=1.0 - score, memory=step", arguments)
+        ending = attempts.run(text.replace("{returned}", "0.5")).ending
+        assert (ending.cause, ending.reason) == (Cause.EXCEPTION, f"TypeError: {said}")
+
+
 @pytest.mark.parametrize(
     ("model", "known"),
     [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, SupportsInt
 
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
@@ -95,8 +95,13 @@ class TrialContext:
         Raises:
             NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite. Do not catch it:
                 it ends the trial as a bad configuration.
+            TypeError: The step or a metric is not a number.
         """
         measured = as_metrics(metrics)
+        for name in (each for each in metrics if each not in measured):
+            raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
+        if not isinstance(step, SupportsInt):
+            raise TypeError(f"trial.report: the step is {step!r}; a step is a whole number")
         report = Report(int(step), measured)
         self._reports.append(report)
         self._send(Reported(0.0, self._attempt, report))

@@ -21,6 +21,7 @@ from ..core.space.parameters import (
     IntParameter,
     Parameter,
     identity,
+    label,
 )
 from ..core.space.parameters.checks import plain
 from ..core.space.parameters.json_form import parameter_from_json, parameter_to_json, scale_of
@@ -34,7 +35,8 @@ class HyperParameters:
 
     `Int`, `Float`, `Choice`, `Boolean` and `Fixed` declare a hyperparameter and return its value;
     None if one of its conditions does not hold. A hyperparameter without a value gets its default.
-    One that is declared again under the same conditions keeps its first bounds.
+    One that is declared again under the same conditions keeps its first bounds; it cannot be an
+    `Int` and a `Float`.
 
     The methods that only KerasTuner's own tuners call are missing (`merge`,
     `ensure_active_values`, `to_proto`, `from_proto`).
@@ -281,6 +283,11 @@ class HyperParameters:
                 raise SpaceError(f"a hyperparameter ({declared.bounds}) has no name; give it one")
             is_new = identity(declared) not in self._declared
             parameter = self._declared.setdefault(identity(declared), declared)
+            if {type(parameter), type(declared)} == {IntParameter, FloatParameter}:
+                raise SpaceError(
+                    f"{label(declared)} is declared as {parameter.bounds} and as "
+                    f"{declared.bounds}; give one of them another name"
+                )
             value = None
             if self._hold(conditions):
                 value = self.values.setdefault(name, parameter.default)

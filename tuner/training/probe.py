@@ -16,7 +16,15 @@ from typing import Any
 
 from ..config.model_file import Found, UserCode
 from ..core.goals import MEASURED
-from ..core.space.parameters import BooleanParameter, ChoiceParameter, Condition, IntParameter
+from ..core.space.enumeration import is_open
+from ..core.space.parameters import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    IntParameter,
+    Parameter,
+)
+from ..core.trial import ParamValue
 from ..errors import ModelFileError, SpaceError
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
@@ -139,7 +147,7 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     if owns_fit:
         # Last, because a fit that calls neither `model.fit` nor a callback trains.
         findings.add(may_train=True)
-        hp.values = _defaults(hp)
+        hp.values = _values(hp, {})
         _probe_fit(code, hp, model, data)
     findings.add(is_complete=is_complete)
 
@@ -184,10 +192,10 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
     """Yield values that lead into the branches of the user's code, for one call each.
 
     First the conditional scopes that no call has entered with its conditions true. Then branches
-    without a scope: `for i in range(hp.Int("layers", 1, 5))` by one call with all integers at
-    their upper bounds, `if hp.Boolean("deep")` by the opposite of the default in the same call,
-    `if hp.Choice("head", ["flat", "pool"])` by one call for each word. Hyperparameters in other
-    branches join the space when a trial declares them.
+    without a scope: `for i in range(hp.Int("layers", 1, 5))` by one call with all integers (of a
+    Choice too) at their greatest values, `if hp.Boolean("deep")` by the opposite of the default in
+    the same call, `if hp.Choice("head", ["flat", "pool"])` by one call for each word.
+    Hyperparameters in other branches join the space when a trial declares them.
     """
     tried: list[list[Condition]] = []
     while True:
@@ -196,20 +204,33 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
         if scope is None:
             break
         tried.append(scope)
-        yield {**_defaults(hp), **{each.name: each.values[0] for each in scope}}
-    largest = {p.name: p.high for p in hp.space if isinstance(p, IntParameter)}
-    flipped = {p.name: not p.default for p in hp.space if isinstance(p, BooleanParameter)}
-    if largest or flipped:
-        yield {**_defaults(hp), **largest, **flipped}
+        yield _values(hp, {each.name: each.values[0] for each in scope})
+    opened = {p.name: _opened(p) for p in hp.space}
+    if any(opened[p.name] != p.default for p in hp.space):
+        yield _values(hp, opened)
     for parameter in hp.space:
         if isinstance(parameter, ChoiceParameter) and isinstance(parameter.values[0], str):
             for word in parameter.values:
                 if word != parameter.default:
-                    yield {**_defaults(hp), parameter.name: word}
+                    yield _values(hp, {parameter.name: word})
 
 
-def _defaults(hp: HyperParameters) -> dict[str, Any]:
-    return {p.name: p.default for p in hp.space}
+def _opened(parameter: Parameter) -> ParamValue:
+    """Return the value that leads into most branches without a scope."""
+    if isinstance(parameter, IntParameter):
+        return parameter.high
+    if isinstance(parameter, ChoiceParameter) and isinstance(parameter.values[0], int):
+        return max(value for value in parameter.values if isinstance(value, int))
+    return not parameter.default if isinstance(parameter, BooleanParameter) else parameter.default
+
+
+def _values(hp: HyperParameters, chosen: Mapping[str, ParamValue]) -> dict[str, Any]:
+    """Return the chosen values, and the defaults of all other hyperparameters; active ones only."""
+    values: dict[str, Any] = {}
+    for parameter in hp.space:
+        if is_open(parameter, values):
+            values[parameter.name] = chosen.get(parameter.name, parameter.default)
+    return values
 
 
 def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> None:

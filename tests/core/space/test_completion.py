@@ -37,6 +37,19 @@ def test_defaults_that_somebody_gave_and_the_middle_of_all_else() -> None:
     }  # fmt: skip
 
 
+def test_a_default_that_somebody_gave_may_be_the_lowest_value() -> None:
+    space = SearchSpace(
+        (
+            IntParameter("layers", 1, 9, default=1),
+            FloatParameter("rate", 0.0, 1.0, default=0.0),
+            ChoiceParameter("size", (16, 32, 64), default=16),
+        )
+    )
+    lowest = {"layers": 1, "rate": 0.0, "size": 16}
+    assert completed(space, {}) == lowest
+    assert completed(SearchSpace.from_json(space.to_json()), {}) == lowest
+
+
 @pytest.mark.parametrize("name", SPACES)
 def test_the_defaults_lie_in_the_space(name: str) -> None:
     assert SPACES[name].explain(completed(SPACES[name], {})) == ""

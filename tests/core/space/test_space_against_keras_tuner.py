@@ -160,10 +160,11 @@ def behaviour(hp: Any, space: SearchSpace) -> dict[str, Any]:
         "get": {name: outcome(partial(hp.get, name)) for name in {*names, "absent"}},
         "item": {name: outcome(partial(hp.__getitem__, name)) for name in {*names, "absent"}},
         "in": {name: name in hp for name in {*names, "absent"}},
-        "scopes": [
-            [[(each.name, list(each.values)) for each in scope] for scope in scopes]
-            for scopes in (hp.active_scopes, hp.inactive_scopes)
-        ],
+        # Which of them are active is another matter: KerasTuner looks at the innermost one only.
+        "scopes": sorted(
+            repr([(each.name, list(each.values)) for each in scope])
+            for scope in (*hp.active_scopes, *hp.inactive_scopes)
+        ),
     }
 
 
@@ -202,7 +203,7 @@ def nested_names(hp: Any) -> Any:
 
 
 def changed_bounds(hp: Any) -> Any:
-    return hp.Int("x", 1, 5), hp.Int("x", 3, 9), hp.Float("x", 0.0, 1.0)
+    return hp.Int("x", 1, 5), hp.Int("x", 3, 9), hp.Choice("x", [7, 8])
 
 
 def inactive(hp: Any) -> Any:

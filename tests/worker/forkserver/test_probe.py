@@ -65,6 +65,10 @@ def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (
+            "def objective(hp, trial): return hp.Float('x', 0, 1) + hp.Int('x', 0, 3)",
+            ["x is declared as Float 0.0..1.0 and as Int 0..3", "another name"],
+        ),
         ("import json\njson.loads('{')", ["line 2", "json.loads('{')", "JSONDecodeError"]),
         ("import no_such_module", ["line 1", "No module named 'no_such_module'"]),
         ("import sys\nsys.exit('no data')", ["line 2", "SystemExit: no data"]),
@@ -309,11 +313,19 @@ def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
                 rate += hp.Float("drop", 0.0, 0.5)
             if hp.Choice("head", ["flat", "pool"]) == "pool":
                 rate += hp.Int("size", 1, 3)
+                with hp.conditional_scope("head", ["flat"]):
+                    hp.Int("flat", 1, 3)
+                assert "flat" not in hp
                 raise SystemError("this branch is broken, which is its trials' affair")
+            for i in range(hp.Choice("layers", [1, 2, 4])):
+                hp.Int(f"units_{i}", 1, 8)
             trial.report(1, value=rate)
             raise SystemError("it trained")
     """)
-    assert names(found) == {"rate", "deep", "drop", "head", "size"}
+    assert names(found) == {
+        "rate", "deep", "drop", "head", "size", "flat", "layers",
+        "units_0", "units_1", "units_2", "units_3",
+    }  # fmt: skip
     assert found.is_complete
 
 

@@ -40,19 +40,17 @@ def completed(space: SearchSpace, given: Mapping[str, object]) -> Params:
 def opening_value(parameter: Parameter) -> ParamValue:
     """Return the value to begin with: the default that the user gave, else the middle.
 
-    If the user gives no default, KerasTuner takes the lowest number, which is seldom a good guess.
-    The middle of the parameter's own scale replaces it.
+    KerasTuner begins with the lowest number if there is no default, which is seldom a good guess.
 
     >>> from tuner.core.space.parameters import IntParameter
     >>> opening_value(IntParameter("a", 1, 9)), opening_value(IntParameter("a", 1, 9, default=3))
     (5, 3)
     """
-    is_ordered = not isinstance(parameter, BooleanParameter | FixedParameter) and not (
-        isinstance(parameter, ChoiceParameter) and not parameter.ordered
-    )
-    if is_ordered and parameter.default == parameter.from_unit(0.0):
-        return parameter.from_unit(0.5)
-    return parameter.default
+    if isinstance(parameter, BooleanParameter | FixedParameter) or parameter.has_default:
+        return parameter.default
+    if isinstance(parameter, ChoiceParameter) and not parameter.ordered:
+        return parameter.default
+    return parameter.from_unit(0.5)
 
 
 def unknown_name(name: str, space: SearchSpace) -> str:

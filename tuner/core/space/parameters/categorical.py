@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from ....errors import SpaceError
 from ...trial import ParamValue
-from .checks import plain, position, scalar, set_fields, truth_in, value_in
+from .checks import plain, position, scalar, set_default, set_fields, truth_in, value_in
 from .conditions import Condition
 from .priors import Prior, apply_prior, undo_prior
 from .scales import bucket, bucket_centre
@@ -24,6 +24,7 @@ class ChoiceParameter:
         default: Value before the search; by default the first one.
         conditions: Conditions that all must hold for the parameter to be active.
         prior: Prior on the values; None for a uniform one.
+        has_default: Whether the user gave the default.
 
     Raises:
         SpaceError: There are no choices or choices of several types, the default is not among
@@ -37,6 +38,7 @@ class ChoiceParameter:
     default: ParamValue = None
     conditions: tuple[Condition, ...] = ()
     prior: Prior | None = None
+    has_default: bool | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         values = tuple(scalar(self.name, value) for value in self.values)
@@ -63,7 +65,8 @@ class ChoiceParameter:
                 f"{self.name}: the default {default!r} is not among the choices {list(values)}; "
                 "give one of them"
             )
-        set_fields(self, values=values, ordered=ordered, default=values[found])
+        set_fields(self, values=values, ordered=ordered)
+        set_default(self, values[found])
 
     @property
     def bounds(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -26,6 +26,13 @@ def set_fields(parameter: object, **fields: object) -> None:
     """Set fields of a frozen parameter; for its `__post_init__` only."""
     for name, value in fields.items():
         object.__setattr__(parameter, name, value)
+
+
+def set_default(parameter: Any, default: ParamValue) -> None:
+    """Set the default of a parameter, and whether the user gave it."""
+    if parameter.has_default is None:
+        set_fields(parameter, has_default=parameter.default is not None)
+    set_fields(parameter, default=default)
 
 
 def plain(value: object) -> object:

@@ -41,12 +41,12 @@ def parameter_to_json(parameter: Parameter) -> JsonEntry:
             config["default"] = parameter.default
         case ChoiceParameter():
             kind = "Choice"
-            config["default"] = parameter.default
+            config["default"] = parameter.default if parameter.has_default else None
             config["values"] = list(parameter.values)
             config["ordered"] = parameter.ordered
         case FloatParameter() | IntParameter():
             kind = "Float" if isinstance(parameter, FloatParameter) else "Int"
-            config["default"] = parameter.default
+            config["default"] = parameter.default if parameter.has_default else None
             config["min_value"] = parameter.low
             config["max_value"] = parameter.high
             config["step"] = parameter.step

@@ -13,6 +13,7 @@ from .checks import (
     finite_float,
     is_number,
     number_in,
+    set_default,
     set_fields,
     whole_number,
 )
@@ -44,6 +45,7 @@ class FloatParameter:
         default: Value before the search; by default `low`. It may lie between two steps.
         conditions: Conditions that all must hold for the parameter to be active.
         prior: Prior on the values; None for a uniform one.
+        has_default: Whether the user gave the default.
 
     Raises:
         SpaceError: Bounds, step, scale and default do not fit together.
@@ -58,6 +60,7 @@ class FloatParameter:
     default: float | None = None
     conditions: tuple[Condition, ...] = ()
     prior: Prior | None = None
+    has_default: bool | None = field(default=None, repr=False, compare=False)
     values: Sequence[float] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +78,8 @@ class FloatParameter:
             values = LinearSteps(low, high, step)
         elif step is not None:
             values = multiplied_steps(low, high, step, self.scale)
-        set_fields(self, low=low, high=high, step=step, default=default, values=values)
+        set_fields(self, low=low, high=high, step=step, values=values)
+        set_default(self, default)
         check_default(self.name, default, low, high)
 
     @property
@@ -146,6 +150,7 @@ class IntParameter:
         default: Value before the search; by default `low`. It may lie between two steps.
         conditions: Conditions that all must hold for the parameter to be active.
         prior: Prior on the values; None for a uniform one.
+        has_default: Whether the user gave the default.
 
     Raises:
         SpaceError: Bounds, step, scale and default do not fit together.
@@ -160,6 +165,7 @@ class IntParameter:
     default: int | None = None
     conditions: tuple[Condition, ...] = ()
     prior: Prior | None = None
+    has_default: bool | None = field(default=None, repr=False, compare=False)
     values: Sequence[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -177,7 +183,8 @@ class IntParameter:
             values = range(low, high + 1, step or 1)
         else:
             values = multiplied_integers(low, high, step, self.scale)
-        set_fields(self, low=low, high=high, step=step, default=default, values=values)
+        set_fields(self, low=low, high=high, step=step, values=values)
+        set_default(self, default)
         check_default(self.name, default, low, high)
 
     @property
