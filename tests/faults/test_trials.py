@@ -19,12 +19,41 @@ WAYS = {
     "too long": "time.sleep(600)",
     "loud": "print('x' * 50 + '\\n', end='') or [print('y' * 50) for _ in range(50_000)]",
     "returns text": "return 'good'",
+    "garbles": "garble(); time.sleep(600)",
+    "forks reports": "fork_reports(trial)",
+    "closes": "os.closerange(3, 256)",
     "forks": "subprocess.Popen(['sleep', '600'])",
-    "other nan": "return {'value': 0.5, 'other': float('nan')}",
+    "other nan": "odd_files(trial); return {'value': 0.5, 'other': float('nan')}",
 }
 
 MODEL = """\
-import ctypes, os, signal, subprocess, sys, time
+import ctypes, os, signal, socket, subprocess, sys, time
+
+def garble():
+    for file in range(3, 256):
+        try:
+            socket.socket(fileno=os.dup(file)).send(b"nothing")
+        except OSError:
+            pass
+
+def fork_reports(trial):
+    # One of the processes returns to hptune instead.
+    metrics = {{f"metric {{number}}": float(number) for number in range(4_000)}}
+    for number in range(8):
+        if not os.fork():
+            if number == 7:
+                raise KeyError("in a process of its own")
+            for step in range(2):
+                trial.report(10 * number + step + 2, value=3.0, **metrics)
+            os._exit(0)
+    for _ in range(8):
+        os.wait()
+
+def odd_files(trial):
+    (trial.checkpoint_dir / "dangling").symlink_to("/nonexistent")
+    (trial.checkpoint_dir / "system").symlink_to("/usr/lib")
+    os.mkfifo(trial.checkpoint_dir / "pipe")
+    os.mkfifo(trial.directory / "model.keras")
 
 def objective(hp, trial):
     way = hp.Choice("way", {ways})
@@ -54,7 +83,7 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
     found = {trial["params"]["way"]: trial for trial in trials(hptune.study())}
     assert set(found) == set(WAYS)
     complete = {way for way, trial in found.items() if trial["state"] == "COMPLETE"}
-    assert complete == {"good", "loud", "forks", "other nan"}
+    assert complete == {"good", "loud", "forks", "forks reports", "other nan"}
     reasons = {way: trial["reason"] for way, trial in found.items() if way not in complete}
     number = found["raises"]["number"]
     assert reasons == {
@@ -66,6 +95,9 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
         "nan": "value is nan",
         "inf": "value is inf",
         "reports nan": "value is nan at step 2",
+        "garbles": "it wrote to a file descriptor of hptune; a trial must only use those that it "
+        "opened",
+        "closes": "its process exited with status 1 and gave no result",
         "too long": "ran longer than the 3 s allowed",
         "returns text": "objective() returned 'good'; allowed are a number or a dict of metrics "
         "such as {'value': 0.93}",
@@ -84,6 +116,14 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
     )
     assert [row["outcome"] for row in outcomes] == ["LOST", "LOST", "ERRORED"]
 
+    # Each report of the forked processes arrived whole.
+    reported = rows(
+        hptune.study(),
+        f"""SELECT count(*) AS metrics FROM reports
+        WHERE trial = {found["forks reports"]["number"]} AND step > 1 GROUP BY step""",
+    )
+    assert [row["metrics"] for row in reported] == [4001] * 14
+
     # All that a trial wrote is in its log, up to the moment of its death.
     for way, trial in found.items():
         log = (hptune.study() / "trials" / str(trial["number"]) / "log.txt").read_text()
@@ -96,10 +136,12 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
 
     # All of it can be read.
     text = hptune("status", hptune.study()).out
-    for word in ("4 complete, 10 failed", "SIGSEGV", "log.txt"):
+    for word in ("5 complete, 12 failed", "SIGSEGV", "log.txt"):
         assert word in text
     plain = json.loads(hptune("status", hptune.study(), "--json").out)
-    assert {each["reason"] for each in plain["failures"]} == set(reasons.values())
+    # Failures whose texts differ in numbers alone are of one kind.
+    kinds = set(reasons.values()) - {reasons["closes"]}
+    assert {each["reason"] for each in plain["failures"]} == kinds
     best = json.loads(hptune("best", hptune.study(), "--json").out)
     assert (best["best"]["value"], best["best"]["metrics"]["other"]) == (0.5, None)
 
@@ -108,6 +150,8 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
 
     kept = (hptune.study() / "best" / "best.json").read_text()
     assert json.loads(kept, parse_constant=refuse)["trial"] == found["other nan"]["number"]
+    links = {path.name for path in (hptune.study() / "best" / "checkpoint").iterdir()}
+    assert links == {"dangling", "system"}
 
 
 def test_the_same_failure_at_first_stops_the_study(hptune: Hptune) -> None:

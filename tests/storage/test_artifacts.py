@@ -6,6 +6,8 @@ import json
 import os
 import resource
 import shutil
+import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,7 +105,7 @@ def test_a_checkpoint_is_whole_at_any_instant(
         monkeypatch.setattr(module, name, call)
 
     with monkeypatch.context():
-        for module, name in ((shutil, "copy2"), (shutil, "rmtree"), (os, "symlink"),
+        for module, name in ((shutil, "copyfileobj"), (shutil, "rmtree"), (os, "symlink"),
                              (Path, "replace"), (Path, "unlink"), (Path, "rename")):  # fmt: skip
             watched(module, name)
         for number in (1, 2, 3):
@@ -168,6 +170,61 @@ def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> N
     left = {path.relative_to(directory.trials) for path in directory.trials.rglob("*.*")}
     whole = {Path("0") / name for name in (*KINDS, "log.txt")}
     assert left == whole | {Path("1/log.txt"), Path("10/log.txt")}
+
+
+def test_odd_files_of_a_trial_end_no_study(
+    directory: StudyDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = StudyFiles(directory, GOALS)
+    best = trial(directory, 0, "checkpoint/weights.pt", "checkpoint/sub/more.pt")
+    folder = directory.trial(0) / "checkpoint"
+    (folder / "dangling").symlink_to("/nonexistent")
+    (folder / "latest").symlink_to("weights.pt")
+    (folder / "system").symlink_to("/usr/lib", target_is_directory=True)
+    os.mkfifo(folder / "pipe")
+    os.mkfifo(directory.trial(0) / "model.keras")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(folder / "socket"))
+    program = folder / "run.sh"
+    program.write_text("exit")
+    program.chmod(0o700)
+    _make_directories(folder, 1200)  # more than Python's limit of recursion
+
+    files.keep_best([best])
+    copy = directory.best / "checkpoint"
+    assert (copy / "weights.pt").read_text() == (copy / "latest").read_text() == "of trial 0"
+    assert (copy / "sub" / "more.pt").is_file()
+    assert (copy / "run.sh").stat().st_mode & 0o100
+    links = {path.name: str(path.readlink()) for path in copy.iterdir() if path.is_symlink()}
+    assert links == {"dangling": "/nonexistent", "latest": "weights.pt", "system": "/usr/lib"}
+    assert not {"pipe", "socket"} & {path.name for path in copy.iterdir()}
+    assert files.model_path() == copy
+    assert "3 entries are not kept in best/" in caplog.text
+
+    files.discard(0)
+    outside = trial(directory, 1)
+    shutil.rmtree(directory.trial(1), ignore_errors=True)
+    directory.trial(1).mkdir()
+    (directory.trial(1) / "checkpoint").symlink_to("/usr/lib", target_is_directory=True)
+    files.keep_best([replace(outside, params={"x": "\udc80"})])
+    assert kept(directory) == {}
+    assert json.loads((directory.best / "best.json").read_text())["hyperparameters"] == {
+        "x": "\udc80"
+    }
+    subprocess.run(["rm", "-r", folder], check=True)  # Python cannot remove it
+
+
+def _make_directories(folder: Path, levels: int) -> None:
+    """Make nested directories whose path is longer than the kernel accepts in one call."""
+    here = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(folder)
+        for _ in range(levels):
+            Path("d").mkdir()
+            os.chdir("d")
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 # --- several objectives -----------------------------------------------------------------------

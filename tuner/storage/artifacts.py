@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import shutil
+import stat
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -15,10 +17,16 @@ from ..core.trial import Trial
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory, atomic_write, storage_errors
 
+logger = logging.getLogger(__name__)
+
 MODEL_FILES = ("model.keras", "model.weights.h5")
 SUMMARY = "best.json"
 RESUME = "resume"
 """The folder of a trial's checkpoints, from which its next attempt continues."""
+
+_CHUNK_BYTES = 1 << 20
+_MOST_LEVELS = 100
+"""Levels of directories that are copied: `shutil.rmtree` removes fewer than 1,000."""
 
 
 class StudyFiles:
@@ -66,17 +74,20 @@ class StudyFiles:
             for trial in moved:
                 source = sources[trial.number]
                 for name in MODEL_FILES:
-                    (source / name).unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        (source / name).unlink(missing_ok=True)
                 if not self._keep_checkpoints:
-                    shutil.rmtree(source / RESUME, ignore_errors=True)
+                    _remove_tree(source / RESUME)
 
     def _keep(self, trial: Trial, source: Path, target: Path) -> bool:
         """Copy or link a trial's model into `target`; return False if it is already there."""
         text = json.dumps(self._summary(trial), indent=2, ensure_ascii=False, allow_nan=False)
-        if _text_of(target / SUMMARY) == f"{text}\n":
+        # A surrogate without its pair, as in an odd file name, becomes its escape in JSON.
+        summary = f"{text}\n".encode(errors="backslashreplace")
+        if _bytes_of(target / SUMMARY) == summary:
             return False
         target.mkdir(parents=True, exist_ok=True)
-        new = [name for name in MODEL_FILES if (source / name).exists()]
+        new = [name for name in MODEL_FILES if _is_file(source / name)]
         for name in new:
             _put(source / name, target / name)
         is_new = bool(new) or _number_in(target) != trial.number
@@ -87,7 +98,7 @@ class StudyFiles:
             # Other files belong to the previous best trial.
             for name in {*MODEL_FILES, "checkpoint"}.difference(new):
                 _remove(target / name)
-        atomic_write(target / SUMMARY, f"{text}\n".encode())
+        atomic_write(target / SUMMARY, summary)
         return True
 
     def _summary(self, trial: Trial) -> dict[str, object]:
@@ -138,13 +149,13 @@ class StudyFiles:
     def discard(self, number: int, *, keep_checkpoint: bool = False) -> None:
         """Delete a trial's model and journal, and its checkpoints unless they are to be kept."""
         folder = self._directory.trial(number)
-        with contextlib.suppress(OSError):
-            for name in MODEL_FILES:
+        for name in MODEL_FILES:
+            with contextlib.suppress(OSError):
                 (folder / name).unlink(missing_ok=True)
         for name in ("checkpoint", JOURNAL_FOLDER):
-            shutil.rmtree(folder / name, ignore_errors=True)
+            _remove_tree(folder / name)
         if not keep_checkpoint:
-            shutil.rmtree(folder / RESUME, ignore_errors=True)
+            _remove_tree(folder / RESUME)
 
     def has_checkpoint(self, number: int) -> bool:
         """Return whether the trial has a checkpoint to continue from."""
@@ -171,17 +182,25 @@ def _number_in(folder: Path) -> int | None:
         return None
 
 
-def _text_of(path: Path) -> str | None:
+def _bytes_of(path: Path) -> bytes | None:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        return path.read_bytes()
+    except OSError:
         return None
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether this is a regular file, and no link."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _remove(path: Path) -> None:
     if (linked := _linked_from(path)) is not None:
         path.unlink()
-        shutil.rmtree(linked, ignore_errors=True)
+        _remove_tree(linked)
     elif path.is_dir():
         shutil.rmtree(path)
     else:
@@ -194,30 +213,80 @@ def _copy_directory(source: Path, target: Path) -> bool:
     `target` is a symbolic link to one of two directories, because a rename cannot replace a
     directory that has files. The copy goes to the other one.
     """
-    if not source.is_dir() or not any(source.iterdir()):
+    # In `best/<number>/` it is such a link. Any other link leads out of the trial's directory.
+    source = _linked_from(source) or source
+    if not _entries(source):
         return False
     before = _linked_from(target)
     copies = (target.with_name(f".{target.name}-{which}") for which in "ab")
     fresh = next(each for each in copies if each != before)
-    shutil.rmtree(fresh, ignore_errors=True)
-    failed: list[OSError] = []
-
-    def copy(one: str, other: str) -> None:
-        try:
-            shutil.copy2(one, other)
-        except OSError as error:
-            failed.append(error)
-            raise
-
-    try:
-        shutil.copytree(source, fresh, copy_function=copy)
-    except shutil.Error as error:
-        # shutil.Error has no errno, which tells a full disk; the first failure has it.
-        raise (failed[0] if failed else error) from error
+    _remove_tree(fresh)
+    if left_out := _copy_files(source, fresh):
+        logger.warning(
+            "%s: %d entries are not kept in best/, as they are no files, or cannot be read",
+            source,
+            left_out,
+        )
     _link(target, fresh)
     if before is not None:
-        shutil.rmtree(before, ignore_errors=True)
+        _remove_tree(before)
     return True
+
+
+def _copy_files(source: Path, target: Path) -> int:
+    """Copy a directory that a trial wrote, and return how many of its entries were left out.
+
+    Symbolic links stay links. Sockets, pipes and files that cannot be read are left out, and so is
+    what lies too deep to be removed again.
+
+    Raises:
+        OSError: The copy cannot be written.
+    """
+    left_out = 0
+    waiting = [(source, target)]
+    while waiting:
+        folder, copy = waiting.pop()
+        copy.mkdir()
+        for entry in _entries(folder):
+            other = copy / entry.name
+            if entry.is_symlink():
+                other.symlink_to(Path(entry).readlink())
+            elif entry.is_dir() and len(other.relative_to(target).parts) < _MOST_LEVELS:
+                waiting.append((Path(entry), other))
+            elif not (entry.is_file() and _copy_file(entry.path, other)):
+                left_out += 1
+    return left_out
+
+
+def _copy_file(source: str, target: Path) -> bool:
+    """Copy a regular file; return False if it cannot be opened."""
+    try:
+        file = os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    except OSError:
+        return False
+    with file, target.open("xb") as copy:
+        shutil.copyfileobj(file, copy, _CHUNK_BYTES)
+        is_program = os.fstat(file.fileno()).st_mode & 0o100
+        copy.flush()
+    if is_program:
+        target.chmod(0o755)
+    return True
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return a directory's entries; none if it is no directory, or cannot be read."""
+    if folder.is_symlink():
+        return []
+    try:
+        return [*os.scandir(folder)]
+    except OSError:
+        return []
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a directory if possible: a trial may have nested it too deep, or forbidden it."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _linked_from(link: Path) -> Path | None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
+from .forkserver.channel import Channel, UnreadableMessage
 from .forkserver.client import Client
 from .monitoring.gpu import GpuUsage
 from .monitoring.master_liveness import MasterLiveness, MasterState
@@ -50,6 +51,7 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks at the attempts; each attempt's `Watchdog` decides what to measure."""
 
 _POLL_SECONDS = 0.2
+_GARBLED = "it wrote to a file descriptor of hptune; a trial must only use those that it opened"
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class _Process:
     """
 
     order: AttemptOrder
-    channel: Connection[Any, Any]
+    channel: Channel
     client: Client
     watchdog: Watchdog | None = None
     journal: AttemptJournal | None = None
@@ -289,7 +291,8 @@ class AttemptRunner:
         watched: list[Any] = [self._wake_reader, *channels]
         if client is not None:
             watched.append(client.connection)
-        ready = wait(watched, None if deadline is None else max(0.0, deadline - time.monotonic()))
+        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready: list[Any] = wait(watched, seconds)
         while self._wake_reader.poll():
             self._wake_reader.recv()
         for channel, process in channels.items():
@@ -308,9 +311,15 @@ class AttemptRunner:
         attempt = process.order.attempt
         try:
             event = process.channel.recv()
+            if not isinstance(event, AttemptEvent) or event.attempt != attempt:
+                raise UnreadableMessage(f"it is no event of the attempt: {event!r:.100}")
         except (EOFError, OSError):
             self._deliver(lambda _: self._state.channel_closed(attempt))
             return False
+        except UnreadableMessage as error:
+            ending = Ending(Cause.EXITED, reason=_GARBLED, detail=str(error))
+            self._deliver(lambda now: self._state.end_early(attempt, ending, 0.0, now=now))
+            return True
         watchdog = process.watchdog
         if isinstance(event, AttemptStarted):
             process.watchdog = self._watchdog_of(process.order, event.pid)

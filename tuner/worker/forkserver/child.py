@@ -17,13 +17,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...config.model_file import OF_EACH_TRIAL, Found, UserCode, load
 from ...config.user_errors import user_traceback, without_colours
-from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed
+from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
 from ...core.resources import Resources
 from ...core.trial import Cause, Ending, Params, ParamValue
 from ...errors import HptuneError, ModelFileError
@@ -31,6 +30,7 @@ from .. import devices
 from ..monitoring import usage
 from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
 from . import error_causes, isolation
+from .channel import Channel, UnreadableMessage
 
 _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
@@ -42,7 +42,7 @@ DUMP_STACKS = signal.SIGRTMIN + 7
 """Signal on which a child writes the stacks of all its threads into its log, and continues."""
 
 
-def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Connection[Any, Any]) -> NoReturn:
+def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Channel) -> NoReturn:
     """Carry out the order, send the result through the channel, and end the process."""
     status = 1
     try:
@@ -112,15 +112,15 @@ def leave_sigterm_to_the_worker() -> None:
 # --- attempts -----------------------------------------------------------------------------------
 
 
-def _attempt(order: AttemptOrder, channel: Connection[Any, Any]) -> None:
+def _attempt(order: AttemptOrder, channel: Channel) -> None:
     from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric
     from ...training.resume.checkpoint import FULL, NoRoom, room_needed
 
-    lock = threading.Lock()
-    began = False
+    own, began = os.getpid(), False
 
     def send(event: Event) -> None:
-        with lock:
+        # A process that the user's code forks may report. It may also return to here by itself.
+        if isinstance(event, Reported) or os.getpid() == own:
             channel.send(event)
 
     try:
@@ -180,7 +180,7 @@ def _is_full(directory: Path) -> bool:
     return False
 
 
-def _train(order: AttemptOrder, channel: Connection[Any, Any], send: Any) -> Ending:
+def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
     from ...training import context, function_objective
     from ...training.data_cache.data_cache import cached
     from ...training.hyperparameters import make_hyperparameters
@@ -247,9 +247,9 @@ def _plain_value(value: object) -> ParamValue:
     return str(value)
 
 
-def _listen(channel: Connection[Any, Any], trial: Any) -> None:
+def _listen(channel: Channel, trial: Any) -> None:
     # The only order is to stop; a closed channel means that the worker is gone.
-    with contextlib.suppress(OSError, EOFError):
+    with contextlib.suppress(OSError, EOFError, UnreadableMessage):
         trial.request_stop(channel.recv())
 
 
@@ -280,7 +280,7 @@ def _one_line(error: BaseException) -> str:
 # --- probes -------------------------------------------------------------------------------------
 
 
-def _probe(order: ProbeOrder, channel: Connection[Any, Any]) -> None:
+def _probe(order: ProbeOrder, channel: Channel) -> None:
     _settle(order.working_directory)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     isolation.limit_threads(1)
@@ -339,7 +339,7 @@ def _plain_resources(resources: object, said: str) -> dict[str, Any]:
     )
 
 
-def _size(order: SizeOrder, channel: Connection[Any, Any]) -> None:
+def _size(order: SizeOrder, channel: Channel) -> None:
     """Answer with one mapping for each configuration, or with why there is none."""
     _settle(order.working_directory)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -22,6 +22,7 @@ from typing import IO, Any
 from ...config.model_file import Found, ObjectiveSource, SourceKind
 from ...errors import ModelFileError, StudyError
 from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
+from .channel import Channel, UnreadableMessage
 
 READY = b"ready\n"
 FRAMEWORKS_ONLY = "frameworks-only"
@@ -37,6 +38,7 @@ _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
     "trial imports it again; start them in build_model or load_data to save that time"
 )
+_GARBLES = "wrote to a file descriptor of hptune; it must only use those that it opened"
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -135,6 +137,8 @@ class ForkServer:
                 channel = client.fork("probe", order)
                 with contextlib.closing(channel):
                     found = _read_probe(order, client, channel)
+        except UnreadableMessage as error:
+            raise ModelFileError(f"{order.source.path} {_GARBLES}") from error
         except (OSError, EOFError) as error:
             raise StudyError(
                 "the process that imports the framework is gone (out of memory?); try again.",
@@ -163,6 +167,8 @@ class ForkServer:
                             "let it only look at the hyperparameters"
                         )
                     answer: NotFound | list[dict[str, Any]] = channel.recv()
+        except UnreadableMessage as error:
+            raise ModelFileError(f"{path} {_GARBLES}") from error
         except (OSError, EOFError) as error:
             raise StudyError(
                 "the process that calls RESOURCES(hp) ended without an answer.", _tail(self._log)
@@ -210,19 +216,17 @@ class Client:
             raise
         self.connection: Connection[Any, Any] = Connection(connected.detach())
 
-    def fork(
-        self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder
-    ) -> Connection[Any, Any]:
+    def fork(self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder) -> Channel:
         """Ask for a child; `connection` later receives (key, exit status) at its end.
 
         Returns:
             The channel to the child.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
+        ours, theirs = Channel.pair()
+        with contextlib.closing(theirs):
             self.connection.send(("fork", key, order))
             reduction.send_handle(self.connection, theirs.fileno(), 0)
-        return Connection(ours.detach())
+        return ours
 
     def kill(self, key: object) -> None:
         """Kill the child, and all that it started, at once."""
@@ -237,7 +241,7 @@ class Client:
         self.connection.close()
 
 
-def _read_probe(order: ProbeOrder, client: Client, channel: Connection[Any, Any]) -> Found:
+def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
     found: Found | None = None
     quiet = None
     while True:

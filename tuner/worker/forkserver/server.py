@@ -38,6 +38,7 @@ from ...training.data_cache import data_cache
 from .. import devices
 from ..orders import AttemptOrder, ProbeOrder, SizeOrder, StudyBrief
 from . import child as trial_process
+from .channel import Channel
 from .client import FRAMEWORKS_ONLY, READY
 
 UNSAFE_STATUS = 75
@@ -126,7 +127,7 @@ class _Server:
                         else:
                             os.kill(pid, trial_process.DUMP_STACKS)
                 return
-            channel = Connection(reduction.recv_handle(client))
+            channel = Channel(socket.socket(fileno=reduction.recv_handle(client)))
         except (EOFError, OSError):
             self._drop(client)
             return

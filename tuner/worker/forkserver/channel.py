@@ -1,0 +1,110 @@
+"""The channel between a runner and an attempt: whole messages over a socket.
+
+A message is one packet, which the kernel delivers whole or not at all. So the processes that a
+trial forks may send over its channel too, and one that is killed, or writes what is no message,
+damages no message of others. A message that is too large for a packet travels in a file in memory,
+whose descriptor the packet carries.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import socket
+from typing import Any
+
+_PACKET_BYTES = 2**16
+"""The kernel accepts 200 kB and more in one packet, unless an administrator lowered that."""
+_MOST_BYTES = 2**28
+
+
+class UnreadableMessage(Exception):
+    """What was received is no message."""
+
+
+class Channel:
+    """One end of a channel.
+
+    Args:
+        end: A socket that keeps packets apart.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        end.settimeout(None)  # the user's file may have set another default
+        self._socket = end
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, Channel]:
+        """Return two connected ends."""
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(one), cls(other)
+
+    def fileno(self) -> int:
+        """Return the file descriptor, for `multiprocessing.connection.wait`."""
+        return self._socket.fileno()
+
+    def send(self, message: object) -> None:
+        """Send a message whole; any thread, and any forked process, may do so.
+
+        Raises:
+            OSError: The other end is closed.
+        """
+        data = pickle.dumps(message)
+        if len(data) < _PACKET_BYTES:
+            self._socket.send(data)
+            return
+        with os.fdopen(os.memfd_create("hptune-message"), "wb") as file:
+            file.write(data)
+            file.flush()
+            socket.send_fds(self._socket, [b"file"], [file.fileno()])
+
+    def poll(self, timeout_seconds: float | None = 0.0) -> bool:
+        """Return whether `recv` would return at once; wait for that, for ever if None."""
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        return bool(waiting.poll(None if timeout_seconds is None else timeout_seconds * 1000))
+
+    def recv(self) -> Any:
+        """Return the next message; wait for it.
+
+        Raises:
+            EOFError: The other end is closed in all processes.
+            UnreadableMessage: Something else was written to the channel.
+            OSError: The channel is closed here.
+        """
+        try:
+            data, files = self._packet()
+        except ConnectionResetError:
+            # Told once, before the packets that are left: the other end has not read all of ours.
+            data, files = self._packet()
+        try:
+            if files:
+                data = _contents(files[0])
+        except OSError as error:
+            raise UnreadableMessage(str(error)) from error
+        finally:
+            for file in files:
+                os.close(file)
+        if not data:
+            raise EOFError
+        try:
+            return pickle.loads(data)  # noqa: S301 - from a process of the same user
+        except Exception as error:
+            raise UnreadableMessage(f"{type(error).__name__}: {error}") from error
+
+    def _packet(self) -> tuple[bytes, list[int]]:
+        flags = socket.MSG_CMSG_CLOEXEC
+        data, files, _, _ = socket.recv_fds(self._socket, _PACKET_BYTES, 1, flags)
+        return data, files
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+
+def _contents(file: int) -> bytes:
+    size = os.fstat(file).st_size
+    if size > _MOST_BYTES:
+        raise UnreadableMessage(f"a message of {size} bytes; allowed are {_MOST_BYTES}")
+    return os.pread(file, size, 0)
