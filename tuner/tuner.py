@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .config.entry_points import EntryKind, read_entry
 from .config.model_file import (
     BuildFunction,
     ObjectiveSource,
@@ -190,24 +191,12 @@ def _load_data(
 
 
 def _user_code(model_fn: Any) -> UserCode:
-    if inspect.isclass(model_fn) and hasattr(model_fn, "build"):
-        return UserCode(hypermodel=model_fn())
-    if hasattr(model_fn, "build"):
-        return UserCode(hypermodel=model_fn)
-    if not callable(model_fn):
-        raise UsageError(
-            f"model_fn is {model_fn!r}; allowed are build_model(hp), a HyperModel, or "
-            "objective(hp, trial)"
-        )
-    needed = [
-        parameter
-        for parameter in inspect.signature(model_fn).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(needed) == 2:
-        return UserCode(objective=model_fn)
-    return UserCode(hypermodel=BuildFunction(model_fn))
+    name = getattr(model_fn, "__name__", "model_fn")
+    kind, value = read_entry(name, model_fn)
+    if kind is EntryKind.OBJECTIVE:
+        return UserCode(objective=value, entry=name)
+    is_function = kind is not EntryKind.HYPERMODEL
+    return UserCode(hypermodel=BuildFunction(value) if is_function else value, entry=name)
 
 
 _SETTINGS = {each.argument: each for each in SETTINGS}

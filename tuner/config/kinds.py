@@ -8,7 +8,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -210,6 +210,27 @@ def texts(metavar: str, allowed: str, *, check: Callable[[str], object] | None =
         return found
 
     return Kind(metavar, allowed, read, ", ".join, is_repeated=True)
+
+
+def objectives() -> Kind:
+    """Return the kind of objectives: texts, or objects of KerasTuner's class Objective."""
+    kind = texts("METRIC[:min|:max]", "metrics such as val_loss or auc:max")
+    return replace(kind, read=lambda value: kind.read(objective_texts(value)))
+
+
+def objective_texts(given: Any) -> Any:
+    """Return an objective, or a list of them, with texts for objects of KerasTuner's.
+
+    >>> from types import SimpleNamespace
+    >>> objective_texts(["size", SimpleNamespace(name="val_auc", direction="max")])
+    ['size', 'val_auc:max']
+    """
+    several = getattr(given, "objectives", given)  # of its class MultiObjective
+    if isinstance(several, list | tuple):
+        return [objective_texts(each) for each in several]
+    if hasattr(given, "name") and hasattr(given, "direction"):
+        return f"{given.name}:{given.direction}"
+    return given
 
 
 def _is_list(value: object) -> TypeGuard[Iterable[object]]:

@@ -20,11 +20,11 @@ from types import ModuleType
 from typing import Any, Self
 
 from ..errors import ModelFileError, UsageError
+from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
+from .foreign_searches import refuse_foreign_searches
+from .kinds import objective_texts
 from .user_errors import is_installed
 
-ENTRY_POINTS = (
-    "build_model(hp), a keras_tuner.HyperModel subclass or instance, or objective(hp, trial)"
-)
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
 _FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
@@ -46,10 +46,12 @@ class ObjectiveSource:
     Attributes:
         kind: A Python file, or a cloudpickle of a `UserCode`.
         path: The file's absolute path.
+        entry: Name of the entry point in the file; empty for the one that hptune finds.
     """
 
     kind: SourceKind
     path: str
+    entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class UserCode:
         fit: The file's `fit(hp, model, data, callbacks, epochs)`; None if it has none.
         fit_arguments: Keyword arguments for `model.fit`.
         constants: The file's values of `CONSTANTS`, by name.
+        entry: Name of the function, class or instance that is tuned.
+        notes: Lines for the user about the choice of the entry point.
     """
 
     hypermodel: Any = None
@@ -73,6 +77,14 @@ class UserCode:
     fit: Callable[..., Any] | None = None
     fit_arguments: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
+    entry: str = "build_model"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def build_text(self) -> str:
+        """The call that builds a model, as messages name it."""
+        is_function = isinstance(self.hypermodel, BuildFunction)
+        return f"{self.entry}(hp)" if is_function else f"{self.entry}.build(hp)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,7 @@ class Found:
         is_complete: Whether the probe saw all declarations. If not, trials may find more
             hyperparameters.
         may_train: Whether the code that follows may be a training, which can take long.
+        entry: Name of the entry point.
     """
 
     is_keras: bool
@@ -101,6 +114,7 @@ class Found:
     warnings: tuple[str, ...] = ()
     is_complete: bool = False
     may_train: bool = False
+    entry: str = ""
 
 
 class BuildFunction:
@@ -189,7 +203,9 @@ def load(source: ObjectiveSource) -> UserCode:
             data = Path(source.path).with_name(code.load_data.path.name)
             code = replace(code, load_data=StoredData(data))
         return code
-    return _entry_points(_import(Path(source.path)), source.path)
+    path = Path(source.path)
+    module = _import(path)
+    return _user_code(module, find_entry_point(module, path, source.entry))
 
 
 def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
@@ -242,7 +258,8 @@ def _import(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with refuse_foreign_searches():
+            spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, SyntaxError) and (message := _syntax_error(error)):
@@ -271,47 +288,22 @@ def _syntax_error(error: SyntaxError) -> str:
     return f"{file}:{line}: {type(error).__name__}: {error.msg}{text}"
 
 
-def _entry_points(module: ModuleType, path: str) -> UserCode:
+def _user_code(module: ModuleType, entry: EntryPoint) -> UserCode:
     names = vars(module)
     constants = {name: names[name] for name in CONSTANTS if name in names}
-    load_data = names.get("load_data")
-    if callable(build := names.get("build_model")):
-        return UserCode(
-            hypermodel=BuildFunction(build),
-            load_data=load_data,
-            fit=names.get("fit"),
-            constants=constants,
-        )
-    if (hypermodel := _find_hypermodel(module)) is not None:
-        return UserCode(hypermodel=hypermodel, load_data=load_data, constants=constants)
-    if callable(objective := names.get("objective")):
-        return UserCode(objective=objective, load_data=load_data, constants=constants)
-    own = sorted(
-        name
-        for name, value in names.items()
-        if inspect.isroutine(value) and getattr(value, "__module__", "") == module.__name__
+    if "OBJECTIVE" in constants:
+        constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
+    code = UserCode(
+        load_data=names.get("load_data"),
+        constants=constants,
+        entry=entry.name,
+        notes=entry.notes,
     )
-    found = f"found the functions {', '.join(own)}" if own else "found no function"
-    raise ModelFileError(f"{path} has no entry point: {found}; looked for {ENTRY_POINTS}.")
-
-
-def _find_hypermodel(module: ModuleType) -> Any:
-    if "keras_tuner" not in sys.modules:
-        return None
-    base = sys.modules["keras_tuner"].HyperModel
-    for value in vars(module).values():
-        if isinstance(value, base):
-            return value
-    own = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, base)
-        and value is not base
-        and value.__module__ == module.__name__
-    ]
-    # The last class: if a file defines a base class and a subclass, the subclass is meant.
-    return own[-1]() if own else None
+    if entry.kind is EntryKind.OBJECTIVE:
+        return replace(code, objective=entry.value)
+    if entry.kind is EntryKind.HYPERMODEL:
+        return replace(code, hypermodel=entry.value)
+    return replace(code, hypermodel=BuildFunction(entry.value), fit=names.get("fit"))
 
 
 def own_objects(code: UserCode) -> dict[str, Any]:

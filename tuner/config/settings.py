@@ -44,8 +44,16 @@ class StudySettings:
     source: ObjectiveSource
     working_directory: str
 
+    entry: str = setting(
+        kinds.text("NAME", "names of a function, class or instance in the model file"),
+        Section.GOAL,
+        "What to tune in the model file: a function that takes hp, a HyperModel, or a function "
+        "that takes hp and trial.",
+        default="",
+        default_text="build_model, a HyperModel, objective, or another function of hp",
+    )
     objectives: tuple[str, ...] = setting(
-        kinds.texts("METRIC[:min|:max]", "metrics such as val_loss or auc:max"),
+        kinds.objectives(),
         Section.GOAL,
         "Metric to optimise, such as val_loss or auc:max. With several, the trials that no other "
         "one beats in all of them are found (the Pareto front).",
@@ -383,6 +391,11 @@ class StudySettings:
         for each in SETTINGS:
             # The dataclass is frozen; what was given as text is replaced by its value once.
             object.__setattr__(self, each.name, each.read(getattr(self, each.name)))
+        if self.entry and self.source.kind is SourceKind.PICKLE:
+            raise UsageError(
+                f"--entry is {self.entry!r}, but Tuner is given what to tune; leave it out"
+            )
+        object.__setattr__(self, "source", replace(self.source, entry=self.entry))
         check_objectives(self.objectives, self.constraints, self.direction)
         if self.confirm_repeats is not None and not self.confirm:
             raise UsageError(

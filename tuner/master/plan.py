@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..clusters.layout import WorkerLayout
-from ..config.model_file import Found
+from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.resolved import pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
@@ -142,7 +142,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     studies = tuple(read_earlier(name, goals, space) for name in settings.warm_start)
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
-    settings, why = _with_search(settings, space, at_once=at_once)
+    settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
     return RunPlan(
         settings=settings,
         goals=goals,
@@ -163,6 +163,12 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *(describe(study, space, goals) for study in studies),
         ),
     )
+
+
+def with_entry(settings: StudySettings, found: Found) -> StudySettings:
+    """Return the settings with the entry point that was found, for all workers and later runs."""
+    is_file = settings.source.kind is SourceKind.FILE
+    return replace(settings, entry=found.entry) if is_file else settings
 
 
 def layout_for(workers: Workforce, found: Found, goals: Goals) -> WorkerLayout:

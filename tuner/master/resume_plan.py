@@ -18,7 +18,7 @@ from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from .plan import RunPlan, checked_pruner, completed_points, layout_for
+from .plan import RunPlan, checked_pruner, completed_points, layout_for, with_entry
 from .resume_checks import ResumeState, check_changes, check_room
 from .suggester import with_sizes
 from .workforce import Workforce
@@ -106,7 +106,7 @@ def plan_resume(
     epochs = epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
     return RunPlan(
-        settings=settings,
+        settings=with_entry(settings, found),
         goals=goals,
         epochs=epochs,
         pruner=checked_pruner(settings, epochs, goals),

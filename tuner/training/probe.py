@@ -133,7 +133,7 @@ def _probe_objective(
 def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
     model = code.hypermodel.build(hp)
     owns_fit = code.fit is not None or has_own_fit(code.hypermodel)
-    _check_model(model, owns_fit=owns_fit)
+    _check_model(model, code.build_text, owns_fit=owns_fit)
     data = load_data(code, hp)
     arguments = {} if code.fit is not None else fit_arguments(data)[1]  # or its error
     given = {**arguments, **code.fit_arguments}
@@ -173,17 +173,17 @@ def _call_branches(
     return True
 
 
-def _check_model(model: Any, *, owns_fit: bool) -> None:
+def _check_model(model: Any, built_by: str, *, owns_fit: bool) -> None:
     wanted = "it must return a compiled Keras model"
     if model is None:
-        raise ModelFileError(f"build_model(hp) returned None; {wanted}")
+        raise ModelFileError(f"{built_by} returned None; {wanted}")
     if owns_fit:
         return  # a fit of the user's own trains any object
     if not callable(getattr(model, "fit", None)):
-        raise ModelFileError(f"build_model(hp) returned {model!r}; {wanted}")
+        raise ModelFileError(f"{built_by} returned {model!r}; {wanted}")
     if not getattr(model, "compiled", True):
         raise ModelFileError(
-            f"build_model(hp) returned a model that is not compiled; {wanted}: call "
+            f"{built_by} returned a model that is not compiled; {wanted}: call "
             "model.compile(…) before returning it"
         )
 

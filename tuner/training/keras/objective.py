@@ -54,7 +54,9 @@ def run(
     """
     model = code.hypermodel.build(hp)
     if model is None:
-        raise ModelFileError("build_model(hp) returned None; it must return a compiled Keras model")
+        raise ModelFileError(
+            f"{code.build_text} returned None; it must return a compiled Keras model"
+        )
     recorder = Recorder(trial)
     with extended_callback_lists():
         result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...config.model_file import ObjectiveSource, SourceKind
@@ -104,7 +104,7 @@ def _find_code(access: StudyAccess) -> ObjectiveSource:
     for path in (access.source.path, access.copy):
         try:
             if _digest(Path(path)) == access.digest:
-                return ObjectiveSource(SourceKind.FILE, path)
+                return replace(access.source, path=path)
         except OSError:
             continue
     raise StudyAccessError(f"it sees neither {access.source.path} nor its copy {access.copy}")

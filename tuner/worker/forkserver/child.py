@@ -291,7 +291,13 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
         code = cached(
             load(order.source), order.directory, order.source, limit_bytes=order.cache_bytes
         )
-        initial = Found(code.objective is None, space=(), constants=_plain_constants(code))
+        initial = Found(
+            code.objective is None,
+            space=(),
+            constants=_plain_constants(code),
+            warnings=code.notes,
+            entry=code.entry,
+        )
         # Sent at once: the code may crash, or train for hours, after its declarations.
         find_space(code, initial, send=channel.send)
         channel.send(None)

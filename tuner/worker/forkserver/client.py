@@ -70,7 +70,8 @@ class ForkServer:
 
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
-        arguments = [self.address, str(self._source.kind), self._source.path]
+        source = self._source
+        arguments = [self.address, str(source.kind), source.path, source.entry]
         if not with_source:
             arguments.append(FRAMEWORKS_ONLY)
         with self._log.open("ab") as log:

@@ -9,9 +9,9 @@ child then imports for itself.
 Frameworks are those that the user's file imports, in its functions too: an objective in plain
 Python starts without any.
 
-Run as `python -m tuner.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH [frameworks-only]`.
-With the last word, the user's file itself is not imported. The process ends, and its children with
-it, when its standard input closes.
+Run as `python -m tuner.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH ENTRY` and perhaps
+`frameworks-only`: the user's file itself is not imported then. The process ends, and its children
+with it, when its standard input closes.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _ending_with_the_owner() -> Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def main(address: str, source_kind: str, source_path: str, mode: str = "") -> None:
+def main(address: str, source_kind: str, source_path: str, entry: str, mode: str = "") -> None:
     """Import, say that all is ready, and serve."""
     # The user's file may read from stdin, and must not take the owner's messages.
     owner = os.dup(0)
@@ -271,7 +271,7 @@ def main(address: str, source_kind: str, source_path: str, mode: str = "") -> No
     ready = os.dup(1)
     os.dup2(2, 1)
     server = _Server(address, owner)
-    source = ObjectiveSource(SourceKind(source_kind), source_path)
+    source = ObjectiveSource(SourceKind(source_kind), source_path, entry)
     server.may_load_data = _preload(source, with_source=mode != FRAMEWORKS_ONLY)
     # The children share these pages until one writes to them; the collector would.
     gc.collect()

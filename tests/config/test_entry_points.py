@@ -1,0 +1,168 @@
+"""Which function, class or object of a model file is tuned."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tuner import Tuner, UsageError
+from tuner.config.kinds import objective_texts
+from tuner.config.model_file import ObjectiveSource, SourceKind, UserCode, load
+from tuner.errors import ModelFileError
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., UserCode]]:
+    """Reads a model file in this process, with a stand-in for KerasTuner."""
+    stand_in = ModuleType("keras_tuner")
+    text = """
+    class HyperModel:
+        def build(self, hp): ...
+        def fit(self, hp, model, *args, **kwargs): ...
+    class HyperParameters: ...
+    class Tuner:
+        def __init__(self, *args, **kwargs): ...
+        def search(self, *args): raise SystemExit("it trains")
+    class RandomSearch(Tuner): ...
+    class Objective:
+        def __init__(self, name, direction): self.name, self.direction = name, direction
+    """
+    exec(textwrap.dedent(text), vars(stand_in))
+    other = ModuleType("optuna")
+    exec("class Study:\n def optimize(self, *args): ...\n", vars(other))
+    monkeypatch.setitem(sys.modules, "keras_tuner", stand_in)
+    monkeypatch.setitem(sys.modules, "optuna", other)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    before = set(sys.modules)
+
+    def read(text: str, entry: str = "", **others: str) -> UserCode:
+        for name, content in others.items():
+            (tmp_path / f"{name}.py").write_text(textwrap.dedent(content))
+        path = tmp_path / f"model_{len(list(tmp_path.iterdir()))}.py"
+        path.write_text("import keras_tuner as kt\n" + textwrap.dedent(text))
+        return load(ObjectiveSource(SourceKind.FILE, str(path), entry))
+
+    yield read
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+BUILDER = "def {}(hp): return 1\n"
+OBJECTIVE = "def objective(hp, trial): return 1\n"
+HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        (BUILDER.format("model_builder"), "model_builder"),
+        ("build_cnn = lambda hp: 1\n", "build_cnn"),
+        ("def make(hps: kt.HyperParameters, width=3): return 1\n", "make"),
+        ("def make(given: 'kt.HyperParameters'): return 1\n", "make"),
+        ("from functools import partial\ndef _f(n, hp): return 1\nmake = partial(_f, 3)", "make"),
+        ("if True:\n    def build_cnn(hp): return 1\n", "build_cnn"),
+        ("def build_model(parameters): return 1\n", "build_model"),
+        ("def tune(hp, trial): return 1\n", "tune"),
+        ("def objective(hp, trial=None): return 1\n", "objective"),
+        # A function that another one calls, itself or through others, is its helper.
+        ("def net(hp): return layers(hp)\n" + BUILDER.format("layers"), "net"),
+        ("def objective(hp, trial): train(hp)\ndef train(hp): build_model(hp)\n"
+         + BUILDER.format("build_model"), "objective"),
+        (BUILDER.format("build_model") + "class Mine(kt.HyperModel):\n"
+         "    def build(self, hp): return build_model(hp)\n", "Mine"),
+        ("def build_model(n_features, depth): return 1\n" + OBJECTIVE, "objective"),
+        ("def build_model(n_features): return 1\n" + HYPERMODEL.format("Mine"), "Mine"),
+        ("def load_data(hp): return 1\ndef RESOURCES(hp): return 1\n" + OBJECTIVE, "objective"),
+        (HYPERMODEL.format("Base") + "class Mine(Base): ...\n", "Mine"),
+        (f"{HYPERMODEL.format('Mine')}    def __init__(self, n): ...\nmine = Mine(3)\n", "mine"),
+        # What the file defines comes before what it imports.
+        ("from other import theirs\n" + OBJECTIVE, "objective"),
+        ("from other import theirs\n" + HYPERMODEL.format("Mine"), "Mine"),
+        ("from other import theirs\n", "theirs"),
+        ("from other import *\n", "theirs"),
+        ("from other import build_cnn\n", "build_cnn"),
+    ],
+)  # fmt: skip
+def test_one_is_found(read: Callable[..., UserCode], text: str, taken: str) -> None:
+    other = (
+        "import keras_tuner as kt\nclass Theirs(kt.HyperModel):\n"
+        "    def __init__(self, n): ...\n    def build(self, hp): return 1\n"
+    )
+    imported = "theirs = Theirs(1)\n" if "theirs" in text + taken else BUILDER.format("build_cnn")
+    code = read(text, other=other + imported)
+    assert (code.entry, code.notes) == (taken, ())
+    assert (code.objective is None) == (taken not in ("objective", "tune"))
+
+
+def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None:
+    text = BUILDER.format("build_mlp") + BUILDER.format("build_cnn")
+    code = read(text)
+    assert code.entry == "build_cnn"
+    assert "2 entry points (build_mlp, build_cnn); build_cnn is tuned (--entry" in code.notes[0]
+    chosen = read(text, "build_mlp")
+    assert (chosen.entry, chosen.notes) == ("build_mlp", ())
+    classes = read(HYPERMODEL.format("One") + HYPERMODEL.format("Two"))
+    assert classes.entry == "Two"
+    assert "(One, Two); Two is tuned" in classes.notes[0]
+    assert read(BUILDER.format("build_model") + OBJECTIVE).entry == "build_model"
+    assert read(BUILDER.format("build_model") + OBJECTIVE, "objective").objective is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "words"),
+    [
+        ("class Mine(kt.HyperModel):\n    def __init__(self, n, k=1): ...\n", "",
+         ["the class Mine needs arguments (n)", "hypermodel = Mine(n=…)"]),
+        ("class Mine(kt.HyperModel):\n    def __init__(self, n, k=1): ...\n", "Mine",
+         ["the class Mine needs arguments (n)"]),
+        ("class Mine(kt.RandomSearch):\n    def run_trial(self, trial): ...\n", "",
+         ["no entry point", "Mine.run_trial is not used", "objective(hp, trial)"]),
+        ("def objective(trial): return trial.suggest_float('x', 0, 1)", "",
+         ["has objective(trial)", "hptune calls objective(hp, trial)", "hp.Float"]),
+        ("def objective(hp): return 1", "", ["has objective(hp)", "objective(hp, trial)"]),
+        (BUILDER.format("build_cnn"), "build_mlp", ["has no build_mlp", "it has build_cnn"]),
+        ("def make(a, b, c): ...", "make", ["make(a, b, c) is no entry point", "allowed are"]),
+        ("def make(a, b, c): ...", "", ["found the functions make", "--entry NAME"]),
+        ("kt.RandomSearch(None).search()\n" + OBJECTIVE, "",
+         ["runs a search of keras_tuner", ".search(…)", 'if __name__ == "__main__":']),
+        ("import optuna\noptuna.Study().optimize(print)\n" + OBJECTIVE, "",
+         ["runs a search of optuna", ".optimize(…)"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tuned_is_told(
+    read: Callable[..., UserCode], text: str, entry: str, words: list[str]
+) -> None:
+    with pytest.raises(ModelFileError) as refused:
+        read(text, entry)
+    for word in words:
+        assert word in refused.value.message
+
+
+def test_what_has_no_effect_is_told(read: Callable[..., UserCode]) -> None:
+    code = read(
+        "hp = kt.HyperParameters()\nHYPERPARAMETERS = kt.HyperParameters()\n"
+        "class Mine(kt.Tuner):\n    def run_trial(self, trial): ...\n" + OBJECTIVE
+    )
+    assert len(code.notes) == 2
+    assert "HyperParameters object hp is not used" in code.notes[0]
+    assert "Mine.run_trial is not used" in code.notes[1]
+    # The library is as it was: a trial may search.
+    with pytest.raises(SystemExit, match="it trains"):
+        sys.modules["keras_tuner"].Tuner().search()
+
+
+def test_objectives_may_be_objects_of_keras_tuners(read: Callable[..., UserCode]) -> None:
+    one = read('OBJECTIVE = kt.Objective("val_auc", "max")\n' + OBJECTIVE)
+    assert one.constants["OBJECTIVE"] == "val_auc:max"
+    two = read('OBJECTIVE = ["size:min", kt.Objective("val_auc", "max")]\n' + OBJECTIVE)
+    assert two.constants["OBJECTIVE"] == ["size:min", "val_auc:max"]
+    kind = sys.modules["keras_tuner"].Objective
+    for given in (kind("auc", "up"), [kind("auc", "up")]):
+        assert "auc:up" in str(objective_texts(given))
+        with pytest.raises(UsageError, match="'auc:up' has the direction 'up'"):
+            Tuner(print, given)
