@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tuner.errors import StudyLockedError
+from tuner.errors import StudyError, StudyLockedError
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS
 
@@ -235,6 +235,15 @@ def test_a_master_without_space_for_its_lease_leaves_none(directory: StudyDirect
     with child(script, directory) as process:
         assert process.wait(20) == 1
     directory.acquire().release()
+
+
+def test_a_directory_that_is_renamed(directory: StudyDirectory) -> None:
+    lock = directory.acquire()
+    directory.path.rename(directory.path.with_name("elsewhere"))
+    with pytest.raises(StudyError, match="was removed or renamed"):
+        lock.refresh(every_seconds=0)
+    lock.release()
+    assert not directory.path.exists()
 
 
 def test_the_heartbeat(directory: StudyDirectory) -> None:

@@ -11,7 +11,8 @@ from ..core.study_config import StudyConfig
 from ..executors.base import Executor
 from ..samplers.registry import learns
 from ..storage.artifacts import StudyFiles
-from ..storage.directory import StudyDirectory, storage_errors
+from ..storage.directory import StudyDirectory
+from ..storage.file_errors import storage_errors
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..worker.dask.study_access import StudyAccess, prepare_access

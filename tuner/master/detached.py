@@ -19,7 +19,8 @@ from ..clusters.shown_jobs import job_words
 from ..clusters.slurm_jobs import check_jobs
 from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
-from ..storage.directory import StudyDirectory, storage_errors, study_exists
+from ..storage.directory import StudyDirectory, study_exists
+from ..storage.file_errors import storage_errors
 from .stop_requests import end_process
 
 if TYPE_CHECKING:  # SQLite is loaded only where a ledger is read

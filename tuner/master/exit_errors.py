@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
 from ..errors import ObjectiveFailedError, UnknownMetricError
-from ..storage.directory import StudyDirectory, storage_full
+from ..storage.directory import StudyDirectory
+from ..storage.file_errors import storage_full
 
 
 def raise_finish(

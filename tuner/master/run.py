@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from ..core.trial import AttemptId
 from ..errors import UnknownMetricError
 from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
+from ..reporting.text import duration
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
+from ..storage.lock import MasterLock
 from .compose import OpenStudy, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
@@ -28,6 +30,9 @@ from .resume_checks import ResumeState, check_changes
 from .resume_plan import Past, plan_resume
 from .stop_requests import StopRequests
 from .workforce import UNLIMITED_TRIALS, Workforce, choose_cluster
+
+_LOCKED_NOTE_SECONDS = 5.0
+"""Time for which another program may keep the ledger locked before the user is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,10 @@ def _start(
             "is_keras": found.is_keras,
             **plan.first_facts(),
         }
-        with directory.acquire() as lock, Ledger.create(directory, facts) as ledger:
+        with (
+            directory.acquire() as lock,
+            Ledger.create(directory, facts, while_locked=_patience(lock, display)) as ledger,
+        ):
             directory.clear_stop_request()
             try:
                 study = OpenStudy(directory, lock, ledger, Engine(make_pruner))
@@ -128,7 +136,10 @@ def resume(
         StudyError: The study had to stop; it can be resumed.
     """
     directory.open()
-    with directory.acquire() as lock, Ledger.open(directory) as ledger:
+    with (
+        directory.acquire() as lock,
+        Ledger.open(directory, while_locked=_patience(lock, display)) as ledger,
+    ):
         facts = ledger.facts
         stored = StudySettings.from_json(facts["settings"]).found_in(directory.path)
         settings = stored.changed(changes)
@@ -231,6 +242,25 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
     discard_journals(study.directory)
     raise_finish(finish, study.directory, engine, plan.settings.budget_trials)
     return RunResult(finish, engine.active_seconds)
+
+
+def _patience(lock: MasterLock, display: RunDisplay) -> Callable[[float, str], None]:
+    """Return what keeps the study while another program has the ledger locked, and tells so."""
+    next_note = _LOCKED_NOTE_SECONDS
+
+    def wait(seconds: float, what: str) -> None:
+        nonlocal next_note
+        lock.refresh()
+        if seconds < _LOCKED_NOTE_SECONDS:
+            next_note = _LOCKED_NOTE_SECONDS
+        elif seconds >= next_note:
+            next_note = 10 * next_note
+            display.progress.note(
+                f"{what}, for {duration(seconds)} now; trials go on, but the study waits until "
+                "it is free (Ctrl-C twice leaves)"
+            )
+
+    return wait
 
 
 def _trials_left(plan: RunPlan, engine: Engine) -> int:

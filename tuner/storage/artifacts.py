@@ -15,7 +15,8 @@ from pathlib import Path
 from ..core.goals import Goals
 from ..core.trial import Trial
 from .attempt_journal import JOURNAL_FOLDER
-from .directory import StudyDirectory, atomic_write, storage_errors
+from .directory import StudyDirectory, atomic_write
+from .file_errors import storage_errors
 
 logger = logging.getLogger(__name__)
 

@@ -19,27 +19,15 @@ import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from ..errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
+from ..errors import NoStudyError, StudyExistsError, UsageError
+from .file_errors import storage_errors
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
 
 _FOLDER = "studies"
-_STORAGE_ERRORS = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.EIO,
-        errno.EFBIG,
-        errno.ESTALE,
-    }
-)
 
 
 def whole_path(path: str | os.PathLike[str]) -> Path:
@@ -322,34 +310,3 @@ def sync_directory(path: Path) -> None:
             raise
     finally:
         os.close(directory)
-
-
-def storage_full(path: Path, what: str) -> StorageFullError:
-    """Return the error for a file system without space or permission.
-
-    Args:
-        path: The file that could not be written or read.
-        what: The message of the operating system or of SQLite.
-    """
-    return StorageFullError(
-        f"{shlex.quote(str(path))} cannot be used: {what}. Finished trials are safely stored. Free "
-        "space (or raise the quota, or make it writable), then continue with `hptune resume DIR`"
-    )
-
-
-@contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's errors for space and permission into `StorageFullError`.
-
-    Args:
-        path: The file that is written or read, for the message.
-
-    Raises:
-        StorageFullError: There is no space, or no permission; other errors pass unchanged.
-    """
-    try:
-        yield
-    except OSError as err:
-        if err.errno not in _STORAGE_ERRORS:
-            raise
-        raise storage_full(path, os.strerror(err.errno)) from err

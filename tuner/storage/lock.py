@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Self
 
 from ..errors import StudyLockedError
+from .file_errors import removed
 from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, boot_id
 
 logger = logging.getLogger(__name__)
@@ -103,12 +104,10 @@ class MasterLock:
                 self._lease.beat()
             # The POSIX lock still proves who the master is if the lease was deleted.
             elif found or not self._has_posix_lock or not self._lease.create(self._owner):
-                raise StudyLockedError(
-                    f"the study in {shlex.quote(str(self._directory))} was taken over by "
-                    f"{found or UNKNOWN}, because this master gave no sign of life for "
-                    f"{STALE_SECONDS:.0f} seconds. This master stops, and the study continues there"
-                )
+                raise taken_over(self._directory)
             self._refreshed = time.monotonic()
+        except FileNotFoundError as err:
+            raise removed(self._directory) from err
         except OSError as err:
             logger.warning("cannot refresh %s: %s", self._lease.path, err)
 
@@ -173,6 +172,18 @@ def locks_work(directory: Path) -> bool:
         if mine := _held.get(_identity(directory / "lock")):
             return mine.has_posix_lock
         return _is_posix_locked(directory / "lock") is not None
+
+
+def taken_over(directory: Path) -> StudyLockedError:
+    """Return the error for a master that finds that another one writes to its study."""
+    found = Lease(directory / "lease").read()
+    is_own = found is not None and (found.boot, found.pid) == (boot_id(), os.getpid())
+    return StudyLockedError(
+        f"the study in {shlex.quote(str(directory))} was taken over by "
+        f"{UNKNOWN if found is None or is_own else found}: its files lock and lease were deleted, "
+        f"or this master was suspended for {STALE_SECONDS:.0f} seconds. This master stops, and "
+        "writes no more; the study continues there"
+    )
 
 
 def _locked(

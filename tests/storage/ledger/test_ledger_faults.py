@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from batches import BATCH_EVENTS, append_batch, complete, reported, whole_batches
 
-from tuner.errors import StorageFullError, StudyError
+from tuner.errors import StorageFullError, StudyError, StudyLockedError
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger, LedgerReader
 
@@ -84,9 +84,9 @@ def test_a_read_only_file_system(small_disk: Path) -> None:
         append_batch(ledger, 0)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert whole_batches(directory) == 1
-    with pytest.raises(StorageFullError, match="readonly"):
+    with pytest.raises(StorageFullError, match=r"is read-only.*made writable"):
         Ledger.open(directory)
-    with pytest.raises(StorageFullError, match="Read-only"):
+    with pytest.raises(StorageFullError, match="is read-only"):
         directory.acquire()
 
 
@@ -129,12 +129,54 @@ def test_a_program_that_keeps_the_file_locked(
     with Ledger.create(directory, {}) as ledger:
         with contextlib.closing(sqlite3.connect(directory.database)) as browser:
             browser.execute("BEGIN EXCLUSIVE")
-            with pytest.raises(StudyError, match=r"kept locked .* by another program"):
+            with pytest.raises(StudyError, match=r"kept locked by another program"):
                 append_batch(ledger, 0)
             with pytest.raises(StudyError, match="kept locked"):
                 LedgerReader(directory)
         append_batch(ledger, 0)
     assert whole_batches(directory) == 1
+
+
+def test_a_writer_waits_for_a_program_that_keeps_the_file_locked(
+    directory: StudyDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tuner.storage.ledger.writer._RETRY_SECONDS", 0.01)
+    told: list[str] = []
+    program = contextlib.ExitStack()
+
+    def end_program(seconds: float, what: str) -> None:
+        assert seconds > 0
+        told.append(what)
+        if len(told) == 2:
+            program.close()
+
+    with Ledger.create(directory, {}, while_locked=end_program) as ledger:
+        browser = program.enter_context(contextlib.closing(sqlite3.connect(directory.database)))
+        browser.execute("BEGIN")
+        browser.execute("SELECT * FROM events").fetchall()
+        append_batch(ledger, 0)
+    assert len(told) == 2
+    assert "study.db is kept locked by" in told[0]
+    assert whole_batches(directory) == 1
+
+
+@pytest.mark.parametrize("how", ["another master", "another program"])
+def test_a_writer_that_is_not_the_last_one_refuses(
+    directory: StudyDirectory, ledger: Ledger, how: str
+) -> None:
+    append_batch(ledger, 0)
+    if how == "another master":
+        with Ledger.open(directory):  # it need not even have written
+            pass
+    else:
+        with contextlib.closing(sqlite3.connect(directory.database)) as browser, browser:
+            browser.execute("INSERT INTO events VALUES (1000, 0.0, 'x', 'x')")
+            browser.execute("DELETE FROM events WHERE seq < 3")
+    with pytest.raises(StudyLockedError, match=r"was taken over by .*writes no more"):
+        append_batch(ledger, 1)
+    with pytest.raises(StudyLockedError, match="was taken over by"):
+        ledger.set_facts({"ended": None})
 
 
 def test_a_slow_reader_holds_up_no_writer(

@@ -8,6 +8,8 @@ journal. Where the file system has no POSIX locks, SQLite locks with a directory
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -19,7 +21,8 @@ from ...core.messages import Event
 from ...core.resources import Placement
 from ...core.trial import Attempt, AttemptId, Cause, HeldBefore, Outcome, Trial, TrialState, Usage
 from ...errors import StudyError
-from ..directory import StudyDirectory, storage_full
+from ..directory import StudyDirectory
+from ..file_errors import removed, storage_full
 from .codec import decode_event, dumps, loads
 
 FORMAT = 1
@@ -151,6 +154,8 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
         code = getattr(err, "sqlite_errorcode", None)
         if code is None:  # a wrong call, not a wrong file
             raise
+        if code == sqlite3.SQLITE_READONLY_DBMOVED:
+            raise removed(directory.path) from err
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
             raise StudyError(
                 f"the master of {directory} was killed in the middle of a write, which only its "
@@ -172,14 +177,34 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
                 ) from err
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
                 raise StudyError(
-                    f"the file study.db in {directory} was kept locked for {BUSY_SECONDS:.0f} "
-                    "seconds by another program (a database browser, a backup, a suspended "
-                    f"`hptune`). End it, then continue with `hptune resume {directory}`"
+                    f"{held_by(directory)}, for {BUSY_SECONDS:.0f} seconds now. End it, then try "
+                    "again"
                 ) from err
         raise StudyError(
             f"the file study.db in {directory} cannot be used as a study ({err}). If another "
             "program changed it, restore it from a backup"
         ) from err
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Return whether another program has the file locked."""
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def held_by(directory: StudyDirectory) -> str:
+    """Return a clause that names the other programs that keep the file locked."""
+    # Not by F_GETLK: to close the file again would drop the master's own locks on it.
+    found = dict[str, str]()
+    with contextlib.suppress(OSError):
+        inode = str(directory.database.stat().st_ino)
+        # 1: POSIX  ADVISORY  READ 4711 08:01:1234 1073741826 1073742335
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            _, kind, *_, pid, place, _, _ = line.split()
+            if (kind, place.rpartition(":")[2]) == ("POSIX", inode) and pid != str(os.getpid()):
+                found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
+    programs = ", ".join(f"process {pid} ({name})" for pid, name in found.items())
+    unknown = "another program (a database browser, a backup, a suspended `hptune`)"
+    return f"{shlex.quote(str(directory.database))} is kept locked by {programs or unknown}"
 
 
 # --- rows -----------------------------------------------------------------------------------

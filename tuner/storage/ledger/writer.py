@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from ...core.messages import Event, Reported
 from ...core.trial import Attempt, Trial
 from ...errors import StudyError
-from ..directory import StudyDirectory, storage_errors, study_exists, sync_directory
+from ..directory import StudyDirectory, study_exists, sync_directory
+from ..file_errors import storage_errors
+from ..lock import taken_over
 from .codec import dumps, encode_event
 from .database import (
     FORMAT,
@@ -21,6 +24,8 @@ from .database import (
     check_format,
     connect,
     create_tables,
+    held_by,
+    is_busy,
     read_events,
     read_facts,
     remove_dead_dot_lock,
@@ -36,6 +41,14 @@ _UPSERT_TRIAL = "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?
 _UPSERT_ATTEMPT = """INSERT OR REPLACE INTO attempts
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _UPSERT_FACT = "INSERT OR REPLACE INTO study VALUES (?, ?)"
+_RETRY_SECONDS = 1.0
+"""Time between two tries while another program keeps the file locked; signals are handled then."""
+
+WhileLocked = Callable[[float, str], None]
+"""Called about once a second while another program keeps the file locked.
+
+Its arguments are the seconds that have passed, and a clause that names the program. It may raise.
+"""
 
 
 class Ledger:
@@ -43,20 +56,41 @@ class Ledger:
 
     Only the master may have one, while it holds the study's lock, and only the thread that
     opened it may use it. A call that fails changes nothing, and the ledger can be used again.
+
+    The study's lock does not suffice: a person may delete its files, and a master that was
+    suspended may not know yet that it lost its lease. So opening the ledger increments the number
+    of its masters (the database's `user_version`), and every transaction first checks that this
+    number and the last event are still those of this writer.
     """
 
-    def __init__(self, directory: StudyDirectory, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        directory: StudyDirectory,
+        connection: sqlite3.Connection,
+        while_locked: WhileLocked | None,
+    ) -> None:
         self._directory = directory
         self._connection = connection
+        self._while_locked = while_locked
+        if while_locked is not None:
+            connection.execute(f"PRAGMA busy_timeout = {_RETRY_SECONDS * 1000:.0f}")
+        self._written = _written(connection)
 
     @classmethod
-    def create(cls, directory: StudyDirectory, facts: Mapping[str, Any]) -> Self:
+    def create(
+        cls,
+        directory: StudyDirectory,
+        facts: Mapping[str, Any],
+        *,
+        while_locked: WhileLocked | None = None,
+    ) -> Self:
         """Create the ledger of a new study.
 
         Args:
             directory: A created directory whose lock the caller holds.
             facts: Facts about the study as a whole, as JSON values: `hptune_version`,
                 `created_at`, the settings, the search space, … `format` is added.
+            while_locked: As for `open`.
 
         Raises:
             StudyExistsError: There is a ledger already.
@@ -80,14 +114,15 @@ class Ledger:
                 connection.execute("COMMIT")
             fresh.rename(directory.database)
             sync_directory(directory.path)
-        return cls.open(directory)
+        return cls.open(directory, while_locked=while_locked)
 
     @classmethod
-    def open(cls, directory: StudyDirectory) -> Self:
+    def open(cls, directory: StudyDirectory, *, while_locked: WhileLocked | None = None) -> Self:
         """Open the ledger of an existing study.
 
         Args:
             directory: The study's directory, whose lock the caller holds.
+            while_locked: Called while a later write waits; None to raise after `BUSY_SECONDS`.
 
         Raises:
             NoStudyError: There is none.
@@ -105,10 +140,12 @@ class Ledger:
             connection.execute("PRAGMA journal_mode=DELETE")
             # A master that may not write here should fail now, not after the first epoch.
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute("UPDATE study SET value = value")
+            (masters,) = connection.execute("PRAGMA user_version").fetchone()
+            connection.execute(f"PRAGMA user_version = {masters + 1}")
             connection.execute("COMMIT")
+            ledger = cls(directory, connection, while_locked)
             stack.pop_all()
-        return cls(directory, connection)
+        return ledger
 
     def append(
         self,
@@ -129,7 +166,8 @@ class Ledger:
 
         Raises:
             StorageFullError: There is no space, or writing is forbidden.
-            StudyError: Another program keeps the file locked, or it is damaged.
+            StudyLockedError: Another master has written.
+            StudyError: Another program keeps the file locked, or it is damaged or removed.
             TypeError: An event or a trial holds a value that is no plain data.
             OverflowError: A step does not fit 64 bits.
         """
@@ -145,15 +183,14 @@ class Ledger:
         if not (encoded or trial_rows or attempt_rows):
             return
         with self._transaction():
-            (count,) = self._connection.execute(
-                "SELECT coalesce(max(seq) + 1, 0) FROM events"
-            ).fetchone()
+            masters, count = self._written
             self._connection.executemany(
                 _INSERT_EVENT, [(seq, *row) for seq, row in enumerate(encoded, count)]
             )
             self._connection.executemany(_INSERT_REPORT, reports)
             self._connection.executemany(_UPSERT_TRIAL, trial_rows)
             self._connection.executemany(_UPSERT_ATTEMPT, attempt_rows)
+        self._written = (masters, count + len(encoded))
 
     def events(self) -> Iterator[Event]:
         """Yield every event in order, for replay."""
@@ -199,7 +236,7 @@ class Ledger:
         """Replace some facts about the study as a whole in one transaction.
 
         Raises:
-            StorageFullError: There is no space, or writing is forbidden.
+            StorageFullError, StudyLockedError, StudyError: As for `append`.
             TypeError: A value is no plain data.
         """
         rows = [(key, dumps(value)) for key, value in facts.items()]
@@ -224,15 +261,37 @@ class Ledger:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         with sqlite_errors(self._directory):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._execute_when_free("BEGIN IMMEDIATE")
             try:
+                if _written(self._connection) != self._written:
+                    raise taken_over(self._directory.path)
                 yield
-                self._connection.execute("COMMIT")
+                self._execute_when_free("COMMIT")
             except BaseException:
                 # After some errors SQLite has already rolled back.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def _execute_when_free(self, statement: str) -> None:
+        """Execute a statement that waits until no other program has the file locked."""
+        since = time.monotonic()
+        while True:
+            try:
+                self._connection.execute(statement)
+            except sqlite3.OperationalError as error:
+                if self._while_locked is None or not is_busy(error):
+                    raise
+            else:
+                return
+            self._while_locked(time.monotonic() - since, held_by(self._directory))
+
+
+def _written(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return how many masters have opened the ledger, and how many events it holds."""
+    (masters,) = connection.execute("PRAGMA user_version").fetchone()
+    (count,) = connection.execute("SELECT coalesce(max(seq) + 1, 0) FROM events").fetchone()
+    return masters, count
 
 
 _Comparable = tuple[str, int, float | None, int | None]

@@ -1,0 +1,109 @@
+"""Errors of the file system that holds a study: which they are, and what the user can do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import StorageFullError, StudyError
+from .filesystem import mount_of
+
+_STORAGE_ERRORS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EIO,
+        errno.EFBIG,
+        errno.ESTALE,
+    }
+)
+_PROBE_BYTES = 65_536
+"""More than a file system with free blocks but without quota takes."""
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's errors for space and permission into `StorageFullError`.
+
+    Args:
+        path: The file that is written or read, for the message.
+
+    Raises:
+        StorageFullError: There is no space, or no permission; other errors pass unchanged.
+    """
+    try:
+        yield
+    except OSError as err:
+        if err.errno not in _STORAGE_ERRORS:
+            raise
+        raise storage_full(path, os.strerror(err.errno)) from err
+
+
+def storage_full(path: Path, what: str) -> StorageFullError:
+    """Return the error for a file system without space or permission.
+
+    Args:
+        path: The file that could not be written or read.
+        what: The message of the operating system or of SQLite. It may be vague ("disk I/O error"),
+            so the error says what a write to the same directory finds now.
+    """
+    folder = next(each for each in (path, *path.parents) if each.is_dir())
+    mount = shlex.quote(mount_of(folder).point)
+    match _refusal(folder):
+        case errno.ENOSPC if not os.statvfs(folder).f_ffree:
+            found = f"the file system {mount} cannot hold more files (it has no inodes left)"
+            remedy = "Remove files there"
+        case errno.ENOSPC:
+            found, remedy = f"the file system {mount} is full", "Free space there"
+        case errno.EDQUOT:
+            found = f"your disk quota on the file system {mount} is used up"
+            remedy = "Remove files there, or have the quota raised"
+        case errno.EROFS:
+            found, remedy = f"the file system {mount} is read-only", "Have it made writable"
+        case errno.EACCES | errno.EPERM:
+            found = f"this user may not write to {shlex.quote(str(folder))}"
+            remedy = "Make it writable"
+        case _:
+            found = what
+            remedy = f"Check space, quota and rights on the file system {mount}"
+    studies = (each for each in (path, *path.parents) if (each / "study.db").exists())
+    study = next(studies, None)
+    then = "try again"
+    if study is not None:
+        then = f"continue with `hptune resume {_quoted(study)}`; finished trials are safely stored"
+    return StorageFullError(f"{_quoted(path)} cannot be used: {found}. {remedy}, then {then}")
+
+
+def removed(directory: Path) -> StudyError:
+    """Return the error for a study directory that was removed or renamed while a master ran."""
+    return StudyError(
+        f"the study in {_quoted(directory)} was removed or renamed while it ran. If it was "
+        "renamed, nothing is lost: continue with `hptune resume NEW_DIRECTORY`"
+    )
+
+
+def _refusal(folder: Path) -> int | None:
+    """Return the system's error number for a small file in the folder; None if it can be written.
+
+    Only a write shows whether a quota is used up.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(os.urandom(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
