@@ -83,6 +83,8 @@ def test_a_study_is_resumed_only_on_request(hptune: Hptune) -> None:
     again = hptune.script(script.replace("RESUME", "False")).wait()
     assert again.code == 1
     assert "StudyExistsError" in again.err
+    assert f"Tuner(objective, directory='{hptune.study()}', resume=True).fit()" in again.err
+    assert "another directory with directory=" in again.err
     more = hptune.script(script.replace("RESUME", "True").replace("else 2", "else 3")).wait()
     assert more.code == 0, more.err
     assert states(hptune.study()) == {"COMPLETE": 3}
@@ -150,13 +152,54 @@ def test_ctrl_c_stops_the_study_and_resume_continues(hptune: Hptune) -> None:
     wait_for((hptune.study() / "trials/0/log.txt").exists, "the first trial", seconds=30)
     started.interrupt()
     ended = started.wait()
-    assert "KeyboardInterrupt" in ended.err
+    call = f"Tuner(objective, directory='{hptune.study()}', resume=True).fit()"
+    assert f"KeyboardInterrupt: interrupted: 0/2 trials. Continue with: {call}" in ended.err
     assert "not reached" not in ended.out
     assert states(hptune.study()) == {"WAITING": 2}
     hptune.assert_nothing_left()
     again = hptune.script(script.replace("SECONDS", "0.0").replace("2000", "20"))
     assert again.wait().code == 0
     assert states(hptune.study()) == {"COMPLETE": 2}
+
+
+def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> None:
+    """Once while the function is read, and once in the trials."""
+    ended = hptune.script(
+        """
+        import traceback
+        from tuner import Study, Tuner
+
+        def build_model(hp):
+            return helper(hp.Int("units", 1, 8))
+
+        def helper(units):
+            return unites
+
+        later = lambda hp, trial: helper(hp.Float("x", 0, 1))
+
+        for model_fn, data in ((build_model, [1]), (later, None)):
+            try:
+                Tuner(model_fn, trials=2, search="random").fit(data)
+            except Exception:
+                traceback.print_exc()
+        study = Study("studies/study-1")
+        print(repr(study), study.trials[0])
+        print(Tuner(later, trials=2, timeout="10m", memory_per_trial="8GB"))
+        """
+    ).wait()
+    assert ended.code == 0, ended.err
+    read, trained = ended.err.split("ObjectiveFailedError: ")
+    assert "ModelFileError: your model function cannot be used: NameError: name 'unites'" in read
+    assert "Tuner(..., directory=" in trained
+    for each in (read, trained):
+        assert 'script.py", line 9, in helper' in each
+        assert "objective.pkl" not in each
+        assert each.count("site-packages") == 0
+    assert ended.err.count("/tuner/") == 2  # Tuner.fit itself, once for each
+    study, tuner = ended.out.splitlines()
+    assert "studies/study-1'): 2/2 trials Trial(0, FAILED, params={'x': " in study
+    assert "reason=\"NameError: name 'unites' is not defined\")" in study
+    assert tuner == "Tuner(study, trials=2, timeout=600.0, memory_per_trial=8000000000)"
 
 
 def objective(hp: Any, _trial: object) -> float:
@@ -181,8 +224,14 @@ LOCK = threading.Lock()
         (lambda: Tuner(objective, timeout=0), "timeout is 0; allowed are times above 0"),
         (lambda: Tuner(objective, memory_per_trial="3x"), "memory_per_trial is '3x'; allowed are"),
         (lambda: Tuner(objective, start_points=[3]), "start_points is [3]; allowed are"),
-        (lambda: Tuner(objective, search="tree").fit(), "tree"),
-        (lambda: Tuner(lambda _hp: LOCK.locked()).fit(), "must not refer to open files, locks"),
+        (lambda: Tuner(objective, search="tree"), "unknown search 'tree'"),
+        (lambda: Tuner(objective, pruner="ashe"), "unknown pruner 'ashe'"),
+        (lambda: Tuner(objective, cpus_per_trial=9999), "a trial asks for 9999 cores"),
+        (lambda: Tuner(objective, slurm="no.toml"), "no.toml cannot be read"),
+        (lambda: Tuner(objective, resume=True), "such as directory='studies/objective-1'"),
+        (lambda: Tuner(objective, client=3, connect="tcp://a:1"), "both client and connect"),
+        (lambda: Tuner(lambda hp: hp, directory="study", resume=True).fit(), "pass x and y"),
+        (lambda: Tuner(lambda _hp: LOCK.locked()).fit(x=[1]), "it uses 'LOCK' (cannot pickle"),
         (lambda: Tuner(lambda _hp: None).fit(x=LOCK, y=[1]), "the data cannot be sent"),
     ],
 )

@@ -27,8 +27,12 @@ class HptuneError(Exception):
         self.message = message
         self.detail = detail
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
     def __str__(self) -> str:
-        return self.message
+        return f"{self.message}\n\n{self.detail}" if self.detail else self.message
 
 
 class UsageError(HptuneError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import html
 import os
 import time
 from collections.abc import Mapping
@@ -11,13 +13,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from .config.model_file import load, own_objects
 from .config.objectives import goals_of
+from .config.reference import resume_call
 from .config.settings import StudySettings
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial
-from .errors import StudyError
+from .errors import HptuneError, StudyError
 from .reporting.results import best, export, summary
+from .reporting.results.best import best_words
 from .reporting.results.view import StudyView
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
@@ -51,7 +55,15 @@ class Study:
         self._reader = LedgerReader(self._directory)
 
     def __repr__(self) -> str:
-        return f"Study({str(self._directory.path)!r})"
+        shown = f"Study({str(self._directory.path)!r})"
+        with contextlib.suppress(HptuneError):  # the study may be removed
+            view = self.view()
+            best = "" if view.best is None else f", best {best_words(view, view.best)}"
+            shown += f": {view.progress}{best}"
+        return shown
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.status_text())}</pre>"
 
     @property
     def directory(self) -> Path:
@@ -184,9 +196,10 @@ class Study:
         """Return the best trial and its model as plain values."""
         return best.best_json(self.view())
 
-    def closing_text(self, finish: Finish, *, seconds: float) -> str:
-        """Return the summary that ends a run."""
-        return summary.closing_text(self.view(), finish, seconds=seconds)
+    def closing_text(self, finish: Finish, *, seconds: float, function: str = "") -> str:
+        """Return the summary that ends a run; for Python if the model function is named."""
+        translated = {"command": lambda each: resume_call(each, function)} if function else {}
+        return summary.closing_text(self.view(), finish, seconds=seconds, **translated)
 
     def export(self, stream: TextIO, *, file_format: str) -> None:
         """Write all trials as "csv" (a row for each) or "json" (with attempts and reports)."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import inspect
 import os
-import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,17 @@ from .config.model_file import (
     UserCode,
     save,
 )
-from .config.reference import arguments_text, in_python, parameters
-from .config.settings import SETTINGS, StudySettings
+from .config.reference import arguments_text, in_python, parameters, resume_call
+from .config.settings import BY_NAME, SETTINGS, StudySettings
 from .core.messages import FinishReason
-from .errors import UsageError
+from .core.trial import TrialState
+from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .master.observers import RunDisplay
-from .master.run import resume, start
-from .reporting.terminal.display import make_progress
+from .master.plan import check_request
+from .master.run import RunResult, resume, start
+from .master.workforce import Workforce, choose_cluster
+from .reporting.terminal.display import make_progress, print_end, progress_stream
+from .reporting.terminal.progress import Progress, RunHeader
 from .storage.directory import StudyDirectory, study_exists
 from .study import Study
 
@@ -79,21 +81,36 @@ class Tuner:
         quiet: bool = False,
         **settings: Any,
     ) -> None:
-        self._code = _user_code(model_fn)
-        self._name = getattr(model_fn, "__name__", type(model_fn).__name__)
+        name = getattr(model_fn, "__name__", type(model_fn).__name__)
+        self._name = name if name.isidentifier() else "study"  # not for a lambda
+        self._function = name if name.isidentifier() and callable(model_fn) else "..."
         self._directory = None if directory is None else StudyDirectory(directory)
         self._resume = resume
         self._client = client
         self._quiet = quiet
         if objective is not None:
             settings["objective"] = objective
-        self._given = _by_field(settings)
-        with _messages_for_python():
+        try:
+            self._code = _user_code(model_fn)
+            self._check_place(settings)
+            self._given = _by_field(settings)
             self._settings = StudySettings(
                 source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
                 working_directory=str(Path.cwd()),
                 **self._given,
             )
+            if not (self._directory and self._directory.database.exists()):
+                check_request(self._settings)
+                where = Path() if self._directory is None else self._directory.path
+                Workforce(self._settings, choose_cluster(self._settings, where, client))
+        except UsageError as error:
+            raise self._in_python(error) from None
+
+    def __repr__(self) -> str:
+        given = {name: getattr(self._settings, name) for name in self._given}
+        shown = [f"{BY_NAME[name].argument}={value!r}" for name, value in given.items()]
+        where = [] if self._directory is None else [f"directory={str(self._directory.path)!r}"]
+        return f"Tuner({', '.join((self._name, *shown, *where))})"
 
     def fit(
         self,
@@ -126,54 +143,127 @@ class Tuner:
             StudyError: The study cannot continue; with `resume=True` it can later.
             KeyboardInterrupt: The study was interrupted; with `resume=True` it continues.
         """
-        progress = make_progress(sys.stderr, quiet=self._quiet)
-        display = RunDisplay(progress, is_quiet=self._quiet)
-        directory = self._directory or StudyDirectory.free(self._name)
         given = self._given if epochs is None else {**self._given, "epochs": epochs}
-        with _messages_for_python():
-            settings = replace(self._settings, **given).found_in(directory.path)
+        directory = self._directory
+
+        def code(directory: StudyDirectory) -> UserCode:
+            load_data = _load_data(directory, x, y, validation_data, sample_weight)
+            return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
+
+        try:
+            directory = directory or StudyDirectory.free(self._name)
+            result = self._run(directory, given, code, has_data=x is not None)
+            if result.finish.finish_reason is FinishReason.INTERRUPTED:
+                raise KeyboardInterrupt
+            return self._ended(result, directory)
+        except HptuneError as error:
+            raise self._in_python(error) from None
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._interrupted(directory)) from None
+
+    def _run(
+        self,
+        directory: StudyDirectory,
+        given: Mapping[str, Any],
+        code: Callable[[StudyDirectory], UserCode],
+        *,
+        has_data: bool,
+    ) -> RunResult:
+        progress = make_progress(progress_stream(), quiet=self._quiet)
+        display = RunDisplay(_PythonProgress(progress), is_quiet=self._quiet)
+        settings = replace(self._settings, **given).found_in(directory.path)
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
         try:
             # A model that is resumed without data uses the code and the data that are stored.
-            if not exists or x is not None or self._code.objective is not None:
+            if not exists or has_data or self._code.objective is not None:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
                     directory.acquire().release()
-                load_data = _load_data(directory, x, y, validation_data, sample_weight)
-                code = replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
-                save(code, directory.path / OBJECTIVE_FILE)
-            with _messages_for_python():
-                if exists:
-                    result = resume(
-                        directory,
-                        _changes(settings, given),
-                        display=display,
-                        tries=settings.start_points,
-                        client=self._client,
-                    )
-                else:
-                    result = start(settings, directory, display=display, client=self._client)
+                save(code(directory), directory.path / OBJECTIVE_FILE)
+            if not exists and not has_data and isinstance(self._code.hypermodel, BuildFunction):
+                raise UsageError(
+                    f"fit has no data, and there is no study in {directory} whose data it could "
+                    "use; pass x and y, or a function that returns (train, validation)"
+                )
+            if not exists:
+                return start(settings, directory, display=display, client=self._client)
+            return resume(
+                directory,
+                _changes(settings, given),
+                display=display,
+                tries=settings.start_points,
+                client=self._client,
+            )
         finally:
             if not directory.database.exists():
                 for name in (OBJECTIVE_FILE, DATA_FILE):
                     (directory.path / name).unlink(missing_ok=True)
                 directory.give_up()
-        if result.finish.finish_reason is FinishReason.INTERRUPTED:
-            raise KeyboardInterrupt(result.finish.reason)
-        return Study(directory)
 
+    def _ended(self, result: RunResult, directory: StudyDirectory) -> Study:
+        """Show the results and return the study.
 
-@contextlib.contextmanager
-def _messages_for_python() -> Iterator[None]:
-    """Name arguments instead of options in messages of usage errors."""
-    try:
-        yield
-    except UsageError as error:
-        error.message = in_python(error.message)
+        Raises:
+            ObjectiveFailedError: It has none, because its trials failed.
+        """
+        study = Study(directory)
+        view = study.view()
+        failed = [trial for trial in view.trials if trial.state is TrialState.FAILED]
+        if failed and view.best is None:
+            raise ObjectiveFailedError(
+                f"no trial is complete: {view.counts_text()} ({failed[-1].reason}). Fix the cause "
+                f"and continue with `hptune resume {directory} --trials {2 * len(view.trials)}`",
+                failed[-1].detail,
+            )
+        if not self._quiet:
+            end = study.closing_text(result.finish, seconds=result.seconds, function=self._function)
+            print_end(end, progress_stream())
+        return study
+
+    def _check_place(self, settings: Mapping[str, Any]) -> None:
+        if self._resume and self._directory is None:
+            raise UsageError(
+                "resume is True, but directory is not given; name the study to continue, such as "
+                f"directory='studies/{self._name}-1'"
+            )
+        sources = [name for name in ("connect", "slurm", "workers", "executor") if name in settings]
+        if self._client is not None and sources:
+            raise UsageError(
+                f"both client and {sources[0]} are given, but workers come from one place; give "
+                "one of them"
+            )
+
+    def _in_python(self, error: HptuneError) -> HptuneError:
+        """Return the error with the words of Python, and without hptune's frames."""
+        error.message = in_python(error.message, self._function)
         error.args = (error.message, error.detail)
-        raise
+        return error.with_traceback(None)
+
+    def _interrupted(self, directory: StudyDirectory | None) -> str:
+        """Return how far the study came, and the line that continues it."""
+        if directory is None or not directory.database.exists():
+            return "interrupted before the study began"
+        go_on = resume_call(f"hptune resume {directory}", self._function)
+        return f"interrupted: {Study(directory).view().progress}. Continue with: {go_on}"
+
+
+class _PythonProgress:
+    """A display that names arguments for options."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self.update = shown.update
+        self.stop = shown.stop
+
+    def start(self, header: RunHeader) -> None:
+        """Show what the run is about."""
+        self._shown.start(replace(header, notes=[in_python(each) for each in header.notes]))
+
+    def note(self, line: str) -> None:
+        """Show one line that stays."""
+        self._shown.note(in_python(line))
 
 
 def _load_data(

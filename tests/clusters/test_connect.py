@@ -15,7 +15,7 @@ from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.resources import Resources
 from tuner.errors import StudyError, UsageError
-from tuner.master.workforce import Workforce, choose_cluster
+from tuner.master.workforce import Workforce
 
 ADDRESS = "tcp://node1:8786"
 
@@ -63,11 +63,6 @@ def test_a_file_that_tells_no_address_is_said(tmp_path: Path) -> None:
 def test_two_answers_to_one_question_are_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         settings(**said)
-
-
-def test_a_client_and_an_address_are_refused() -> None:
-    with pytest.raises(UsageError, match="both client and connect"):
-        choose_cluster(settings(connect=ADDRESS), Path("study"), client=object())
 
 
 class Remembering(SchedulerCluster):

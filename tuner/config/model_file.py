@@ -5,6 +5,7 @@ Only child processes load user code; the master has an `ObjectiveSource`, which 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import enum
 import errno
@@ -23,7 +24,7 @@ from ..errors import ModelFileError, UsageError
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
-from .user_errors import is_installed
+from .user_errors import is_installed, notebook_cells, remember_cells
 
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
@@ -52,6 +53,11 @@ class ObjectiveSource:
     kind: SourceKind
     path: str
     entry: str = ""
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return self.path if self.kind is SourceKind.FILE else "your model function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,8 @@ def load(source: ObjectiveSource) -> UserCode:
     """
     if source.kind is SourceKind.PICKLE:
         with Path(source.path).open("rb") as file:
-            paths, _ = pickle.load(file)  # noqa: S301 - as below
+            paths, _, cells = pickle.load(file)  # noqa: S301 - as below
+            remember_cells(cells)
             sys.path.extend(path for path in paths if path not in sys.path)
             code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
         if not isinstance(code, UserCode):
@@ -213,7 +220,7 @@ def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
     path = Path(source.path)
     if source.kind is SourceKind.PICKLE:
         with path.open("rb") as file:
-            _, names = pickle.load(file)  # noqa: S301 - plain texts from the study directory
+            _, names, _ = pickle.load(file)  # noqa: S301 - plain texts from the study directory
             return tuple(names)
     return tuple(dict.fromkeys(_FRAMEWORK_IMPORT.findall(path.read_text(errors="replace"))))
 
@@ -230,8 +237,9 @@ def save(code: UserCode, path: Path) -> None:
         contents = cloudpickle.dumps(code)
     except Exception as error:  # an object that cannot be pickled may raise anything
         raise ModelFileError(
-            f"the model function cannot be sent to the trials' processes: {error}. It must not "
-            "refer to open files, locks or live datasets"
+            f"your model function cannot be sent to the trials' processes: it uses "
+            f"{_that_cannot_be_sent(code)} ({str(error).rstrip('.')}). Make open files, locks and "
+            "live datasets inside the function"
         ) from error
     # The user's modules are pickled by name, so other processes must find them too.
     folders = [str(Path(folder).absolute()) for folder in sys.path]
@@ -239,8 +247,24 @@ def save(code: UserCode, path: Path) -> None:
     if code.objective is None and "keras" not in names:
         names.append("keras")
     fresh = path.with_name(f"{path.name}.new")
-    fresh.write_bytes(pickle.dumps((folders, names)) + contents)
+    fresh.write_bytes(pickle.dumps((folders, names, notebook_cells())) + contents)
     fresh.replace(path)
+
+
+def _that_cannot_be_sent(code: UserCode) -> str:
+    """Return the names of the objects in the user's code that cannot be pickled."""
+    import cloudpickle
+
+    function = code.objective or getattr(code.hypermodel, "build", None)
+    names = []
+    with contextlib.suppress(TypeError):  # it is no function
+        used = inspect.getclosurevars(function)  # type: ignore[arg-type]
+        for name, value in {**used.nonlocals, **used.globals}.items():
+            try:
+                cloudpickle.dumps(value)
+            except Exception:  # an object that cannot be pickled may raise anything
+                names.append(repr(name))
+    return ", ".join(names) or "an object that cannot be pickled"
 
 
 def _import(path: Path) -> ModuleType:

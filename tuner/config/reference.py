@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import inspect
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from ..samplers.registry import SEARCH_SUMMARIES
 from .settings import SETTINGS
 from .table import Section, Setting
 
-_ARGUMENTS = {each.flag: each.argument for each in SETTINGS}
+_ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
 
 _HEAD = """\
 # Settings
@@ -29,20 +30,46 @@ marked with "yes" in the column *Resume*; the others stay as they were when the 
 """
 
 
-def in_python(message: str) -> str:
-    """Return a message with the names of arguments for those of options, except in commands.
+def in_python(message: str, function: str = "...") -> str:
+    """Return a message with arguments for options, and calls of `Tuner` for `hptune resume`.
 
-    >>> in_python("--min-epochs is 0; or `hptune resume DIR --try x=9`")
-    'min_epochs is 0; or `hptune resume DIR --try x=9`'
+    `function` is the model function's name.
+
+
+    >>> in_python("--min-epochs is 0; or `hptune resume DIR --trials 9`; or --study")
+    "min_epochs is 0; or `Tuner(..., directory='DIR', trials=9, resume=True).fit()`; or directory="
+    >>> in_python("see `hptune status DIR`")
+    'see `hptune status DIR`'
     """
 
     def argument(found: re.Match[str]) -> str:
         flag = found[0]
         if flag.startswith("`"):
-            return flag
+            command = flag.strip("`")
+            return f"`{resume_call(command, function) or command}`"
         return _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
 
+    message = re.sub(
+        r"\b(DIRECTION|OBJECTIVE|EPOCHS) = ", lambda each: each[1].lower() + "=", message
+    )
     return re.sub(r"`[^`]*`|--[a-z][a-z-]*[a-z]", argument, message)
+
+
+def resume_call(command: str, function: str = "...") -> str:
+    """Return the call of `Tuner` that does what `hptune resume` does; empty if there is none.
+
+    >>> resume_call("hptune resume studies/a-1 --timeout 4h", "build_model")
+    "Tuner(build_model, directory='studies/a-1', timeout='4h', resume=True).fit()"
+    """
+    begin, _, rest = command.partition("hptune resume ")
+    words = shlex.split(rest)
+    flags, values = words[1::2], words[2::2]
+    if begin or not words or len(flags) != len(values) or not _ARGUMENTS.keys() >= set(flags):
+        return ""
+    given = [f"directory={words[0]!r}"]
+    for flag, value in zip(flags, values, strict=True):
+        given.append(f"{_ARGUMENTS[flag]}={value if value.isdecimal() else repr(value)}")
+    return f"Tuner({', '.join((function, *given))}, resume=True).fit()"
 
 
 def _sections() -> Iterator[tuple[Section, list[Setting]]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import linecache
 import re
+import sys
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 _HPTUNE = str(Path(__file__).parents[1])
@@ -23,12 +25,41 @@ def user_traceback(error: BaseException) -> str:
     _trim(shown)
     if not shown.stack and not isinstance(error, SyntaxError):
         return ""
-    return without_colours("".join(shown.format()).rstrip())
+    words = "".join(shown.format()).rstrip()
+    for file, title in _cell_titles.items():
+        words = words.replace(f'File "{file}"', title)
+    return without_colours(words)
 
 
 def without_colours(text: str) -> str:
     """Return a text without terminal control sequences, which Keras puts into its messages."""
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+
+
+Cell = tuple[str, str, list[str]]
+"""What Python calls the file of a notebook's cell, what the notebook calls it, and its lines."""
+_cell_titles: dict[str, str] = {}
+
+
+def notebook_cells() -> list[Cell]:
+    """Return the cells that were run in this process; none outside of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    title_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    if title_of is None:
+        return []
+    cells = []
+    for file, entry in linecache.cache.items():
+        if len(entry) == 4 and (title := title_of(file)):
+            cells.append((file, " ".join(title), list(entry[2])))
+    return cells
+
+
+def remember_cells(cells: Iterable[Cell]) -> None:
+    """Have tracebacks in this process show the lines of a notebook's cells."""
+    for file, title, lines in cells:
+        linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
+        _cell_titles[file] = title
 
 
 def _trim(shown: traceback.TracebackException) -> None:

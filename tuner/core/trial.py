@@ -343,6 +343,19 @@ class Trial:
     reason: str = ""
     detail: str = ""
 
+    def __repr__(self) -> str:
+        """Return the parts that tell a reader most.
+
+        >>> Trial(7, {"x": 1}, "random", TrialState.COMPLETE, value=0.5)
+        Trial(7, COMPLETE, value=0.5, params={'x': 1})
+        """
+        names = ("value", "extra_values", "step", "params", "reason")
+        known = {each: getattr(self, each) for each in names}
+        shown = [
+            f"{name}={value!r}" for name, value in known.items() if value not in (None, (), "")
+        ]
+        return f"Trial({', '.join((str(self.number), str(self.state), *shown))})"
+
     @property
     def values(self) -> tuple[float, ...]:
         """The values of all objectives; empty if there is no result."""

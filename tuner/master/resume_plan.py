@@ -145,7 +145,7 @@ def _spaces(
     if accept_space:
         return declared, space
     raise SpaceChangedError(
-        f"the search space of {settings.source.path} has changed since the study "
+        f"the search space of {settings.source.shown} has changed since the study "
         f"began: {'; '.join(differences)}. Undo that, or continue in the new space with "
         f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
         "start a new study with `hptune run … --study OTHER`."

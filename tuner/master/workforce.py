@@ -21,7 +21,6 @@ from ..core.messages import Event
 from ..core.resources import Amount, Resources
 from ..core.snapshot import StudySnapshot
 from ..core.trial import Attempt
-from ..errors import UsageError
 from ..executors.base import Executor
 from ..worker import devices
 from ..worker.forkserver.client import ForkServer
@@ -43,8 +42,6 @@ def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> 
         UsageError: Two answers to the question were given, or the slurm.toml is wrong.
         StudyError: The scheduler's file holds no address.
     """
-    if client is not None and settings.connect:
-        raise UsageError("both client and connect are given; give one of them")
     if client is not None:
         return ClientWorkers(client)
     if settings.connect:

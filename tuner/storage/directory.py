@@ -271,8 +271,8 @@ class StudyDirectory:
 def study_exists(directory: StudyDirectory) -> StudyExistsError:
     """Return the error for a directory that already holds a study."""
     return StudyExistsError(
-        f"{directory} already holds a study. Continue it with `hptune resume {directory}` (in "
-        "Python: Tuner(resume=True)), or choose another directory with --study"
+        f"{directory} already holds a study. Continue it with `hptune resume {directory}`, "
+        "or choose another directory with --study"
     )
 
 

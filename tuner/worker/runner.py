@@ -129,7 +129,7 @@ class AttemptRunner:
                 if self._state.is_starting(attempt):
                     self._fork(order, client)
         except (OSError, StudyError) as error:
-            reason = str(error)
+            reason = error.message if isinstance(error, StudyError) else str(error)
             if client is not None:
                 self._lose(client)
             self._deliver(lambda _: self._state.fork_failed(attempt, reason))

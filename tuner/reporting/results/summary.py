@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...core.messages import Finish, FinishReason
@@ -172,13 +172,16 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
     }
 
 
-def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
+def closing_text(
+    view: StudyView, finish: Finish, *, seconds: float, command: Callable[[str], str] = str
+) -> str:
     """Return the output at the end of a run.
 
     Args:
         view: The study.
         finish: How the run ended.
         seconds: How long it took.
+        command: Returns what is shown for a command line; empty to leave it out.
     """
     lines = [f"{_finish_words(view, finish)} in {text.duration(seconds)}"]
     lines.append(f"  {view.counts_text(of=view.all_trials)}")
@@ -203,11 +206,15 @@ def closing_text(view: StudyView, finish: Finish, *, seconds: float) -> str:
             lines.append(f"      {name:<{width}}  {text.param(value)}")
         if view.model:
             lines += ["", *model_lines(view)]
-    lines += ["", *_next_lines(view, finish)]
+    steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
+    width = max((len(shown) for shown, _ in steps), default=0)
+    if steps:
+        lines += ["", "next", *(f"  {shown:<{width}}  {why}" for shown, why in steps)]
     return "\n".join(lines)
 
 
-def _next_lines(view: StudyView, finish: Finish) -> list[str]:
+def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
+    """Return commands for what the user may do next, and what they do."""
     directory = _directory(view)
     commands: list[tuple[str, str]] = []
     if view.best is not None:
@@ -220,8 +227,7 @@ def _next_lines(view: StudyView, finish: Finish) -> list[str]:
         commands.append((f"hptune resume {directory} --trials {more}", "continue with more trials"))
     elif finish.finish_reason is not FinishReason.EXHAUSTED:
         commands.append((_resume(view, finish), "continue from here"))
-    width = max((len(command) for command, _ in commands), default=0)
-    return ["next", *(f"  {command:<{width}}  {why}" for command, why in commands)]
+    return commands
 
 
 def _resume(view: StudyView, finish: Finish | None) -> str:

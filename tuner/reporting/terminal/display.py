@@ -1,16 +1,18 @@
-"""The choice of a display for a stream. The live one is loaded only for a terminal."""
+"""The choice of a display for a stream. The live ones are loaded only where they are used."""
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import TextIO
 
+from .background_writer import BackgroundWriter
 from .plain import PlainProgress, QuietProgress
 from .progress import Progress
 
 
 def make_progress(stream: TextIO, *, quiet: bool) -> Progress:
-    """Return the live display for a capable terminal, and a plain one for a pipe or a log.
+    """Return a live display for a capable terminal or a notebook, and a plain one for a log.
 
     Args:
         stream: Where to write.
@@ -18,6 +20,10 @@ def make_progress(stream: TextIO, *, quiet: bool) -> Progress:
     """
     if quiet:
         return QuietProgress(stream)
+    if is_notebook():
+        from .notebook import NotebookProgress
+
+        return NotebookProgress(stream)
     is_capable = os.environ.get("TERM", "") not in ("", "dumb", "unknown")
     is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
     if stream.isatty() and is_capable and is_utf8:
@@ -25,3 +31,21 @@ def make_progress(stream: TextIO, *, quiet: bool) -> Progress:
 
         return LiveProgress(stream)
     return PlainProgress(stream)
+
+
+def progress_stream() -> TextIO:
+    """Return where a run in Python shows its progress; a notebook marks stderr as errors."""
+    return sys.stdout if is_notebook() else sys.stderr
+
+
+def print_end(text: str, stream: TextIO) -> None:
+    """Print the summary that ends a run in Python; give up if it is not read."""
+    writer = BackgroundWriter(stream)
+    writer.write(f"\n{text}\n")
+    writer.finish()
+
+
+def is_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

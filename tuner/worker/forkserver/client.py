@@ -139,7 +139,7 @@ class ForkServer:
                 with contextlib.closing(channel):
                     found = _read_probe(order, client, channel)
         except UnreadableMessage as error:
-            raise ModelFileError(f"{order.source.path} {_GARBLES}") from error
+            raise ModelFileError(f"{order.source.shown} {_GARBLES}") from error
         except (OSError, EOFError) as error:
             raise StudyError(
                 "the process that imports the framework is gone (out of memory?); try again.",
@@ -157,25 +157,25 @@ class ForkServer:
         Raises:
             ModelFileError: It raised, returned something else, or took too long.
         """
-        path = order.source.path
+        code = order.source.shown
         try:
             with contextlib.closing(Client(self.address)) as client:
                 channel = client.fork("sizes", order)
                 with contextlib.closing(channel):
                     if not channel.poll(_SIZE_SECONDS):
                         raise ModelFileError(
-                            f"{path}: RESOURCES(hp) took longer than {_SIZE_SECONDS:g} seconds; "
+                            f"{code}: RESOURCES(hp) took longer than {_SIZE_SECONDS:g} seconds; "
                             "let it only look at the hyperparameters"
                         )
                     answer: NotFound | list[dict[str, Any]] = channel.recv()
         except UnreadableMessage as error:
-            raise ModelFileError(f"{path} {_GARBLES}") from error
+            raise ModelFileError(f"{code} {_GARBLES}") from error
         except (OSError, EOFError) as error:
             raise StudyError(
                 "the process that calls RESOURCES(hp) ended without an answer.", _tail(self._log)
             ) from error
         if isinstance(answer, NotFound):
-            raise ModelFileError(f"{path}: {answer.message}", answer.detail)
+            raise ModelFileError(f"{code}: {answer.message}", answer.detail)
         return answer
 
     def close(self) -> None:
@@ -255,8 +255,8 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
             if found is not None and found.may_train:
                 return found
             raise ModelFileError(
-                f"{order.source.path} ended its process when it was read: it {_manner(status)}. "
-                "A model file must not end the process when it is imported or its model is built."
+                f"{order.source.shown} ended its process when it was read: it {_manner(status)}. "
+                "It must not end the process when it is imported or its model is built."
             ) from None
         if message is None and found is not None:
             return found
@@ -264,7 +264,7 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
             if not message.detail:
                 raise ModelFileError(message.message)
             raise ModelFileError(
-                f"{order.source.path} cannot be used: {message.message}", message.detail
+                f"{order.source.shown} cannot be used: {message.message}", message.detail
             )
         if isinstance(message, Found):
             found = message

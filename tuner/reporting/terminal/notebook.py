@@ -1,0 +1,82 @@
+"""The live display in a notebook: one output below the cell that is replaced in place.
+
+Loaded only in a notebook, because it loads IPython and rich.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from IPython.display import display
+from rich.text import Text
+
+from ...core.snapshot import StudySnapshot
+from ...core.trial import Trial
+from .. import text
+from .background_writer import BackgroundWriter
+from .frame import frame, summary
+from .progress import EndedTrial, RunHeader, TrialRate
+
+REFRESH_SECONDS = 1.0
+"""Shortest time between two updates, each of which is a message to the browser."""
+
+_WIDTH, _HEIGHT = 100, 24
+_ENDED_ROWS = 4
+
+
+class NotebookProgress:
+    """Progress in a notebook: one output that is updated, and a line of it at the end.
+
+    Args:
+        stream: Where to write the header and notes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._writer = BackgroundWriter(stream)
+        self._rate = TrialRate()
+        self._epochs: int | None = None
+        self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
+        self._snapshot: StudySnapshot | None = None
+        self._output: Any = None
+        self._shown = ""
+        self._shown_at = 0.0
+
+    def start(self, header: RunHeader) -> None:
+        """Write the header."""
+        self._epochs = header.epochs
+        self._writer.write("".join(f"{line}\n" for line in header.lines()))
+
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
+        """Update the output, unless that was done just before."""
+        self._recent.extend(self._rate.update(snapshot, ended, now))
+        self._snapshot = snapshot
+        if 0 <= now - self._shown_at < REFRESH_SECONDS:
+            return
+        self._shown_at = now
+        recent = tuple(self._recent)
+        self._show(
+            frame(snapshot, recent, self._rate, epochs=self._epochs, width=_WIDTH, height=_HEIGHT)
+        )
+
+    def note(self, line: str) -> None:
+        """Write one line below the output."""
+        self._writer.write(f"{text.clean(line)}\n")
+
+    def stop(self) -> None:
+        """Replace the output by one line that stays."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            self._show(summary(snapshot, self._rate, width=_WIDTH))
+
+    def _show(self, lines: Sequence[Text]) -> None:
+        words = "\n".join(line.plain for line in lines)
+        if words == self._shown:
+            return
+        self._shown = words
+        content = {"text/plain": words}
+        if self._output is None:
+            self._output = display(content, raw=True, display_id=True)
+        else:
+            self._output.update(content, raw=True)
