@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import linecache
 import sys
-from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,7 @@ class Output:
 
 
 @pytest.fixture
-def output(monkeypatch: pytest.MonkeyPatch) -> Iterator[Output]:
+def output(monkeypatch: pytest.MonkeyPatch) -> Output:
     """A notebook whose third cell is /tmp/ipykernel_1/3.py."""
     output = Output()
 
