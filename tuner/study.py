@@ -6,7 +6,7 @@ import contextlib
 import html
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -20,11 +20,12 @@ from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial
 from .errors import HptuneError, StudyError
-from .reporting.results import best, export, summary
+from .reporting.results import best, export, summary, trials
 from .reporting.results.best import best_words
+from .reporting.results.listing import ListedStudy
 from .reporting.results.view import StudyView
 from .storage.artifacts import StudyFiles
-from .storage.directory import StudyDirectory
+from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader
 
 if TYPE_CHECKING:
@@ -85,6 +86,28 @@ class Study:
         """All trials, in the order of their numbers."""
         return [self.goals.judged(trial) for trial in self._reader.trials()]
 
+    def trial(self, number: int) -> Trial:
+        """Return one trial.
+
+        Raises:
+            StudyError: There is no trial of this number.
+        """
+        found = self._reader.trial(number)
+        if found is None:
+            count = len(self._reader.trials())
+            there = f"0 to {count - 1}" if count else "none yet"
+            raise StudyError(f"{self._directory} has no trial {number}; its trials are {there}")
+        return self.goals.judged(found)
+
+    def log_path(self, number: int) -> Path | None:
+        """Return the file with a trial's output, of all its attempts; None if it wrote none yet.
+
+        Raises:
+            StudyError: There is no trial of this number.
+        """
+        path = self._directory.log(self.trial(number).number)
+        return path if path.exists() else None
+
     @property
     def best_trials(self) -> list[Trial]:
         """The Pareto front, sorted by the first objective; empty if no trial is complete.
@@ -143,18 +166,24 @@ class Study:
     def trials_dataframe(self) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
 
-        Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column. Values keep
-        their types; a value that a trial does not have is missing.
+        Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column, and `origin`
+        says what proposed the trial. Values keep their types; a value that a trial does not have
+        is missing.
 
         Raises:
             ImportError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("trials_dataframe needs pandas: pip install pandas") from error
-        trials = export.table(self.view())
-        return pd.DataFrame(trials.rows, columns=trials.columns)
+        return _dataframe(export.table(self.view()))
+
+    def curves_dataframe(self) -> pd.DataFrame:
+        """Return the learning curves: a row for each metric at each step of each attempt.
+
+        The columns are trial, attempt, step, metric, value, and time (seconds since the epoch).
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return _dataframe(export.curves(self._reader.reports()))
 
     # --- for the command line ---------------------------------------------------------------
 
@@ -163,6 +192,7 @@ class Study:
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
         models = StudyFiles(self._directory, self.goals).models()
+        master = self._directory.owner()
         return StudyView(
             directory=str(self._directory.path),
             search=settings.search,
@@ -171,18 +201,20 @@ class Study:
             trials=self.trials,
             attempts=self._reader.attempts(),
             latest=self._latest_reports(),
-            master=self._directory.owner(),
+            master=master,
             epochs=facts["epochs"],
             models={number: str(path) for number, path in models.items()},
             possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds,
             last_finish=_last_finish(facts.get("ended")),
+            workers=None if master is None else self._reader.workers(),
+            created_at=facts["created_at"],
         )
 
-    def status_text(self) -> str:
-        """Return the state of the study as text."""
-        return summary.status_text(self.view(), now=time.time())
+    def status_text(self, *, width: int | None = None) -> str:
+        """Return the state of the study as text, in lines of at most `width` characters."""
+        return summary.status_text(self.view(), now=time.time(), width=width)
 
     def status_json(self) -> dict[str, object]:
         """Return the state of the study as plain values."""
@@ -196,18 +228,68 @@ class Study:
         """Return the best trial and its model as plain values."""
         return best.best_json(self.view())
 
+    def trials_text(
+        self, *, top: int | None = None, states: Sequence[str] = (), width: int | None = None
+    ) -> str:
+        """Return the trials as a table, the best first.
+
+        Args:
+            top: How many trials to show at most; None for all.
+            states: Their states, such as "failed" or "interrupted"; empty for any.
+            width: Characters of a line; None for no limit.
+        """
+        view = self.view()
+        chosen = trials.ranked(view, states=states)[:top]
+        return trials.trials_text(view, chosen, now=time.time(), width=width)
+
+    def trials_json(
+        self, *, top: int | None = None, states: Sequence[str] = ()
+    ) -> dict[str, object]:
+        """Return the trials as plain values, as `trials_text` does."""
+        view = self.view()
+        return trials.trials_json(view, trials.ranked(view, states=states)[:top], now=time.time())
+
+    def trial_text(self, number: int, *, width: int | None = None) -> str:
+        """Return all about one trial as text, in lines of at most `width` characters."""
+        log = self.log_path(number)
+        return trials.trial_text(
+            self.view(),
+            self.trial(number),
+            self._reader.reports(number),
+            log="" if log is None else str(log),
+            now=time.time(),
+            width=width,
+        )
+
+    def trial_json(self, number: int) -> dict[str, object]:
+        """Return all about one trial as plain values."""
+        log = self.log_path(number)
+        return trials.trial_details(
+            self.view(),
+            self.trial(number),
+            self._reader.reports(number),
+            log="" if log is None else str(log),
+        )
+
     def closing_text(self, finish: Finish, *, seconds: float, function: str = "") -> str:
         """Return the summary that ends a run; for Python if the model function is named."""
         translated = {"command": lambda each: resume_call(each, function)} if function else {}
         return summary.closing_text(self.view(), finish, seconds=seconds, **translated)
 
-    def export(self, stream: TextIO, *, file_format: str) -> None:
-        """Write all trials as "csv" (a row for each) or "json" (with attempts and reports)."""
-        view = self.view()
-        if file_format == "csv":
-            export.export_csv(view, stream)
+    def export(self, stream: TextIO, *, file_format: str, curves: bool = False) -> None:
+        """Write the study.
+
+        Args:
+            stream: Where to write; a file opened with `newline=""`.
+            file_format: "csv" (a row for each trial) or "json" (with attempts and reports).
+            curves: Write the learning curves instead of the trials, as CSV.
+        """
+        if curves:
+            export.export_csv(export.curves(self._reader.reports()), stream)
+        elif file_format == "csv":
+            export.export_csv(export.table(self.view()), stream)
         else:
-            export.export_json(view, self._reader.reports(), stream)
+            export.export_json(self.view(), self._reader.reports(), stream)
 
     def _latest_reports(self) -> dict[AttemptId, Report]:
         metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}
@@ -221,6 +303,36 @@ class Study:
             if name not in latest or step > latest[name].step:
                 latest[name] = Report(step, measured)
         return latest
+
+
+_FOLDERS_DEEP = 3
+"""How deep `find_studies` looks: below `studies`, and in folders of experiments."""
+
+
+def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
+    """Return the studies in and below a folder, at most three levels deep, in any order."""
+    found: list[ListedStudy] = []
+    top = whole_path(folder)
+    for name, folders, files in os.walk(top):
+        path = Path(name)
+        if "study.db" in files:
+            folders.clear()
+            try:
+                found.append(ListedStudy(str(path), Study(path).view()))
+            except HptuneError as error:
+                found.append(ListedStudy(str(path), None, error.message))
+        elif len(path.relative_to(top).parts) >= _FOLDERS_DEEP:
+            folders.clear()
+        folders[:] = [each for each in folders if not each.startswith(".")]
+    return found
+
+
+def _dataframe(rows: export.Table) -> pd.DataFrame:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("data frames need pandas: pip install pandas") from error
+    return pd.DataFrame(rows.rows, columns=rows.columns)
 
 
 def _last_finish(ended: Mapping[str, str] | None) -> Finish | None:

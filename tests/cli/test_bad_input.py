@@ -84,7 +84,7 @@ RUN = ("run", "good.py")
         ([*RUN, "--connect", "node1"], ["--connect is 'node1'", "tcp://node1:8786"]),
         ([*RUN, "--connect", "tcp://a:1", "--workers", "2"], ["give one of them"]),
         (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
-        (["status"], ["Missing argument 'DIR'"]),
+        (["status"], ["no study is named", "studies has none"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
         (["resume", "nowhere"], ["no study", "nowhere"]),
         (
@@ -173,7 +173,7 @@ def test_if_all_trials_failed_the_message_asks_for_more(hptune: Hptune) -> None:
     model = hptune.file("model.py", text)
     ended = hptune("run", model, *LIGHT, "--objective", "loss:min", "--study", hptune.study())
     assert ended.code == 1
-    assert f"`hptune resume {hptune.study()} --trials 6`" in ended.err
+    assert f"`hptune resume {hptune.study().name} --trials 6`" in ended.err
 
 
 def test_an_interruption_before_there_is_a_study_says_so(hptune: Hptune) -> None:
@@ -215,7 +215,7 @@ def test_a_study_is_not_overwritten(cli: InProcess, finished_study: Path) -> Non
     ended = cli("run", cli.file("model.py", GOOD), *LIGHT, "--study", cli.study())
     assert ended.code == 2
     assert "already holds a study" in ended.err
-    assert f"hptune resume {cli.study()}" in ended.err
+    assert f"hptune resume {cli.study().name}" in ended.err
     assert (cli.study() / "study.db").read_bytes() == before
 
 

@@ -85,7 +85,7 @@ def test_a_budget_ends_a_study_of_one_trial_that_reports_nothing(hptune: Hptune)
     assert ended.err.count("limits   0.001 core hours for all trials") == 1
     output = ended.out + ended.err
     assert "The budget of 0.001 core hours is spent: 0/1 trials" in output
-    assert f"hptune resume {study} --budget 0.002core-h" in output
+    assert f"hptune resume {study.name} --budget 0.002core-h" in output
     status = hptune("status", study)
     assert "not running: the budget of 0.001 core hours is spent;" in status.out
     assert "--budget 0.002core-h" in status.out

@@ -129,7 +129,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
 
     ended = started.wait(seconds=30)
     assert ended.code == 130
-    assert f"hptune resume {hptune.study()}" in ended.out
+    assert f"hptune resume {hptune.study().name}" in ended.out
     assert "Traceback" not in ended.err
     hptune.assert_nothing_left()
     assert set(states(hptune.study())) == {"WAITING"}
@@ -183,7 +183,7 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
     ended = started.wait(seconds=10)
     assert ended.code == 130
     assert time.monotonic() - began < 3
-    assert f"Continue with: hptune resume {hptune.study()}" in ended.err
+    assert f"Continue with: hptune resume {hptune.study().name}" in ended.err
     assert "leaked semaphore" not in ended.err
     hptune.assert_nothing_left(seconds=5)
 
@@ -208,7 +208,7 @@ def test_the_studys_time_is_up(hptune: Hptune) -> None:
     ended = hptune("run", model, *short, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert "time" in ended.out
-    assert f"hptune resume {hptune.study()} --timeout" in ended.out
+    assert f"hptune resume {hptune.study().name} --timeout" in ended.out
     done = states(hptune.study())["COMPLETE"]
     assert 1 <= done < 40
     # No time is left, and none is taken.

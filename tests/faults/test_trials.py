@@ -136,7 +136,7 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
 
     # All of it can be read.
     text = hptune("status", hptune.study()).out
-    for word in ("5 complete, 12 failed", "SIGSEGV", "log.txt"):
+    for word in ("5 complete, 12 failed", "SIGSEGV", "hptune show study "):
         assert word in text
     plain = json.loads(hptune("status", hptune.study(), "--json").out)
     # Failures whose texts differ in numbers alone are of one kind.
@@ -169,7 +169,7 @@ def test_the_same_failure_at_first_stops_the_study(hptune: Hptune) -> None:
     ended = hptune("run", model, "--trials", "20", "--study", hptune.study())
     assert ended.code == 1
     for word in ("first 3 trials all failed the same way", "raise ValueError(f", "in check",
-                 f"hptune resume {hptune.study()}"):  # fmt: skip
+                 f"hptune resume {hptune.study().name}"):  # fmt: skip
         assert word in ended.err
     assert "tuner/" not in ended.err
     # Trials that ran next to the third one may have ended meanwhile.

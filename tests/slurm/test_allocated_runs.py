@@ -47,7 +47,7 @@ def test_all_nodes_are_used_and_a_signal_before_the_end_stops_the_study(
     assert all(row["at"] for row in ends)
     slurm.run("scancel", "--batch", "--signal=TERM", job)
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
-    assert f"hptune resume {study}" in " ".join(out.read_text().split())
+    assert f"hptune resume {study.name}" in " ".join(out.read_text().split())
     assert states(study) == {"WAITING": 2}
 
 

@@ -36,7 +36,7 @@ def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
     assert (ended.code, ended.err) == (0, "")
     (master,) = named(slurm, master=True)
     assert f"The master is Slurm job {master} in partition cpu." in ended.out
-    assert f"hptune stop {hptune.study()}" in ended.out
+    assert f"hptune stop {hptune.study().name}" in ended.out
     wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
     workers = named(slurm, master=False)
     assert (

@@ -39,11 +39,12 @@ def trial(
     step: int | None = None,
     metrics: Mapping[str, float] | None = None,
     reason: str = "",
+    origin: str = "tpe",
 ) -> Trial:
     return Trial(
         number=number,
         params=params,
-        origin="tpe",
+        origin=origin,
         state=state,
         value=value,
         step=step,

@@ -18,7 +18,7 @@ from ..errors import HptuneError, UsageError
 from .doctor import doctor
 from .joining import scheduler, worker
 from .output import INTERRUPTED, show_error
-from .reading import best, export, replay, status
+from .reading import best, export, list_studies, log, replay, show, space, status, trials
 from .running import resume, run, stop
 from .slurm import slurm
 
@@ -67,10 +67,14 @@ def main() -> None:
 
     The model file defines build_model(hp) and load_data(), a KerasTuner HyperModel,
     or objective(hp, trial). A study is stored in one directory. After an interruption
-    of any kind, `hptune resume DIR` continues it.
+    of any kind, `hptune resume DIR` continues it. Without DIR, commands take the newest
+    study of the folder studies.
     """
 
 
-_COMMANDS = (run, resume, stop, status, best, export, replay, scheduler, worker, slurm, doctor)
+_COMMANDS = (
+    *(run, resume, stop, status, best, trials, show, log, list_studies, space, export, replay),
+    *(scheduler, worker, slurm, doctor),
+)
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -16,7 +16,30 @@ from ..errors import UsageError
 Command = Callable[..., None]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-study_directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+
+
+def _or_newest(_context: click.Context, _argument: click.Parameter, given: Path | None) -> Path:
+    return newest_study() if given is None else given
+
+
+def newest_study() -> Path:
+    """Return the directory of the newest study, and tell the user on stderr which it is."""
+    from ..storage.directory import StudyDirectory
+
+    found = StudyDirectory.newest()
+    click.echo(f"newest study: {found}", err=True)
+    return found.path
+
+
+study_directory = click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    metavar="[DIR]",
+    required=False,
+    callback=_or_newest,
+    is_eager=True,  # messages about options name it
+)
+"""The argument DIR, a study's directory; without it, the newest study is taken."""
 
 
 class KindType(click.ParamType[Any]):

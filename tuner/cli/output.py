@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -27,6 +28,11 @@ def echo(content: str | dict[str, object]) -> None:
         content = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     with broken_pipe_ignored():
         click.echo(content)
+
+
+def terminal_width() -> int | None:
+    """Return how many characters fit into a line of stdout; None if it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 @contextlib.contextmanager

@@ -1,16 +1,24 @@
-"""Commands that read a study: status, best, replay, export."""
+"""Commands that read studies: list, status, best, trials, show, log, export, replay."""
 
 from __future__ import annotations
 
+import io
+import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import UsageError
-from .options import as_json, study_directory
-from .output import broken_pipe_ignored, echo
+from ..errors import StudyError, UsageError
+from ..reporting.results.trials import STATES
+from .options import as_json, newest_study, study_directory
+from .output import broken_pipe_ignored, echo, terminal_width
+
+if TYPE_CHECKING:
+    from ..study import Study
 
 
 @click.command(short_help="Show the state of a study, also while it runs.")
@@ -37,7 +45,7 @@ def status(directory: Path, as_json: bool) -> None:
             jobs["slurm_jobs"] = shown
         echo(study.status_json() | jobs)
         return
-    words = [study.status_text(), jobs_text(found.path, now=time.time())]
+    words = [study.status_text(width=terminal_width()), jobs_text(found.path, now=time.time())]
     words += [] if master is None else [master.to_text()]
     echo("\n".join(filter(None, words)))
 
@@ -52,6 +60,125 @@ def best(directory: Path, as_json: bool) -> None:
     study = Study(directory)
     _ = study.best_trial  # raises a StudyError if there is none
     echo(study.best_json() if as_json else study.best_text())
+
+
+@click.command(short_help="Show the trials as a table, the best first.")
+@study_directory
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the best N trials only.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="Show trials in this state only. May be repeated.",
+)
+@as_json
+def trials(directory: Path, *, top: int | None, states: tuple[str, ...], as_json: bool) -> None:
+    """Show the trials of the study in DIR as a table, the best first.
+
+    An interrupted trial has begun, and continues when the study is resumed.
+    """
+    from ..study import Study
+
+    study = Study(directory)
+    if as_json:
+        echo(study.trials_json(top=top, states=states))
+    else:
+        echo(study.trials_text(top=top, states=states, width=terminal_width()))
+
+
+def _one_trial(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments DIR, which may be left out, and TRIAL."""
+    number = click.argument("number", metavar="TRIAL")
+    return click.argument("where", nargs=-1, metavar="[DIR]", type=Path)(number(command))
+
+
+def _study_and_number(where: tuple[Path, ...], number: str) -> tuple[Study, int]:
+    from ..study import Study
+
+    if len(where) > 1 or not number.isdecimal():
+        given = " ".join(map(str, (*where, number)))
+        raise UsageError(
+            f"{given!r} does not name a trial; give its study's directory and its number, such as "
+            "`studies/model-1 7`, or the number alone for the newest study"
+        )
+    return Study(where[0] if where else newest_study()), int(number)
+
+
+@click.command(short_help="Show all about one trial: its curve, its attempts, why it failed.")
+@_one_trial
+@as_json
+def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
+    """Show all about a trial of the study in DIR, by its number TRIAL."""
+    study, trial = _study_and_number(where, number)
+    echo(study.trial_json(trial) if as_json else study.trial_text(trial, width=terminal_width()))
+
+
+@click.command(short_help="Print the output of one trial.")
+@_one_trial
+def log(where: tuple[Path, ...], number: str) -> None:
+    """Print what a trial of the study in DIR has printed, in all its attempts.
+
+    The path of the file is printed to stderr.
+    """
+    from ..reporting import text
+
+    study, trial = _study_and_number(where, number)
+    path = study.log_path(trial)
+    if path is None:
+        raise StudyError(
+            f"trial {trial} has printed nothing: {text.path(study.directory)} has no log of it"
+        )
+    click.echo(f"log: {text.path(path)}", err=True)
+    with broken_pipe_ignored(), path.open("rb") as stream:
+        shutil.copyfileobj(stream, sys.stdout.buffer)
+
+
+@click.command(short_help="Show the search space that a model file declares.")
+@click.argument("model_file", type=click.Path(path_type=Path))
+@as_json
+def space(model_file: Path, as_json: bool) -> None:
+    """Show the hyperparameters that MODEL_FILE declares, with their ranges and conditions.
+
+    The file is run in a process of its own, as for a study. Nothing is trained.
+    """
+    from ..config.model_file import check_path
+    from ..core.space.space import SearchSpace
+    from ..master.objective_reader import read_objective
+    from ..reporting.results.space import space_json, space_text
+
+    found = read_objective(check_path(model_file))
+    known = SearchSpace.from_json(found.space)
+    if as_json:
+        echo(space_json(known, warnings=found.warnings, is_complete=found.is_complete))
+    else:
+        echo(
+            space_text(
+                known,
+                warnings=found.warnings,
+                is_complete=found.is_complete,
+                width=terminal_width(),
+            )
+        )
+
+
+@click.command("list", short_help="List studies with their states and best values.")
+@click.argument(
+    "folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="[DIR]",
+    default=Path("studies"),
+)
+@as_json
+def list_studies(folder: Path, as_json: bool) -> None:
+    """List the studies in and below DIR (studies, if not given), the newest first."""
+    from ..reporting.results.listing import list_json, list_text
+    from ..study import find_studies
+
+    found = find_studies(folder)
+    if not found and not as_json:
+        raise UsageError(f"no study is in {folder} or in the three levels of folders below it")
+    echo(list_json(found) if as_json else list_text(found, width=terminal_width()))
 
 
 @click.command(short_help="Repeat a study's search and compare its suggestions.")
@@ -72,31 +199,60 @@ def replay(directory: Path, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-@click.command(short_help="Write all trials as a table or as JSON.")
+@click.command(short_help="Write all trials, or their learning curves, to a file.")
 @study_directory
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(["csv", "json"]),
-    default="csv",
-    show_default=True,
-    help="csv: a row for each trial; json: also attempts and reports.",
+    help="csv: a row for each trial; json: also attempts and reports.  [default: by the ending of "
+    "FILE, or csv]",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="[default: stdout]"
+    "--curves", is_flag=True, help="Write the learning curves: a row for each metric at each step."
 )
-def export(directory: Path, file_format: str, output: Path | None) -> None:
-    """Write all trials of the study in DIR as a table or as JSON."""
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File to write (.csv or .json).  [default: stdout]",
+)
+def export(directory: Path, *, file_format: str | None, curves: bool, output: Path | None) -> None:
+    """Write all trials of the study in DIR as CSV or JSON.
+
+    In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
     from ..study import Study
 
+    chosen = _export_format(file_format, output, curves=curves)
     study = Study(directory)
     if output is None:
         with broken_pipe_ignored():
-            study.export(sys.stdout, file_format=file_format)
+            study.export(sys.stdout, file_format=chosen, curves=curves)
         return
+    # All is read before the file is opened, so that an unreadable study replaces no file.
+    content = io.StringIO(newline="")
+    study.export(content, file_format=chosen, curves=curves)
     try:
         with output.open("w", newline="", encoding="utf-8") as stream:
-            study.export(stream, file_format=file_format)
+            stream.write(content.getvalue())
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}") from error
     click.echo(f"Wrote {output}", err=True)
+
+
+def _export_format(given: str | None, output: Path | None, *, curves: bool) -> str:
+    ending = "" if output is None else output.suffix.lower().removeprefix(".")
+    if curves and "json" in (given, ending):
+        raise UsageError("--curves writes CSV; the JSON export of all trials holds the curves too")
+    if output is None:
+        return given or "csv"
+    if ending not in ("csv", "json") and given is None:
+        raise UsageError(
+            f"the format of {output} is not clear from its ending; allowed are .csv and .json, or "
+            "any ending with --format csv or --format json"
+        )
+    if ending in ("csv", "json") and given not in (None, ending):
+        raise UsageError(f"--format is {given}, but the ending of {output} is .{ending}")
+    return given or ending

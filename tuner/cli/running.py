@@ -115,9 +115,7 @@ def run(model_file: Path, study: Path | None, *, quiet: bool, detach: bool, **op
 @click.command(
     cls=_RecordedCommand, short_help="Continue a study: after a stop, a crash, or for more trials."
 )
-@click.argument(
-    "directory", type=click.Path(path_type=Path), metavar="DIR", is_eager=True
-)  # parsed first, because messages about options name it
+@study_directory
 @click.option(
     "--accept-space",
     is_flag=True,

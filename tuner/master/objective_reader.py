@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from ..clusters.base import Cluster
 from ..clusters.layout import trial_resources
-from ..config.model_file import OF_EACH_TRIAL, Found
+from ..config.model_file import OF_EACH_TRIAL, Found, ObjectiveSource
 from ..config.settings import StudySettings
 from ..core.resources import Resources
 from ..core.space.completion import completed
@@ -18,6 +19,16 @@ from ..core.trial import Params
 from ..errors import UsageError
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import ProbeOrder, SizeOrder
+
+
+def read_objective(source: ObjectiveSource) -> Found:
+    """Return what the user's code declares, for no study.
+
+    Raises:
+        ModelFileError: It cannot be used.
+    """
+    with contextlib.closing(ForkServer(source)) as fork_server:
+        return fork_server.probe(ProbeOrder(source, str(Path.cwd()), "", cache_bytes=0))
 
 
 class ObjectiveReader:

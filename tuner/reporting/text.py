@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import shlex
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..core.resources import Placement
 from ..core.trial import Params, ParamValue, Trial, TrialState
@@ -27,7 +30,25 @@ def clean(text: str) -> str:
     >>> clean("out\n  of\x1b memory")
     'out of memory'
     """
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """Return the text with blanks for control codes."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def path(of: str | os.PathLike[str]) -> str:
+    """Return a path for people, quoted for a shell: from the working directory if it is below.
+
+    >>> path(Path.cwd() / "studies/my model-1"), path("/etc/hosts")
+    ("'studies/my model-1'", '/etc/hosts')
+    """
+    try:
+        below = Path(of).relative_to(Path.cwd())
+    except (ValueError, OSError):  # OSError: the working directory was removed
+        return shlex.quote(os.fspath(of))
+    return shlex.quote(str(below))
 
 
 def shorten(text: str, limit: int) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import NoStudyError, StudyExistsError, UsageError
+from ..reporting import text
 from .file_errors import storage_errors
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
@@ -55,8 +56,8 @@ class StudyDirectory:
         return f"StudyDirectory({str(self._path)!r})"
 
     def __str__(self) -> str:
-        """Return the path quoted for a shell, for commands in messages."""
-        return shlex.quote(str(self._path))
+        """Return the path for people and for commands in messages (see `text.path`)."""
+        return text.path(self._path)
 
     @property
     def path(self) -> Path:
@@ -81,6 +82,10 @@ class StudyDirectory:
     def trial(self, number: int) -> Path:
         """Return a trial's directory, which may not exist."""
         return self.trials / str(number)
+
+    def log(self, number: int) -> Path:
+        """Return the file with a trial's output, which may not exist."""
+        return self.trial(number) / "log.txt"
 
     # --- creating and opening ---------------------------------------------------------------
 
@@ -160,6 +165,27 @@ class StudyDirectory:
                     (path := folder / f"{name}-{number}").mkdir()
                     return cls(path)
         raise AssertionError("there is always a next number")
+
+    @classmethod
+    def newest(cls) -> Self:
+        """Return the study in `studies` that was started last; a detached one may still wait.
+
+        Raises:
+            NoStudyError: There is none.
+        """
+        started: list[tuple[float, Path]] = []
+        with contextlib.suppress(OSError):
+            for path in Path(_FOLDER).iterdir():
+                # No master changes its lock file after the study is created.
+                mark = "lock" if (path / "study.db").exists() else "jobs/master.sbatch"
+                with contextlib.suppress(OSError):
+                    started.append(((path / mark).stat().st_mtime, path))
+        if not started:
+            raise NoStudyError(
+                f"no study is named, and {Path.cwd() / _FOLDER} has none; name its directory, or "
+                "change to the directory where `hptune run` was started"
+            )
+        return cls(max(started)[1])
 
     def give_up(self) -> None:
         """Remove the directory if it is empty, and `studies` too."""

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core.trial import Attempt, Cause, Outcome, ParamValue, Trial, TrialState, Usage
-from tuner.reporting.results.export import export_csv, export_json, seconds_run
+from tuner.reporting.results.export import curves, export_csv, export_json, seconds_run, table
 from tuner.reporting.results.view import StudyView
 
 
@@ -56,7 +57,7 @@ def view(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> StudyView:
 
 def as_csv(trials: list[Trial], attempts: list[Attempt]) -> list[dict[str, str]]:
     stream = io.StringIO(newline="")
-    export_csv(view(trials, attempts), stream)
+    export_csv(table(view(trials, attempts)), stream)
     stream.seek(0)
     return list(csv.DictReader(stream))
 
@@ -78,6 +79,7 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
         {
             "number": "0",
             "state": "COMPLETE",
+            "origin": "tpe",
             "value": "0.30000000000000004",
             "step": "7",
             "param.lr": "0.0001",
@@ -106,6 +108,7 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
         {
             "number": "1",
             "state": "FAILED",
+            "origin": "tpe",
             "value": "",
             "step": "",
             "param.lr": "0.1",
@@ -136,16 +139,16 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
 
 def test_the_order_of_the_trials_given_does_not_matter() -> None:
     one, other = io.StringIO(), io.StringIO()
-    export_csv(view(TRIALS, ATTEMPTS), one)
-    export_csv(view(TRIALS[::-1], ATTEMPTS[::-1]), other)
+    export_csv(table(view(TRIALS, ATTEMPTS)), one)
+    export_csv(table(view(TRIALS[::-1], ATTEMPTS[::-1])), other)
     assert one.getvalue() == other.getvalue()
 
 
 def test_an_empty_study_has_a_heading() -> None:
     stream = io.StringIO()
-    export_csv(view([], []), stream)
+    export_csv(table(view([], [])), stream)
     assert stream.getvalue().strip() == (
-        "number,state,value,step,attempts,seconds,"
+        "number,state,origin,value,step,attempts,seconds,"
         "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
         "peak_memory_bytes,peak_gpu_memory_bytes,"
         "cpu_share,gpu_share,memory_bytes,why,worker,node,cause,reason"
@@ -181,6 +184,31 @@ def test_the_tree_keeps_types_attempts_and_reports() -> None:
     assert second["seconds"] is None
 
 
+def in_csv(value: str) -> str:
+    """Return a text as it is written: control characters are escaped, no formula is left."""
+    shown = "".join(
+        ascii(c)[1:-1] if unicodedata.category(c) == "Cc" and c not in "\t\r\n" else c
+        for c in value
+    )
+    return f"'{shown}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else shown
+
+
+def test_curves_are_in_long_form_and_formulas_in_csv_are_texts() -> None:
+    reports = [
+        Row(1, 0, 2, "=loss", math.nan, 1035.5),
+        Row(1, 0, 1, "+a\x1b[2J", -0.5, 1030.0),
+        Row(0, 1, 3, "val_loss", 0.25, 1005.0),
+    ]
+    stream = io.StringIO(newline="")
+    export_csv(curves(reports), stream)
+    assert stream.getvalue().splitlines() == [
+        "trial,attempt,step,metric,value,time",
+        "0,1,3,val_loss,0.25,1005.0",
+        "1,0,1,'+a\\x1b[2J,-0.5,1030.0",
+        "1,0,2,'=loss,nan,1035.5",
+    ]
+
+
 def test_an_attempt_that_runs_has_no_length_yet() -> None:
     assert seconds_run([]) is None
     assert seconds_run([attempt(0)]) is None
@@ -197,9 +225,10 @@ def test_any_configuration_survives_both_formats(
 ) -> None:
     one = trial(0, TrialState.FAILED, params=params, reason=reason)
     (row,) = as_csv([one], [])
-    assert row["reason"] == reason
-    assert {name: row[f"param.{name}"] for name in params} == {
-        name: str(value) for name, value in params.items()
+    assert row["reason"] == in_csv(reason)
+    assert {name: row[in_csv(f"param.{name}")] for name in params} == {
+        name: in_csv(value) if isinstance(value, str) else str(value)
+        for name, value in params.items()
     }
     (exported,) = as_json([one], [], [])["trials"]
     assert exported["reason"] == reason

@@ -67,12 +67,12 @@ def test_status_shows_the_last_packing_decision() -> None:
     packed = replace(VIEW, attempts=(*others, replace(last, placed_at=1e9, why=why)))
     assert f"\npacked   {why}\n" in status_text(packed, now=1100.0)
     assert status_json(packed, now=1100.0)["packed"] == why
-    assert "packed" not in status_json(VIEW, now=1100.0)
+    assert status_json(VIEW, now=1100.0)["packed"] is None
 
 
 def test_status_of_a_running_study() -> None:
     assert status_text(VIEW, now=1100.0) == (
-        "study    runs/my digits\n"
+        "study    'runs/my digits'\n"
         "search   tpe for val_accuracy (max)\n"
         "state    running on login1 in process 4242 for 1m40s, since 1970-01-01 00:16:40\n"
         "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come\n"
@@ -87,14 +87,15 @@ def test_status_of_a_running_study() -> None:
         "failures\n"
         "  2 x ValueError: bad shape (trials 2, 4)\n"
         "  1 x OOM (trial 1)\n"
-        "  see 'runs/my digits/trials/4/log.txt'"
+        "  details: hptune show 'runs/my digits' 4"
     )
 
 
 def test_status_of_a_study_whose_master_is_gone() -> None:
     gone = replace(VIEW, master=None)
     lines = status_text(gone, now=1100.0).splitlines()
-    assert "state    not running; continue with: hptune resume 'runs/my digits'" in lines
+    state = "not running: the master is gone (killed, or failed); continue with: hptune resume"
+    assert f"state    {state} 'runs/my digits'" in lines
     assert "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 interrupted, 4 to come" in lines
     assert "trial 5 was interrupted; hptune resume continues it" in lines
     data: Any = status_json(gone, now=1100.0)
@@ -117,7 +118,10 @@ def test_status_of_a_finished_and_of_a_new_study() -> None:
     assert status_text(EMPTY, now=0.0).splitlines() == [
         "study    runs/new",
         "search   random for val_accuracy (max)",
-        "state    not running; continue with: hptune resume runs/new",
+        (
+            "state    not running: the master is gone (killed, or failed); "
+            "continue with: hptune resume runs/new"
+        ),
         "trials   0 trials: no trials yet",
         f"best     {NOTHING}",
     ]

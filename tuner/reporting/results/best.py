@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 
 from ...core.goals import Goals
 from ...core.ranking import Confirmation
@@ -16,7 +15,7 @@ def best_text(view: StudyView) -> str:
     """Return the output of `hptune best`."""
     best = view.best
     if best is None:
-        directory = shlex.quote(view.directory)
+        directory = text.path(view.directory)
         return (
             f"No trial of {directory} is complete yet: {view.counts_text()}.\n"
             f"To see its progress: hptune status {directory}"
@@ -139,7 +138,8 @@ def _means(confirmation: Confirmation) -> list[str]:
 def _trainings(confirmation: Confirmation) -> str:
     numbers = ", ".join(str(trial.number) for trial in confirmation.counted)
     failed = f", {confirmation.failed} more failed" if confirmation.failed else ""
-    return f"mean ± standard deviation of trials {numbers}{failed}"
+    trials = "trials" if len(confirmation.counted) > 1 else "trial"
+    return f"mean ± standard deviation of {trials} {numbers}{failed}"
 
 
 def model_lines(view: StudyView) -> list[str]:

@@ -1,13 +1,18 @@
-"""All trials of a study as a table (CSV or pandas) or as a tree (JSON), with every digit.
+r"""A study's trials and learning curves as tables (CSV or pandas) or as a tree (JSON), every digit.
 
 Trials are in the order of their numbers, columns in the order in which they first appear, so
 that two exports have the same bytes.
+
+Names and texts in a study may come from anywhere, and a CSV file is often opened by a spreadsheet.
+So a text that a spreadsheet would run as a formula begins with an apostrophe in CSV, and control
+characters are written as escapes such as `\x1b`. Data frames and JSON hold texts as they are.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TextIO
@@ -48,7 +53,7 @@ class ReportedValue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One row for each trial; a column that a trial lacks is not in its row."""
+    """Rows by the names of columns; a value that a row lacks is not in it."""
 
     columns: Sequence[str]
     rows: Sequence[Mapping[str, object]]
@@ -58,7 +63,9 @@ def table(view: StudyView) -> Table:
     """Return one row for each trial, with values as they are.
 
     The columns:
-        number, state, value, step: The trial, its objective and the step of that value.
+        number, state, origin: The trial, and what proposed it: a search method, a start point, or
+            a confirmation of another trial.
+        value, step: Its objective and the step of that value.
         param.<name>: Each hyperparameter of any trial.
         metric.<name>: Each metric.
         attempts: How often the trial was started.
@@ -76,7 +83,7 @@ def table(view: StudyView) -> Table:
         reason: Why the trial failed or was stopped.
     """
     trials = sorted(view.trials, key=lambda trial: trial.number)
-    of_trial = _by_trial(view.attempts)
+    of_trial = by_trial(view.attempts)
     front = {trial.number for trial in view.front}
     special: dict[str, Callable[[Trial], object]] = {}
     if len(view.goals.objectives) > 1:
@@ -86,7 +93,7 @@ def table(view: StudyView) -> Table:
     if view.confirmations:
         special["confirms"] = lambda trial: trial.confirms
     columns = [
-        *("number", "state", "value", "step"),
+        *("number", "state", "origin", "value", "step"),
         *(f"{_PARAM}{name}" for name in _names(trial.params for trial in trials)),
         *(f"metric.{name}" for name in _names(trial.metrics for trial in trials)),
         *("attempts", "seconds", *costs.NAMES, *_OF_LAST, *special, "reason"),
@@ -98,6 +105,7 @@ def table(view: StudyView) -> Table:
             {
                 "number": trial.number,
                 "state": str(trial.state),
+                "origin": trial.origin,
                 "value": trial.value,
                 "step": trial.step,
                 **{f"{_PARAM}{name}": value for name, value in trial.params.items()},
@@ -113,23 +121,42 @@ def table(view: StudyView) -> Table:
     return Table(columns, rows)
 
 
-def export_csv(view: StudyView, stream: TextIO) -> None:
-    """Write the `table` as CSV (RFC 4180).
+def curves(reports: Sequence[ReportedValue]) -> Table:
+    """Return the learning curves in long form: one row for each metric at each step."""
+    ordered = sorted(reports, key=lambda row: (row.trial, row.attempt, row.step))
+    return Table(_CURVE, [{name: getattr(row, name) for name in _CURVE} for row in ordered])
 
-    Cells that a trial lacks, such as inactive hyperparameters, are empty. A hyperparameter whose
+
+_CURVE = ("trial", "attempt", "step", "metric", "value", "time")
+
+
+def export_csv(rows: Table, stream: TextIO) -> None:
+    """Write a table as CSV (RFC 4180).
+
+    Cells that a row lacks, such as inactive hyperparameters, are empty. A hyperparameter whose
     value is None is written as `None`.
 
     Args:
-        view: The study.
+        rows: A `table` or `curves`.
         stream: Where to write; a file opened with `newline=""`.
     """
-    trials = table(view)
-    writer = csv.DictWriter(stream, trials.columns, restval="")
-    writer.writeheader()
-    for row in trials.rows:
-        writer.writerow({k: str(v) if k.startswith(_PARAM) else v for k, v in row.items()})
+    writer = csv.writer(stream)
+    writer.writerow(map(_cell, rows.columns))
+    for row in rows.rows:
+        cells = {k: str(v) if k.startswith(_PARAM) and v is None else v for k, v in row.items()}
+        writer.writerow(_cell(cells.get(name)) for name in rows.columns)
 
 
+def _cell(value: object) -> object:
+    """Return a value as a CSV file may hold it, see the module's description."""
+    if not isinstance(value, str):
+        return value
+    safe = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], value)
+    return f"'{safe}" if value.startswith(_FORMULA) else safe
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _PARAM = "param."
 _OF_LAST = (
     *("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_share", "gpu_share", "memory_bytes"),
@@ -154,7 +181,7 @@ def export_json(view: StudyView, reports: Sequence[ReportedValue], stream: TextI
         reports: The reports of all attempts.
         stream: Where to write.
     """
-    attempts_of = _by_trial(view.attempts)
+    attempts_of = by_trial(view.attempts)
     reports_of: dict[int, list[ReportedValue]] = {}
     for row in reports:
         reports_of.setdefault(row.trial, []).append(row)
@@ -168,27 +195,39 @@ def export_json(view: StudyView, reports: Sequence[ReportedValue], stream: TextI
             else {}
         ),
         "trials": [
-            {
-                "number": trial.number,
-                "state": str(trial.state),
-                "value": finite(trial.value),
-                "step": trial.step,
-                "params": params_json(trial.params),
-                "metrics": {name: finite(value) for name, value in trial.metrics.items()},
-                "origin": trial.origin,
-                **({"violation": trial.violation} if view.goals.constraints else {}),
-                "reason": trial.reason,
-                "detail": trial.detail,
-                "seconds": seconds_run(attempts_of.get(trial.number, [])),
-                **costs.costs_of(attempts_of.get(trial.number, [])).to_json(),
-                "attempts": [_attempt(attempt) for attempt in attempts_of.get(trial.number, [])],
-                "reports": _reports(reports_of.get(trial.number, [])),
-            }
+            trial_tree(
+                view,
+                trial,
+                attempts_of.get(trial.number, []),
+                reports_of.get(trial.number, []),
+            )
             for trial in sorted(view.trials, key=lambda trial: trial.number)
         ],
     }
     json.dump(tree, stream, indent=2, allow_nan=False)
     stream.write("\n")
+
+
+def trial_tree(
+    view: StudyView, trial: Trial, attempts: Sequence[Attempt], reports: Sequence[ReportedValue]
+) -> dict[str, object]:
+    """Return a trial with its attempts and reports, as in the JSON export."""
+    return {
+        "number": trial.number,
+        "state": str(trial.state),
+        "value": finite(trial.value),
+        "step": trial.step,
+        "params": params_json(trial.params),
+        "metrics": {name: finite(value) for name, value in trial.metrics.items()},
+        "origin": trial.origin,
+        **({"violation": trial.violation} if view.goals.constraints else {}),
+        "reason": trial.reason,
+        "detail": trial.detail,
+        "seconds": seconds_run(attempts),
+        **costs.costs_of(attempts).to_json(),
+        "attempts": [_attempt(attempt) for attempt in attempts],
+        "reports": _reports(reports),
+    }
 
 
 def seconds_run(attempts: Iterable[Attempt]) -> float | None:
@@ -242,7 +281,8 @@ def _reports(rows: Sequence[ReportedValue]) -> list[dict[str, object]]:
     ]
 
 
-def _by_trial(attempts: Sequence[Attempt]) -> dict[int, list[Attempt]]:
+def by_trial(attempts: Sequence[Attempt]) -> dict[int, list[Attempt]]:
+    """Return the attempts of each trial, in their order."""
     grouped: dict[int, list[Attempt]] = {}
     for attempt in sorted(attempts, key=lambda attempt: attempt.id):
         grouped.setdefault(attempt.id.trial, []).append(attempt)

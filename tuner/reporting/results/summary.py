@@ -6,7 +6,6 @@ epoch.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from dataclasses import dataclass
 from ...core.messages import Finish, FinishReason
 from ...core.trial import Attempt, Trial, TrialState
 from .. import text
+from ..table import fields, table
 from .best import best_words, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
-from .view import StudyView
+from .view import StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
 _FAILURES_IN_THE_END = 3
@@ -68,45 +68,38 @@ def _failure_lines(groups: Sequence[FailureGroup], most: int) -> list[str]:
     return [*lines, f"and {text.plural(more, 'other reason')}"] if more > 0 else lines
 
 
-def status_text(view: StudyView, *, now: float) -> str:
+def status_text(view: StudyView, *, now: float, width: int | None = None) -> str:
     """Return the output of `hptune status`.
 
     Args:
         view: The study.
         now: The time in seconds since the epoch.
+        width: Characters of a line; None for no limit.
     """
-    lines = [
-        _field("study", text.clean(view.directory)),
-        _field("search", f"{view.search} for {view.goals}"),
-        _field("state", _state_words(view, now)),
-        _field("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
+    best, front = view.best, len(view.front)
+    more = f"{text.plural(front - 1, 'other trial')} on the Pareto front: hptune best "
+    about = [
+        ("study", _directory(view)),
+        ("search", f"{view.search} for {view.goals}"),
+        ("state", _state_words(view, now)),
+        ("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
+        ("retried", _retried_words(view) if view.retried else ""),
+        ("used", _cost_words(view, now)),
+        ("packed", text.clean(_packed(view))),
+        ("best", text.NOTHING if best is None else best_words(view, best)),
+        ("", "" if best is None else " ".join(text.assignments(best.params))),
+        ("", f"{more}{_directory(view)}" if front > 1 else ""),
+        ("", _infeasible_words(view) if view.infeasible else ""),
+        ("", _pruned_words(view) if view.pruned_failures else ""),
     ]
-    if view.retried:
-        lines.append(_field("retried", _retried_words(view)))
-    if costs := _cost_words(view, now):
-        lines.append(_field("used", costs))
-    if packed := _packed(view):
-        lines.append(_field("packed", text.clean(packed)))
-    best = view.best
-    lines.append(_field("best", text.NOTHING if best is None else best_words(view, best)))
-    if best is not None and best.params:
-        lines.append(_field("", " ".join(text.assignments(best.params))))
-    if len(view.front) > 1:
-        more = text.plural(len(view.front) - 1, "other trial")
-        lines.append(_field("", f"{more} on the Pareto front: hptune best {_directory(view)}"))
-    if view.infeasible:
-        lines.append(_field("", _infeasible_words(view)))
-    if view.pruned_failures:
-        lines.append(_field("", _pruned_words(view)))
-    running = _running_rows(view, now)
-    if running:
+    lines = fields([each for each in about if each[1]], width=width)
+    if running := _running_rows(view, now, width):
         lines += ["", *running]
     failures = failure_groups(view.trials)
     if failures:
         lines += ["", "failures"]
         lines += [f"  {line}" for line in _failure_lines(failures, _FAILURES_IN_STATUS)]
-        log = f"{view.directory}/trials/{failures[0].trials[-1]}/log.txt"
-        lines.append(f"  see {shlex.quote(log)}")
+        lines.append(f"  details: hptune show {_directory(view)} {failures[0].trials[-1]}")
     return "\n".join(lines)
 
 
@@ -144,26 +137,39 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         view: The study.
         now: The time in seconds since the epoch.
     """
-    master = view.master
+    master, last = view.master, view.last_finish
     running = [] if master is None else view.open_attempts
+    budget = view.device_budget
     return {
         "study": view.directory,
         "search": view.search,
         "metric": view.goal.metric,
         "direction": str(view.goal.direction),
         **goals_json(view.goals),
+        "state": str(view.state),
+        "finish_reason": None if last is None else str(last.finish_reason),
+        "reason": None if last is None else last.reason,
+        "created_at": view.created_at or None,
         "budget_trials": view.budget_trials,
+        "budget": None if budget is None else str(budget),
+        "timeout_seconds": view.timeout_seconds,
+        "epochs": view.epochs,
         "ended_trials": view.ended,
+        "confirmations": view.confirmations,
+        "interrupted_trials": view.interrupted,
+        "infeasible_trials": view.infeasible,
         "counts": {str(state): view.counts.get(state, 0) for state in TrialState},
         "lost_attempts": view.retried.total(),
         "retried": dict(view.retried),
         "master": None
         if master is None
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
+        "workers": view.workers,
         "best": None if view.best is None else trial_json(view, view.best),
+        "model": view.model or None,
         **({"front": [t.number for t in view.front]} if len(view.goals.objectives) > 1 else {}),
         **_cost(view, now).to_json(),
-        **({"packed": packed} if (packed := _packed(view)) else {}),
+        "packed": _packed(view) or None,
         "running": [_attempt_json(view, attempt, now) for attempt in running],
         "failures": [
             {"reason": group.reason, "trials": list(group.trials)}
@@ -242,6 +248,8 @@ def _resume(view: StudyView, finish: Finish | None) -> str:
         return f"{command} --budget {2 * budget.hours:g}{budget.device}-h"
     if finish_reason is FinishReason.TIME_UP and view.timeout_seconds is not None:
         return f"{command} --timeout {text.duration(2 * view.timeout_seconds)}"
+    if view.budget_trials is not None and view.ended - view.confirmations >= view.budget_trials:
+        return f"{command} --trials {2 * view.budget_trials}"
     return command
 
 
@@ -287,23 +295,26 @@ def _finish_words(view: StudyView, finish: Finish) -> str:
 
 
 def _state_words(view: StudyView, now: float) -> str:
-    master = view.master
+    master, last = view.master, view.last_finish
     if master is None:
-        limits = [n for n in (view.budget_trials, view.possible_trials) if n is not None]
-        if limits and view.ended - view.confirmations >= min(limits):
-            return "done"
-        last = view.last_finish
-        why = f": {text.clean(last.reason)}" if last is not None and last.reason else ""
-        return f"not running{why}; continue with: {_resume(view, last)}"
+        why = "" if last is None else text.clean(last.reason)
+        match view.state:
+            case StudyState.DONE if last is None or last.finish_reason is FinishReason.DONE:
+                return "done"
+            case StudyState.DONE:
+                return f"done: {why}"
+            case StudyState.MASTER_GONE:
+                why = "the master is gone (killed, or failed)"
+        return f"not running{why and ': '}{why}; continue with: {_resume(view, last)}"
     words = f"running on {text.clean(master.host)}"
     words += f" in process {master.pid}" if master.pid else ""
-    if not master.since:
-        return words
-    ago = text.duration(max(0.0, now - master.since))
-    return f"{words} for {ago}, since {text.moment(master.since)}"
+    if master.since:
+        ago = text.duration(max(0.0, now - master.since))
+        words += f" for {ago}, since {text.moment(master.since)}"
+    return f"{words}; it has no worker, so no trial runs" if view.workers == 0 else words
 
 
-def _running_rows(view: StudyView, now: float) -> list[str]:
+def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
     attempts = sorted(view.open_attempts, key=lambda attempt: attempt.id)
     if not attempts:
         return []
@@ -311,26 +322,21 @@ def _running_rows(view: StudyView, now: float) -> list[str]:
         numbers = tuple(attempt.id.trial for attempt in attempts)
         were, them = ("was", "it") if len(numbers) == 1 else ("were", "them")
         return [f"{_named(numbers)} {were} interrupted; hptune resume continues {them}"]
-    table = [("running", text.step_word(view.epochs), view.goal.metric, "time", "where")]
+    rows = [("running", text.step_word(view.epochs), view.goal.metric, "time", "where")]
     for attempt in attempts:
         report = view.latest.get(attempt.id)
         of = "" if view.epochs is None else f"/{view.epochs}"
-        table.append(
+        where = text.where(attempt.node, attempt.placement)
+        rows.append(
             (
                 str(attempt.id.trial),
                 text.NOTHING if report is None else f"{report.step}{of}",
                 text.measured(None if report is None else report.metrics.get(view.goal.metric)),
                 text.duration(attempt.seconds(now)),
-                "  ".join(
-                    filter(None, (text.where(attempt.node, attempt.placement), attempt.reason))
-                ),
+                f"{where}, {attempt.reason}" if attempt.reason else where,
             )
         )
-    widths = [max(len(row[i]) for row in table) for i in range(4)]
-    return [
-        "  ".join([*(c.rjust(w) for w, c in zip(widths, row, strict=False)), row[4]])
-        for row in table
-    ]
+    return table(rows, width=width)
 
 
 def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, object]:
@@ -350,12 +356,8 @@ def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, ob
     }
 
 
-def _field(label: str, value: str) -> str:
-    return f"{label:<8} {value}"
-
-
 def _directory(view: StudyView) -> str:
-    return shlex.quote(view.directory)
+    return text.path(view.directory)
 
 
 def _named(trials: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +10,28 @@ from typing import Protocol
 
 from ...core.budget import DeviceBudget
 from ...core.goals import Goals
-from ...core.messages import Finish
+from ...core.messages import Finish, FinishReason
 from ...core.ranking import Confirmation, Ranking
 from ...core.trial import Attempt, AttemptId, Cause, Goal, Outcome, Report, Trial, TrialState
 from .. import text
+
+
+class StudyState(enum.StrEnum):
+    """The state of a study."""
+
+    RUNNING = "running"
+    DONE = "done"
+    """All its trials are over."""
+    STOPPED = "stopped"
+    """Its last run ended before all trials were over, for a reason that the ledger has."""
+    MASTER_GONE = "master gone"
+    """Its last run was killed, or failed."""
+
+
+INTERRUPTED = "interrupted"
+"""The state of a trial that has begun and is to continue, but does not run."""
+
+_TO_CONTINUE = (TrialState.WAITING, TrialState.RUNNING)
 
 
 class MasterStatus(Protocol):
@@ -50,6 +69,8 @@ class StudyView:
         device_budget: Limit of the device hours; None if there is none.
         timeout_seconds: Limit of the study's time, over all runs; None if there is none.
         last_finish: How the last run ended; None while one runs, and if it was killed.
+        workers: How many workers the study has; None if unknown.
+        created_at: When it was created, in seconds since the epoch; 0 if unknown.
     """
 
     directory: str
@@ -66,6 +87,8 @@ class StudyView:
     device_budget: DeviceBudget | None = None
     timeout_seconds: float | None = None
     last_finish: Finish | None = None
+    workers: int | None = None
+    created_at: float = 0.0
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +99,20 @@ class StudyView:
     def goal(self) -> Goal:
         """The first objective."""
         return self.goals.goal
+
+    @property
+    def state(self) -> StudyState:
+        """Whether the study runs, and how it ended if not."""
+        if self.master is not None:
+            return StudyState.RUNNING
+        last = self.last_finish
+        if last is not None:
+            is_done = last.finish_reason in (FinishReason.DONE, FinishReason.EXHAUSTED)
+            return StudyState.DONE if is_done else StudyState.STOPPED
+        limits = [n for n in (self.budget_trials, self.possible_trials) if n is not None]
+        if limits and self.ended - self.confirmations >= min(limits):
+            return StudyState.DONE  # its master was killed after the last trial
+        return StudyState.MASTER_GONE
 
     @property
     def counts(self) -> Counter[TrialState]:
@@ -91,11 +128,19 @@ class StudyView:
         Args:
             of: The number of trials in the end; None leaves out those to come.
         """
-        open_states = {TrialState.WAITING}
-        if self.master is None:
-            open_states.add(TrialState.RUNNING)
-        interrupted = sum(t.state in open_states and t.attempts > 0 for t in self.trials)
-        return text.counts(self.counts, of=of, interrupted_trials=interrupted)
+        return text.counts(self.counts, of=of, interrupted_trials=self.interrupted)
+
+    @property
+    def interrupted(self) -> int:
+        """How many trials have begun and are to continue, but do not run."""
+        return sum(self.state_of(trial) == INTERRUPTED for trial in self.trials)
+
+    def state_of(self, trial: Trial) -> str:
+        """Return a trial's state in one word; without a master, no trial runs."""
+        is_running = trial.state is TrialState.RUNNING and self.master is not None
+        if trial.attempts and not is_running and trial.state in _TO_CONTINUE:
+            return INTERRUPTED
+        return trial.state.lower()
 
     @property
     def ended(self) -> int:

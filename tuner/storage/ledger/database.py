@@ -12,7 +12,7 @@ import os
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -215,12 +215,20 @@ def read_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     return {key: loads(value) for key, value in connection.execute("SELECT * FROM study")}
 
 
-def read_events(connection: sqlite3.Connection) -> Iterator[Event]:
-    """Yield every event in order, in several short reads, so that no reader blocks the master."""
-    latest = -1
+def read_events(
+    connection: sqlite3.Connection, kinds: Collection[type[Event]] = ()
+) -> Iterator[Event]:
+    """Yield every event in order, in several short reads, so that no reader blocks the master.
+
+    Args:
+        connection: The database.
+        kinds: The kinds of events to yield; empty for all.
+    """
+    latest, names = -1, [kind.__name__ for kind in kinds]
+    chosen = f"AND kind IN ({', '.join('?' for _ in names)})" if names else ""
     while rows := connection.execute(
-        "SELECT seq, kind, payload FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
-        (latest, _EVENTS_PER_READ),
+        f"SELECT seq, kind, payload FROM events WHERE seq > ? {chosen} ORDER BY seq LIMIT ?",  # noqa: S608
+        (latest, *names, _EVENTS_PER_READ),
     ).fetchall():
         for _, kind, payload in rows:
             yield decode_event(kind, payload)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.messages import Event
+from ...core.messages import Event, StudyOpened, WorkerJoined, WorkerLeft
 from ...core.trial import Attempt, Trial
 from ..directory import StudyDirectory
 from .database import (
@@ -101,6 +101,22 @@ class LedgerReader:
         with self._reading() as connection:
             yield from read_events(connection)
 
+    def workers(self) -> int:
+        """Return how many workers have joined under the last master and not left since."""
+        joined: set[str] = set()
+        with self._reading() as connection:
+            for event in read_events(connection, _OF_WORKERS):
+                match event:
+                    case StudyOpened():
+                        joined = set()
+                    case WorkerJoined():
+                        joined.add(event.worker)
+                    case WorkerLeft():
+                        joined.discard(event.worker)
+                    case _:
+                        pass
+        return len(joined)
+
     def _trial_rows(self, condition: str, *values: object) -> list[tuple[Any, ...]]:
         return self._rows(f"{SELECT_TRIALS} {condition}", *values)
 
@@ -118,6 +134,9 @@ class LedgerReader:
         ):
             connection.execute("PRAGMA query_only=ON")
             yield connection
+
+
+_OF_WORKERS = (StudyOpened, WorkerJoined, WorkerLeft)
 
 
 def _of(select: str, trial: int | None, order: str) -> tuple[str, tuple[int, ...]]:

@@ -1,0 +1,197 @@
+"""The commands that read studies, on ledgers that were written for them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+from in_process import InProcess
+from stored_study import stored, typical
+
+from tuner.reporting.text import NOTHING
+from tuner.study import Study
+
+NEWEST = "newest study: studies/b-1\n"
+
+
+def plain(shown: str) -> str:
+    return shown.replace(NOTHING, "-")
+
+
+@pytest.fixture
+def two(cli: InProcess) -> InProcess:
+    """Return the command, next to two studies of which `b-1` was started last."""
+    typical(cli.directory / "studies/b-1")
+    stored(cli.directory / "studies/a-1")
+    os.utime(cli.directory / "studies/a-1/lock", (1.0, 1.0))
+    return cli
+
+
+def test_trials_are_listed_best_first_and_confirmations_named(two: InProcess) -> None:
+    assert plain(two("trials").out).splitlines() == [
+        (
+            "trial  state        val_accuracy  epoch   time  origin        "
+            "learning_rate  units  activation  note"
+        ),
+        (
+            "    2  complete           0.9000      4  1m29s  tpe           "
+            "                  16              =1+1"
+        ),
+        "    4  complete           0.8800      4  3m10s  confirm of 2       0.001235    128  relu",
+        "    0  complete           0.8000      3    40s  tpe                0.001235    128  relu",
+        "    5  interrupted        0.7000      1      -  tpe                0.001235    128  relu",
+        "    3  pruned             0.5000      2    20s  tpe                0.001235    128  relu",
+        (
+            "    1  failed                  -      -    10s  tpe           "
+            "     0.001235    128  relu              ValueError: bad shape"
+        ),
+    ]
+    best = json.loads(two("trials", "--top", 2, "--state", "complete", "--json").out)["trials"]
+    assert [(each["trial"], each["origin"]) for each in best] == [(2, "tpe"), (4, "confirm of 2")]
+    assert two("trials", "studies/a-1").out == "no such trials: no trials yet\n"
+    # On a narrow terminal, the hyperparameters share one column, which is wrapped.
+    narrow = plain(Study("studies/b-1").trials_text(width=80, states=("failed",))).splitlines()
+    assert narrow[1:4] == [
+        "    1  failed             -      -   10s  tpe     learning_rate=0.001235",
+        "                                                  units=128 activation=relu |",
+        "                                                  ValueError: bad shape",
+    ]
+
+
+def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProcess) -> None:
+    log = two.directory / "studies/b-1/trials/2/log.txt"
+    log.parent.mkdir()
+    log.write_bytes(b"first line\n\xff raw bytes\n")
+    shown = two("show", 2)
+    assert shown.err == NEWEST
+    assert plain(shown.out) == (
+        "study    studies/b-1\n"
+        "trial    2, complete, the best of 4/10 trials and 1/1 confirmations\n"
+        "origin   tpe\n"
+        "value    0.9000  val_accuracy (max), epoch 4\n"
+        "         trained again as trial 4 (0.8800)\n"
+        "time     1m29s\n"
+        "log      studies/b-1/trials/2/log.txt\n"
+        "\n"
+        "hyperparameters\n"
+        "  units  16\n"
+        "  note   =1+1\n"
+        "\n"
+        "metrics\n"
+        "  val_accuracy  0.9000\n"
+        "  val_loss      0.1000\n"
+        "\n"
+        "epoch  val_accuracy  val_loss\n"
+        "    1        0.3000    0.7000\n"
+        "    2        0.6000    0.4000\n"
+        "    3        0.8000    0.2000\n"
+        "    4        0.9000    0.1000\n"
+        "\n"
+        "attempt  ended     epoch   time  memory  where           why\n"
+        "      0  lost          1    10s       -  node01 2 cores  worker lost\n"
+        "      1  finished      4  1m19s       -  node01 GPU 0\n"
+    )
+    details = json.loads(two("show", "studies/b-1", 2, "--json").out)
+    assert details["log"] == str(log)
+    assert [each["outcome"] for each in details["attempts"]] == ["LOST", "FINISHED"]
+    assert two("show", 1).out.splitlines()[3] == "reason   ValueError: bad shape"
+    assert "trial    5, interrupted\n" in two("show", 5).out
+    printed = two("log", 2)
+    assert "first line\n" in printed.out
+    assert printed.err == f"{NEWEST}log: studies/b-1/trials/2/log.txt\n"
+    nothing = two("log", "studies/b-1", 1)
+    assert (nothing.code, "trial 1 has printed nothing" in nothing.err) == (1, True)
+    assert "has no trial 9; its trials are 0 to 5" in two("show", 9).err
+    assert (two("show", "b", "c").code, two("show", "b", 1, 2).code) == (2, 2)
+
+
+def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: InProcess) -> None:
+    (two.directory / "studies/c/d").mkdir(parents=True)
+    (two.directory / "studies/c/d/study.db").write_text("no database")
+    rows = two("list").out.splitlines()
+    assert [row.split("  ")[0] for row in rows] == [
+        *("study", "studies/b-1", "studies/a-1", "studies/c/d")
+    ]
+    assert "master gone" in rows[1]
+    assert "4/10" in rows[1]
+    assert "0.8800 ± 0" in rows[1]
+    assert "damaged or no study" in rows[3]
+    found = json.loads(two("list", ".", "--json").out)["studies"]
+    assert [Path(each["study"]).name for each in found] == ["b-1", "a-1", "d"]
+    assert found[0]["best"]["trial"] == 2
+    assert two("list", "studies/b-1/best").code == 2
+
+
+def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:
+    for command in ("status", "best", "export", "trials"):
+        ended = two(command)
+        assert (ended.code, ended.err) == (0, NEWEST), ended
+    assert two("stop").err.startswith(f"{NEWEST}Error: the study in studies/b-1 is not running")
+    # Only a study that is created changes the order.
+    os.utime(two.directory / "studies/a-1/study.db")
+    assert two("status").err == NEWEST
+    assert (
+        "newest study: studies/b-1\nError: --search cannot" in two("resume", "--search", "tpe").err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["-o", "x.xlsx"], 2, "x.xlsx is not clear from its ending; allowed are .csv and .json"),
+        (["-o", "x"], 2, "allowed are .csv and .json"),
+        (["-o", "x.json", "--format", "csv"], 2, "the ending of x.json is .json"),
+        (["-o", "x.json", "--curves"], 2, "--curves writes CSV"),
+        (["-o", "no/x.csv"], 2, "no/x.csv cannot be written"),
+        (["-o", "x.txt", "--format", "csv"], 0, "Wrote x.txt"),
+        (["-o", "x.JSON"], 0, "Wrote x.JSON"),
+    ],
+)
+def test_an_export_follows_the_ending(
+    two: InProcess, arguments: list[str], code: int, words: str
+) -> None:
+    ended = two("export", *arguments)
+    assert (ended.code, words in ended.err) == (code, True), ended
+    if arguments[1] == "x.JSON":
+        tree = json.loads((two.directory / "x.JSON").read_text())
+        assert tree["trials"][4]["origin"] == "confirm of 2"
+
+
+def test_an_export_has_origins_and_curves_and_no_formula(two: InProcess) -> None:
+    rows = list(csv.DictReader(two("export").out.splitlines()))
+    assert [row["origin"] for row in rows][3:5] == ["tpe", "confirm of 2"]
+    assert rows[2]["param.note"] == "'=1+1"
+    curves = two("export", "--curves").out.splitlines()
+    assert curves[:2] == ["trial,attempt,step,metric,value,time", "0,0,1,val_accuracy,0.6,1001.0"]
+    assert len(curves) == 1 + 2 * 11
+    study = Study("studies/b-1")
+    assert study.curves_dataframe().query("metric == 'val_accuracy'").value.max() == 0.9
+    table = study.trials_dataframe()
+    assert (table.origin[4], table["param.note"][2]) == ("confirm of 2", "=1+1")
+
+
+def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:
+    cli.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            rate = hp.Float("rate", 1e-4, 1e-1, sampling="log")
+            if hp.Boolean("deep"):
+                with hp.conditional_scope("deep", [True]):
+                    hp.Int("layers", 2, 8, step=2)
+            trial.report(1, score=rate)
+            raise AssertionError("nothing is trained")
+        """,
+    )
+    assert cli("space", "model.py").out.splitlines() == [
+        "3 hyperparameters, any number of configurations",
+        "",
+        "name    values  default  type     range",
+        "rate       any  0.0001   Float    0.0001..0.1, log scale",
+        "deep         2  False    Boolean",
+        "layers       4  2        Int      2..8, step 2, if deep is True",
+    ]
+    assert cli("space", "nofile.py").code == 2

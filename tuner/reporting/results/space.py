@@ -1,0 +1,67 @@
+"""The output of `hptune space`: the hyperparameters that a model file declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.space.space import Parameter, SearchSpace
+from .. import text
+from ..table import table
+
+
+def space_text(
+    space: SearchSpace,
+    *,
+    warnings: Sequence[str] = (),
+    is_complete: bool = True,
+    width: int | None = None,
+) -> str:
+    """Return the output of `hptune space`.
+
+    Args:
+        space: The search space.
+        warnings: What was noticed when the file was read.
+        is_complete: Whether all hyperparameters are known.
+        width: Characters of a line; None for no limit.
+    """
+    rows: list[tuple[str, ...]] = [("name", "values", "default", "type", "range")]
+    rows += [_row(parameter) for parameter in space]
+    size = space.size()
+    configurations = "any number of configurations" if size is None else _counted(size)
+    lines = [f"{text.plural(len(space), 'hyperparameter')}, {configurations}"]
+    if len(space):
+        lines += ["", *table(rows, left=("name", "default", "type"), width=width)]
+    if not is_complete:
+        lines += ["", "Trials may declare more: not every branch of the code was tried."]
+    return "\n".join([*lines, *(f"warning: {each}" for each in warnings)])
+
+
+def space_json(
+    space: SearchSpace, *, warnings: Sequence[str] = (), is_complete: bool = True
+) -> dict[str, object]:
+    """Return the output of `hptune space --json`; `space` is as in KerasTuner's `get_config()`."""
+    return {
+        "configurations": space.size(),
+        "is_complete": is_complete,
+        "space": [
+            {**entry, "bounds": parameter.bounds}
+            for parameter, entry in zip(space, space.to_json(), strict=True)
+        ],
+        "warnings": list(warnings),
+    }
+
+
+def _counted(size: int) -> str:
+    return "1 configuration" if size == 1 else f"{size:,} configurations"
+
+
+def _row(parameter: Parameter) -> tuple[str, ...]:
+    kind, _, bounds = parameter.bounds.partition(" ")
+    conditions = " and ".join(map(str, parameter.conditions))
+    return (
+        parameter.name,
+        "any" if parameter.values is None else str(len(parameter.values)),
+        text.param(parameter.default),
+        kind,
+        bounds + (f", if {conditions}" if conditions else ""),
+    )

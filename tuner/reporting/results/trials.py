@@ -1,0 +1,322 @@
+"""The output of `hptune trials` and `hptune show`: a study's trials, and all about one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
+
+from ...core.trial import Attempt, Report, Trial, TrialState
+from .. import text
+from ..table import fields, table
+from .best import goals_json, trial_json
+from .export import ReportedValue, by_trial, seconds_run, trial_tree
+from .view import INTERRUPTED, StudyView
+
+STATES = ("complete", "pruned", "failed", "running", "paused", INTERRUPTED, "waiting")
+"""The words for the states of trials, see `StudyView.state_of`."""
+
+_CURVE_ROWS = 10
+_METRIC_CHARACTERS = 7
+"""Least width of a metric's column."""
+
+
+def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
+    """Return the trials, the best first.
+
+    The study's best trials are followed by the other complete trials, by the first objective; those
+    that break a constraint come after them. Then come other trials that have a value, and the rest
+    by number.
+
+    Args:
+        view: The study.
+        states: The words of the states to return; empty for all.
+    """
+    front = {trial.number: place for place, trial in enumerate(view.front)}
+
+    def key(trial: Trial) -> tuple[float, ...]:
+        value = _value(view, trial)
+        has_value = value is not None and not math.isnan(value)
+        sign = 1.0 if view.goal.direction.better(0.0, 1.0) else -1.0
+        return (
+            front.get(trial.number, len(front)),
+            trial.state is not TrialState.COMPLETE,
+            trial.violation,
+            not has_value,
+            sign * value if has_value and value is not None else 0.0,
+            trial.number,
+        )
+
+    chosen = [trial for trial in view.trials if not states or view.state_of(trial) in states]
+    return sorted(chosen, key=key)
+
+
+def trials_text(
+    view: StudyView, trials: Sequence[Trial], *, now: float, width: int | None = None
+) -> str:
+    """Return the output of `hptune trials`.
+
+    Args:
+        view: The study.
+        trials: Some of its trials, in the order to show them.
+        now: The time in seconds since the epoch.
+        width: Characters of a line; None for no limit.
+    """
+    if not trials:
+        return f"no such trials: {view.counts_text()}"
+    metrics = [goal.metric for goal in view.goals.objectives]
+    attempts_of = by_trial(view.attempts)
+    rows = [("trial", "state", *metrics, text.step_word(view.epochs), "time", "origin")]
+    for trial in trials:
+        report = _latest(view, trial)
+        values = [report.metrics.get(metric) for metric in metrics] if report else trial.values
+        step = report.step if report else trial.step
+        rows.append(
+            (
+                str(trial.number),
+                view.state_of(trial),
+                *map(text.measured, values or [None] * len(metrics)),
+                text.NOTHING if step is None else str(step),
+                text.duration(_seconds(view, attempts_of.get(trial.number, []), now)),
+                trial.origin,
+            )
+        )
+    return "\n".join(_with_params(view, trials, rows, width))
+
+
+def _with_params(
+    view: StudyView, trials: Sequence[Trial], rows: Sequence[tuple[str, ...]], width: int | None
+) -> list[str]:
+    """Return the table with a column for each hyperparameter, or with one for all if too wide."""
+    in_order = sorted(trials, key=attrgetter("number"))
+    names = list(dict.fromkeys(name for trial in in_order for name in trial.params))
+    numeric = [n for n in names if all(_is_number(trial.params.get(n, 0)) for trial in trials)]
+    notes = [
+        text.failure(trial)
+        if trial.state is TrialState.FAILED
+        else "; ".join(f"infeasible: {each}" for each in view.goals.broken(trial.metrics))
+        for trial in trials
+    ]
+    cells = [names] + [
+        [text.param(trial.params[n]) if n in trial.params else "" for n in names]
+        for trial in trials
+    ]
+    left = ("state", "origin", *(name for name in names if name not in numeric))
+    columns = zip(rows, cells, ["", *notes], strict=True)
+    lines = table([(*row, *more, note) for row, more, note in columns], left=left, width=width)
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    words = [
+        " | ".join(part for part in (" ".join(text.assignments(trial.params)), note) if part)
+        for trial, note in zip(trials, notes, strict=True)
+    ]
+    last = ["hyperparameters", *words]
+    joined = [(*row, word) for row, word in zip(rows, last, strict=True)]
+    return table(joined, left=left[:2], width=width)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def trials_json(view: StudyView, trials: Sequence[Trial], *, now: float) -> dict[str, object]:
+    """Return the output of `hptune trials --json`."""
+    attempts_of = by_trial(view.attempts)
+    return {
+        "study": view.directory,
+        "metric": view.goal.metric,
+        "direction": str(view.goal.direction),
+        **goals_json(view.goals),
+        "trials": [
+            {
+                **trial_json(view, trial),
+                "state": view.state_of(trial),
+                "attempts": trial.attempts,
+                "seconds": _seconds(view, attempts_of.get(trial.number, []), now),
+                "reason": trial.reason,
+            }
+            for trial in trials
+        ],
+    }
+
+
+def trial_text(
+    view: StudyView,
+    trial: Trial,
+    reports: Sequence[ReportedValue],
+    *,
+    log: str,
+    now: float,
+    width: int | None = None,
+) -> str:
+    """Return the output of `hptune show`.
+
+    Args:
+        view: The study.
+        trial: The trial.
+        reports: The trial's reports.
+        log: Path of its output; empty if there is none.
+        now: The time in seconds since the epoch.
+        width: Characters of a line; None for no limit.
+    """
+    attempts = by_trial(view.attempts).get(trial.number, [])
+    is_best = any(trial.number == each.number for each in view.front)
+    state = view.state_of(trial) + (f", the best of {view.progress}" if is_best else "")
+    report, value = _latest(view, trial), ""
+    if report is not None:
+        latest = text.measured(report.metrics.get(view.goal.metric))
+        value = f"{latest}  {view.goal}, {text.at_step(report.step, view.epochs)}, so far"
+    elif trial.values:
+        values = ", ".join(map(text.measured, trial.values))
+        goals = ", ".join(map(str, view.goals.objectives))
+        value = ", ".join(
+            filter(None, (f"{values}  {goals}", text.at_step(trial.step, view.epochs)))
+        )
+    again = [
+        f"{each.number} ({text.measured(each.value)})"
+        for each in view.trials
+        if each.confirms == trial.number
+    ]
+    about = [
+        ("study", text.path(view.directory)),
+        ("trial", f"{trial.number}, {state}"),
+        ("origin", trial.origin),
+        ("value", value),
+        ("", f"trained again as {_trials(again)}" if again else ""),
+        *(("", f"infeasible: {each}") for each in view.goals.broken(trial.metrics)),
+        ("reason", text.clean(trial.reason)),
+        ("time", text.duration(_seconds(view, attempts, now))),
+        ("log", text.path(log) if log else "none yet"),
+        ("model", text.path(view.models.get(trial.number, ""))),
+    ]
+    lines = fields([each for each in about if each[1] not in ("", "''")], width=width)
+    lines += _values("hyperparameters", {k: text.param(v) for k, v in trial.params.items()})
+    lines += _values("metrics", {k: text.measured(v) for k, v in trial.metrics.items()})
+    lines += _curve_lines(view, reports, width)
+    lines += _attempt_lines(view, attempts, reports, now, width)
+    if trial.detail:
+        lines += ["", *(text.printable(line) for line in trial.detail.splitlines())]
+    return "\n".join(lines)
+
+
+def trial_details(
+    view: StudyView, trial: Trial, reports: Sequence[ReportedValue], *, log: str
+) -> dict[str, object]:
+    """Return the output of `hptune show --json`: the trial as in the JSON export, and its files."""
+    tree = trial_tree(view, trial, by_trial(view.attempts).get(trial.number, []), reports)
+    model = view.models.get(trial.number)
+    return {"study": view.directory, **tree, "log": log or None, "model": model}
+
+
+def _trials(named: Sequence[str]) -> str:
+    return f"trial{'s' * (len(named) > 1)} {', '.join(named)}"
+
+
+def _values(title: str, values: Mapping[str, str]) -> list[str]:
+    if not values:
+        return []
+    names = {text.clean(name): value for name, value in values.items()}
+    width = max(map(len, names))
+    return ["", title, *(f"  {name:<{width}}  {value}" for name, value in names.items())]
+
+
+def _curve_lines(view: StudyView, reports: Sequence[ReportedValue], width: int | None) -> list[str]:
+    """Return the learning curve in short: some steps, each as its last attempt reported it."""
+    steps: dict[int, dict[str, float]] = {}
+    for row in sorted(reports, key=attrgetter("attempt", "step")):
+        steps.setdefault(row.step, {})[row.metric] = row.value
+    if not steps:
+        return []
+    goals = [goal.metric for goal in view.goals.objectives]
+    found = dict.fromkeys(metric for measured in steps.values() for metric in measured)
+    metrics = [metric for metric in goals if metric in found]
+    room = math.inf if width is None else width - _METRIC_CHARACTERS
+    room -= sum(_cells(metric) for metric in metrics)
+    for metric in found:
+        if metric not in metrics and (room := room - _cells(metric)) >= 0:
+            metrics.append(metric)
+    shown = _some(sorted(steps))
+    rows = [(text.step_word(view.epochs), *metrics, "")]
+    rows += [
+        (str(step), *(text.measured(steps[step].get(metric)) for metric in metrics), "")
+        for step in shown
+    ]
+    left = len(steps) - len(shown)
+    more = [f"  and {left} more in `hptune export --curves`"] if left else []
+    return ["", *table(rows), *more]
+
+
+def _cells(metric: str) -> int:
+    return max(_METRIC_CHARACTERS, len(text.clean(metric))) + 2
+
+
+def _some(steps: Sequence[int]) -> list[int]:
+    """Return at most `_CURVE_ROWS` of the steps, with the first and the last one.
+
+    >>> _some(range(1, 101))
+    [1, 12, 23, 34, 45, 56, 67, 78, 89, 100]
+    """
+    if len(steps) <= _CURVE_ROWS:
+        return list(steps)
+    return [steps[i * (len(steps) - 1) // (_CURVE_ROWS - 1)] for i in range(_CURVE_ROWS)]
+
+
+def _attempt_lines(
+    view: StudyView,
+    attempts: Sequence[Attempt],
+    reports: Sequence[ReportedValue],
+    now: float,
+    width: int | None,
+) -> list[str]:
+    if not attempts:
+        return []
+    last_steps = {row.attempt: row.step for row in sorted(reports, key=attrgetter("step"))}
+    rows = [("attempt", "ended", text.step_word(view.epochs), "time", "memory", "where", "why")]
+    for attempt in attempts:
+        step = last_steps.get(attempt.id.number)
+        is_running = attempt.outcome is None and view.master is not None
+        ended = "running" if is_running else INTERRUPTED
+        used = attempt.usage
+        rows.append(
+            (
+                str(attempt.id.number),
+                ended if attempt.outcome is None else attempt.outcome.lower(),
+                text.NOTHING if step is None else str(step),
+                text.duration(_seconds(view, [attempt], now)),
+                text.NOTHING if used is None else text.size(used.peak_memory_bytes),
+                text.where(attempt.node, attempt.placement),
+                _ending(attempt),
+            )
+        )
+    return ["", *table(rows, left=("ended", "where"), width=width)]
+
+
+def _ending(attempt: Attempt) -> str:
+    """Return why an attempt ended: its cause, and the reason if that says more."""
+    cause, reason = str(attempt.cause or ""), text.shorten(attempt.reason, text.FAILURE_CHARACTERS)
+    return reason if cause in reason else ": ".join(part for part in (cause, reason) if part)
+
+
+def _latest(view: StudyView, trial: Trial) -> Report | None:
+    """Return the last report of a trial that has an attempt without an end."""
+    if trial.state is not TrialState.RUNNING:
+        return None
+    of_trial = (each for name, each in view.latest.items() if name.trial == trial.number)
+    return next(of_trial, None)
+
+
+def _value(view: StudyView, trial: Trial) -> float | None:
+    report = _latest(view, trial)
+    return trial.value if report is None else report.metrics.get(view.goal.metric)
+
+
+def _seconds(view: StudyView, attempts: Sequence[Attempt], now: float) -> float | None:
+    """Return how long a trial's attempts ran, in sum; None if none of them is known to have run."""
+    ended = seconds_run(attempts)
+    running = [
+        seconds
+        for attempt in attempts
+        if view.master is not None and attempt.ended_at is None
+        if (seconds := attempt.seconds(now)) is not None
+    ]
+    return sum(running, start=ended or 0.0) if running or ended is not None else None

@@ -1,0 +1,65 @@
+"""Tables as lines of text: aligned columns, of which the last one is wrapped."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Sequence
+
+from . import text
+
+_GAP = "  "
+_LEAST_LAST_CHARACTERS = 20
+"""Least width of the last column; where there is less room, lines get longer than the terminal."""
+
+
+def table(
+    rows: Sequence[Sequence[str]], *, left: Collection[str] = (), width: int | None = None
+) -> list[str]:
+    r"""Return the rows as lines; the first row has the names of the columns.
+
+    >>> print("\n".join(table([("trial", "x", "why"), ("7", "0.25", "")])))
+    trial     x  why
+        7  0.25
+
+    Args:
+        rows: The rows, all of the same length.
+        left: The names of the columns that are aligned to the left; the last one always is.
+        width: Characters of a line, at which the last column is wrapped; None for no limit.
+    """
+    cells = [[text.clean(cell) for cell in row] for row in rows]
+    names = cells[0]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(names) - 1)]
+    indent = sum(widths) + len(_GAP) * len(widths)
+    lines = []
+    for row in cells:
+        head = (
+            cell.ljust(size) if name in left else cell.rjust(size)
+            for name, size, cell in zip(names, widths, row, strict=False)
+        )
+        first, *others = _wrapped(row[-1], None if width is None else width - indent)
+        lines.append(_GAP.join([*head, first]).rstrip())
+        lines += [" " * indent + line for line in others]
+    return lines
+
+
+def fields(
+    values: Sequence[tuple[str, str]], *, label_characters: int = 8, width: int | None = None
+) -> list[str]:
+    """Return labels with their values, which are wrapped at the width.
+
+    >>> fields([("state", "done"), ("", "since today")])
+    ['state    done', '         since today']
+    """
+    lines = []
+    for label, value in values:
+        room = None if width is None else width - label_characters - 1
+        for i, line in enumerate(_wrapped(value, room)):
+            lines.append(f"{'' if i else label:<{label_characters}} {line}".rstrip())
+    return lines
+
+
+def _wrapped(words: str, width: int | None) -> list[str]:
+    if width is None:
+        return [words]
+    room = max(width, _LEAST_LAST_CHARACTERS)
+    return textwrap.wrap(words, room, break_long_words=False, break_on_hyphens=False) or [""]
