@@ -233,6 +233,12 @@ LOCK = threading.Lock()
         (lambda: Tuner(lambda hp: hp, directory="study", resume=True).fit(), "pass x and y"),
         (lambda: Tuner(lambda _hp: LOCK.locked()).fit(x=[1]), "it uses 'LOCK' (cannot pickle"),
         (lambda: Tuner(lambda _hp: None).fit(x=LOCK, y=[1]), "the data cannot be sent"),
+        (lambda: Tuner(lambda _hp: None).fit(), "fit has no data, and there is no study"),
+        (lambda: Tuner(lambda _hp: None).fit([1], [1], epoch=3), "did you mean epochs?"),
+        (lambda: Tuner(lambda _hp: None, epochs=5).fit([1], [1], epochs=6), "fit has epochs=6"),
+        (lambda: Tuner(objective).fit([1], [1]), "objective(hp, trial) trains by itself"),
+        (lambda: Tuner(objective, executions_per_trial=3), "confirm=N trains the N best"),
+        (lambda: Tuner(objective, hyperparameters=3), "hyperparameters is 3; allowed are a Hyper"),
     ],
 )
 def test_a_wrong_call_says_what_is_allowed(
@@ -265,15 +271,17 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune) -> No
         def build_model(hp):
             model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(hp.Int("units", 2, 8))])
             model.add(keras.layers.Dense(1))
-            model.compile("sgd", "mse", metrics=["mae"])
+            model.compile(keras.optimizers.SGD(hp.Float("rate", 0.1, 0.2)), "mse")
             return model
 
         x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
         y = x.sum(axis=1)
-        tuner = Tuner(build_model, objective="val_mae", trials=3, directory="study", quiet=True)
+        tuner = Tuner(build_model, objective="val_mae", trials=3, directory="study", quiet=True,
+                      metrics=["mae"], hyperparameters={"rate": 0.05})
         study = tuner.fit(
             x[:48], y[:48], validation_data=(x[48:], y[48:]), epochs=3, batch_size=16
         )
+        assert {trial.params["rate"] for trial in study.trials} == {0.05}
         loss, mae = study.best_model().evaluate(x[48:], y[48:], verbose=0)
         print(json.dumps([study.best_trial.value, mae, list(study.trials_dataframe()["state"])]))
         """

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from .errors import HptuneError, StudyError, UsageError
     from .study import Study
     from .training.context import report
+    from .training.hyperparameters import HyperParameters
     from .tuner import Tuner
 
-__all__ = ["HptuneError", "Resources", "Study", "StudyError", "Tuner", "UsageError", "report"]
+__all__ = [
+    "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "Tuner", "UsageError",
+    "report",
+]  # fmt: skip
 
 _HOMES = {
     "HptuneError": ".errors",
+    "HyperParameters": ".training.hyperparameters",
     "Resources": ".core.resources",
     "Study": ".study",
     "StudyError": ".errors",

@@ -21,6 +21,7 @@ from .config.model_file import (
     save,
 )
 from .config.reference import arguments_text, in_python, parameters, resume_call
+from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
 from .core.messages import FinishReason
 from .core.trial import TrialState
@@ -63,6 +64,13 @@ class Tuner:
             are ignored; start points that were not tried yet are tried next.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
+        hyperparameters: A `HyperParameters` object whose declarations replace those of the same
+            name in the model function, or a dict of fixed values by name.
+        tune_new_entries: Whether to search the hyperparameters that only the model function
+            declares; if not, they keep their defaults.
+        loss: The loss to compile each model with, instead of its own.
+        optimizer: The optimizer to compile each model with, instead of its own.
+        metrics: The metrics to compile each model with, instead of its own.
         settings: Settings of the study, listed below. They have the names of the options of
             `hptune run`. Times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes).
 
@@ -79,8 +87,14 @@ class Tuner:
         resume: bool = False,
         client: Any = None,
         quiet: bool = False,
+        hyperparameters: Any = None,
+        tune_new_entries: bool = True,
+        loss: Any = None,
+        optimizer: Any = None,
+        metrics: Any = None,
         **settings: Any,
     ) -> None:
+        compiled = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
         name = getattr(model_fn, "__name__", type(model_fn).__name__)
         self._name = name if name.isidentifier() else "study"  # not for a lambda
         self._function = name if name.isidentifier() and callable(model_fn) else "..."
@@ -91,7 +105,12 @@ class Tuner:
         if objective is not None:
             settings["objective"] = objective
         try:
-            self._code = _user_code(model_fn)
+            self._code = replace(
+                _user_code(model_fn),
+                hyperparameters=read_hyperparameters(hyperparameters, given_to="hyperparameters"),
+                tune_new_entries=tune_new_entries,
+                compile_arguments={k: v for k, v in compiled.items() if v is not None},
+            )
             self._check_place(settings)
             self._given = _by_field(settings)
             self._settings = StudySettings(
@@ -139,7 +158,7 @@ class Tuner:
             The study, with its best trial, model and table of trials.
 
         Raises:
-            UsageError: The model function, the data or a setting is wrong.
+            UsageError: The model function, the data, an argument or a setting is wrong.
             StudyError: The study cannot continue; with `resume=True` it can later.
             KeyboardInterrupt: The study was interrupted; with `resume=True` it continues.
         """
@@ -151,6 +170,7 @@ class Tuner:
             return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
 
         try:
+            self._check_fit(x, fit_arguments, epochs)
             directory = directory or StudyDirectory.free(self._name)
             result = self._run(directory, given, code, has_data=x is not None)
             if result.finish.finish_reason is FinishReason.INTERRUPTED:
@@ -182,7 +202,7 @@ class Tuner:
                     # Raises an error if a master runs the study, whose trials read these files.
                     directory.acquire().release()
                 save(code(directory), directory.path / OBJECTIVE_FILE)
-            if not exists and not has_data and isinstance(self._code.hypermodel, BuildFunction):
+            if not (exists or has_data or self._code.objective or self._code.owns_fit):
                 raise UsageError(
                     f"fit has no data, and there is no study in {directory} whose data it could "
                     "use; pass x and y, or a function that returns (train, validation)"
@@ -201,6 +221,17 @@ class Tuner:
                 for name in (OBJECTIVE_FILE, DATA_FILE):
                     (directory.path / name).unlink(missing_ok=True)
                 directory.give_up()
+
+    def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
+        check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")
+        chosen = self._given.get("epochs")
+        if epochs is not None and chosen not in (None, epochs):
+            raise UsageError(f"Tuner has epochs={chosen}, but fit has epochs={epochs}; give one")
+        if self._code.objective is not None and (x is not None or fit_arguments):
+            raise UsageError(
+                f"{self._code.entry}(hp, trial) trains by itself, so fit() takes no data and no "
+                "arguments of Keras's fit; use them in the function"
+            )
 
     def _ended(self, result: RunResult, directory: StudyDirectory) -> Study:
         """Show the results and return the study.
@@ -292,6 +323,10 @@ def _user_code(model_fn: Any) -> UserCode:
 _SETTINGS = {each.argument: each for each in SETTINGS}
 _OTHER_TUNERS = {"study": "directory", "max_trials": "trials", "metric": "objective"}
 """Names of our arguments in other tuners."""
+_ANSWERS = {
+    "executions_per_trial": "confirm=N trains the N best configurations again with other seeds",
+}
+"""What to use for arguments of other tuners that have no equal here."""
 
 
 def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,6 +336,7 @@ def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
         near = difflib.get_close_matches(name, known, 1)
         meant = _OTHER_TUNERS.get(name) or next(iter(near), "")
         hint = f"did you mean {meant}?" if meant else "help(tuner.Tuner) lists its arguments"
+        hint = _ANSWERS.get(name, hint)
         raise UsageError(f"Tuner has no argument {name!r}; {hint}")
     return {_SETTINGS[name].name: value for name, value in arguments.items()}
 

@@ -24,6 +24,7 @@ from ..errors import ModelFileError, UsageError
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
+from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .user_errors import is_installed, notebook_cells, remember_cells
 
 OF_EACH_TRIAL = "of each trial"
@@ -72,6 +73,10 @@ class UserCode:
         load_data: `load_data()` or `load_data(hp)`, returning (train, validation).
         fit: The file's `fit(hp, model, data, callbacks, epochs)`; None if it has none.
         fit_arguments: Keyword arguments for `model.fit`.
+        compile_arguments: Arguments of `model.compile` that replace those of the built model.
+        hyperparameters: Declarations, in their JSON form, that precede those of the code.
+        tune_new_entries: Whether hyperparameters that only the code declares are searched; if not,
+            they keep their defaults.
         constants: The file's values of `CONSTANTS`, by name.
         entry: Name of the function, class or instance that is tuned.
         notes: Lines for the user about the choice of the entry point.
@@ -82,9 +87,17 @@ class UserCode:
     load_data: Callable[..., Any] | None = None
     fit: Callable[..., Any] | None = None
     fit_arguments: Mapping[str, Any] = field(default_factory=dict)
+    compile_arguments: Mapping[str, Any] = field(default_factory=dict)
+    hyperparameters: tuple[Mapping[str, object], ...] = ()
+    tune_new_entries: bool = True
     constants: Mapping[str, Any] = field(default_factory=dict)
     entry: str = "build_model"
     notes: tuple[str, ...] = ()
+
+    @property
+    def owns_fit(self) -> bool:
+        """Whether a `fit` of the user's own trains."""
+        return self.fit is not None or has_own_fit(self.hypermodel)
 
     @property
     def build_text(self) -> str:
@@ -319,6 +332,11 @@ def _user_code(module: ModuleType, entry: EntryPoint) -> UserCode:
         constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
     code = UserCode(
         load_data=names.get("load_data"),
+        fit_arguments=_fit_arguments(names, entry, constants),
+        hyperparameters=read_hyperparameters(
+            names.get("HYPERPARAMETERS"), given_to="HYPERPARAMETERS"
+        ),
+        tune_new_entries=bool(names.get("TUNE_NEW_ENTRIES", True)),
         constants=constants,
         entry=entry.name,
         notes=entry.notes,
@@ -328,6 +346,28 @@ def _user_code(module: ModuleType, entry: EntryPoint) -> UserCode:
     if entry.kind is EntryKind.HYPERMODEL:
         return replace(code, hypermodel=entry.value)
     return replace(code, hypermodel=BuildFunction(entry.value), fit=names.get("fit"))
+
+
+def _fit_arguments(
+    names: Mapping[str, Any], entry: EntryPoint, constants: dict[str, Any]
+) -> Mapping[str, Any]:
+    """Return the file's FIT without its epochs, which become EPOCHS."""
+    given = names.get("FIT", {})
+    if not isinstance(given, Mapping):
+        raise ModelFileError(f"FIT is {given!r}; allowed is a dict of arguments of Keras's fit")
+    is_builder = entry.kind in (EntryKind.BUILD_MODEL, EntryKind.BUILDER)
+    if given and (entry.kind is EntryKind.OBJECTIVE or (is_builder and "fit" in names)):
+        trains = "objective" if entry.kind is EntryKind.OBJECTIVE else "fit"
+        raise ModelFileError(f"FIT has no effect, because the file's {trains}() trains; remove FIT")
+    check_fit_arguments(given, entry.value, given_to="FIT")
+    arguments = dict(given)
+    if "epochs" in arguments:
+        epochs = arguments.pop("epochs")
+        if constants.setdefault("EPOCHS", epochs) != epochs:
+            raise ModelFileError(
+                f"EPOCHS is {constants['EPOCHS']!r}, but FIT has {epochs!r} epochs; remove one"
+            )
+    return arguments
 
 
 def own_objects(code: UserCode) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class HyperParameters:
         active_scopes: Conditions of each `conditional_scope` whose code ran while all of them held.
         inactive_scopes: Conditions of each scope whose code ran while one of them did not hold.
         on_declaration: Function to call after each new declaration; None for no call.
+        tunes_new: Whether what is declared from now on is searched, and not fixed to its default.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class HyperParameters:
         self.active_scopes: list[list[Condition]] = []
         self.inactive_scopes: list[list[Condition]] = []
         self.on_declaration: Callable[[], None] | None = None
+        self.tunes_new = True
         self._declared: dict[tuple[str, tuple[Condition, ...]], Parameter] = {}
         self._name_scopes: list[str] = []
         self._conditions: list[Condition] = []
@@ -282,6 +284,8 @@ class HyperParameters:
             if not name:
                 raise SpaceError(f"a hyperparameter ({declared.bounds}) has no name; give it one")
             is_new = identity(declared) not in self._declared
+            if is_new and not self.tunes_new:
+                declared = FixedParameter(name, declared.default, conditions=conditions)
             parameter = self._declared.setdefault(identity(declared), declared)
             if {type(parameter), type(declared)} == {IntParameter, FloatParameter}:
                 raise SpaceError(

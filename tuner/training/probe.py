@@ -28,7 +28,7 @@ from ..core.trial import ParamValue
 from ..errors import ModelFileError, SpaceError
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
-from .keras.objective import fit_arguments, has_own_fit, load_data, own_fit
+from .keras.objective import build, fit_arguments, load_data, own_fit
 
 MAX_CALLS = 60
 """Calls of the user's code for further branches; one build takes some 0.1 seconds."""
@@ -94,8 +94,15 @@ def find_space(code: UserCode, initial: Found, *, send: Callable[[Found], None])
         BaseException: The user's code raised it with the default values.
     """
     findings = _Findings(initial, send)
-    hp = make_hyperparameters()
-    hp.on_declaration = lambda: findings.add(space=tuple(hp.get_config()["space"]))
+    hp = make_hyperparameters(code.hyperparameters)
+    hp.values = _values(hp, {})
+    hp.tunes_new = code.tune_new_entries
+
+    def add_space() -> None:
+        findings.add(space=tuple(hp.get_config()["space"]))
+
+    add_space()
+    hp.on_declaration = add_space
     if code.objective is None:
         _probe_model(code, hp, findings)
     else:
@@ -131,8 +138,8 @@ def _probe_objective(
 
 
 def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
-    model = code.hypermodel.build(hp)
-    owns_fit = code.fit is not None or has_own_fit(code.hypermodel)
+    model = build(code, hp)
+    owns_fit = code.owns_fit
     _check_model(model, code.build_text, owns_fit=owns_fit)
     data = load_data(code, hp)
     arguments = {} if code.fit is not None else fit_arguments(data)[1]  # or its error
@@ -143,7 +150,7 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     findings.add(
         metric=prefix + _default_metric(names), metrics=_reported_metrics(model, names, prefix)
     )
-    is_complete = _call_branches(lambda: code.hypermodel.build(hp), hp, findings.warn)
+    is_complete = _call_branches(lambda: build(code, hp), hp, findings.warn)
     if owns_fit:
         # Last, because a fit that calls neither `model.fit` nor a callback trains.
         findings.add(may_train=True)

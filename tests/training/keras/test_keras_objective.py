@@ -294,6 +294,39 @@ def test_a_fit_that_returns_no_value(
     assert words in result.ending.reason
 
 
+FIT = """
+FIT = {
+    "validation_split": 0.25, "batch_size": 4, "shuffle": False, "epochs": 3, "steps_per_epoch": 5,
+    "class_weight": {0: 1.0},
+    "callbacks": [keras.callbacks.LambdaCallback(on_train_begin=lambda _: print("begun"))],
+}
+
+def load_data():
+    x, y = arrays(32)
+    return (x, 0 * y), None
+"""
+
+
+def test_a_file_says_what_search_would_have_been_given(attempts: Attempts) -> None:
+    found = attempts.probe(BUILD + FIT)
+    assert (found.metric, found.constants["EPOCHS"]) == ("val_loss", 3)
+    run = attempts.run(BUILD + FIT, epochs=3)
+    assert run.ending.cause is Cause.RETURNED, run.ending
+    assert len(run.reports) == 3
+    assert "begun" in run.log
+    assert "5/5" in run.log
+
+
+def test_a_hypermodel_may_make_its_own_data(attempts: Attempts) -> None:
+    fit = """
+    def fit(self, hp, model, **keywords):
+        return model.fit(*arrays(32), validation_data=arrays(8), **keywords)
+"""
+    build = BUILD.replace("def build_model(hp):", "def _build(hp):")
+    text = f"{build}\nclass Model(keras_tuner.HyperModel):\n    build = staticmethod(_build)\n{fit}"
+    assert attempts.run(text).ending.cause is Cause.RETURNED
+
+
 def test_an_unknown_metric_lists_those_there_are(attempts: Attempts) -> None:
     text = BUILD.replace('OBJECTIVE = "val_loss"', 'OBJECTIVE, DIRECTION = "val_auc", "max"')
     result = attempts.run(text + DATA)

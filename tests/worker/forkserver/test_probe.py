@@ -50,6 +50,10 @@ def probe(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         (f"EPOCHS = True\n{GOOD}", ["EPOCHS is True", "a whole number"]),
         (f"OBJECTIVE = 3\n{GOOD}", ["OBJECTIVE is 3", "name of a metric"]),
         (f"DIRECTION = 1\n{GOOD}", ["DIRECTION is 1", "'max' or 'min'"]),
+        (f"HYPERPARAMETERS = 3\n{GOOD}", ["HYPERPARAMETERS is 3", "a dict of fixed values"]),
+        (f"FIT = {{'batch_size': 3}}\n{GOOD}", ["FIT has no effect", "objective() trains"]),
+        ("FIT = 3\ndef build_model(hp): pass", ["FIT is 3", "a dict of arguments"]),
+        ("FIT = {'epoch': 3}\ndef build_model(hp): pass", ["FIT has 'epoch'", "epochs?"]),
         (f"RESOURCES = 3\n{GOOD}", ["RESOURCES is 3", "tuner.Resources"]),
     ],
 )  # fmt: skip
@@ -327,6 +331,27 @@ def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
         "units_0", "units_1", "units_2", "units_3",
     }  # fmt: skip
     assert found.is_complete
+
+
+def test_declarations_of_the_file_come_before_those_of_the_function(probe: Any) -> None:
+    text = """
+        from tuner import HyperParameters
+
+        HYPERPARAMETERS = HyperParameters()
+        HYPERPARAMETERS.Fixed("fixed", 3)
+        HYPERPARAMETERS.Choice("narrow", [2, 4])
+
+        def objective(hp, trial):
+            hp.get("fixed")
+            return hp.Int("fixed", 1, 9) + hp.Int("narrow", 1, 9) + hp.Float("new", 0, 1)
+    """
+
+    def bounds(text: str) -> list[str]:
+        return [each.bounds for each in SearchSpace.from_json(probe(text).space)]
+
+    assert bounds(text) == ["Fixed 3", "Choice of 2, 4", "Float 0.0..1.0"]
+    assert bounds(f"{text}\n        TUNE_NEW_ENTRIES = False")[-1] == "Fixed 0.0"
+    assert bounds(f"{text}\n        HYPERPARAMETERS = {{'fixed': 1}}")[0] == "Fixed 1"
 
 
 def test_an_objective_that_trains_is_called_once(probe: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...config.model_file import BuildFunction, UserCode
 from ..hyperparameters import make_hyperparameters
-from .objective import load_data, train
+from .objective import build, load_data, train
 
 
 class _Enough(BaseException):
@@ -111,7 +111,7 @@ def train_one_batch(code: UserCode, directory: Path) -> str:
         def on_train_batch_end(self, *_: Any, **__: Any) -> None:
             raise _Enough
 
-    model = code.hypermodel.build(hp)
+    model = build(code, hp)
     data = load_data(code, hp)
     with contextlib.suppress(_Enough):
         train(code, hp, model, data, callback=AfterOneBatch(), epochs=1)

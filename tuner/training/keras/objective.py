@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config.model_file import UserCode
+from ...config.search_arguments import has_own_fit
 from ...core.goals import MEASURED, unknown_metric
 from ...core.trial import Cause, Ending, Score
 from ...errors import ModelFileError
@@ -52,7 +53,7 @@ def run(
         UnknownMetric: The training does not measure the study's metric.
         AttemptStopped: The attempt was told to stop.
     """
-    model = code.hypermodel.build(hp)
+    model = build(code, hp)
     if model is None:
         raise ModelFileError(
             f"{code.build_text} returned None; it must return a compiled Keras model"
@@ -89,10 +90,19 @@ def _ended_early(recorder: Recorder, epochs: int | None) -> bool | None:
     return recorder.resumption.ended_early or (epochs is not None and recorder.step < epochs)
 
 
+def build(code: UserCode, hp: Any) -> Any:
+    """Build the model of a configuration, compiled as the user asks for."""
+    model = code.hypermodel.build(hp)
+    if code.compile_arguments and model is not None:
+        compiled = getattr(getattr(model, "_compile_config", None), "config", {})
+        model.compile(**{**compiled, **code.compile_arguments})
+    return model
+
+
 def _fit(code: UserCode, hp: Any, model: Any, recorder: Recorder, *, epochs: int, seed: int) -> Any:
     data = load_data(code, hp)
     seed_after_loading(seed)
-    if recorder.resumption.is_resumed and not model.built:
+    if recorder.resumption.is_resumed and code.load_data is not None and not model.built:
         _build(model, data)
     return train(code, hp, model, data, callback=recorder.callback(), epochs=epochs)
 
@@ -145,16 +155,6 @@ def _build(model: Any, data: Any) -> None:
         log.warning("The model cannot be built before its first batch: %s", error)
 
 
-def has_own_fit(hypermodel: Any) -> bool:
-    """Return whether the user's HyperModel has its own `fit`."""
-    fit = getattr(type(hypermodel), "fit", None)
-    if fit is None:
-        return False
-    import keras_tuner
-
-    return fit is not keras_tuner.HyperModel.fit
-
-
 def own_fit(
     hypermodel: Any, hp: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Any:
@@ -188,9 +188,13 @@ def own_fit(
 def load_data(code: UserCode, hp: Any) -> Any:
     """Call the user's `load_data`, with `hp` if it takes an argument.
 
+    A `fit` of the user's own may make its data itself; it then gets none.
+
     Raises:
-        ModelFileError: There is no `load_data`.
+        ModelFileError: There is no `load_data`, and Keras's `fit` needs data.
     """
+    if code.load_data is None and code.owns_fit:
+        return None if code.fit is not None else ((), None)
     if code.load_data is None:
         raise ModelFileError(
             "the model file has no load_data(); define load_data() (or load_data(hp)) "

@@ -217,6 +217,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
     isolation.cap_gpu_memory(order.placement)
     seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
     hp = make_hyperparameters(order.space, order.params)
+    hp.tunes_new = code.tune_new_entries
     declared = len(hp.space)
     try:
         if code.objective is not None:
