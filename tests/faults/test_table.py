@@ -17,6 +17,7 @@ import pytest
 from real_runs import Hptune, Started, rows, trials, wait_for
 
 from tuner.worker.forkserver import client as forkserver
+from tuner.worker.forkserver import orphans
 
 PLACES = ("before start", "mid-epoch", "during the checkpoint", "after the result")
 MANNERS = {
@@ -172,7 +173,7 @@ def test_what_nobody_was_left_to_remove_goes_with_the_next_run(hptune: Hptune) -
     dead, living = (hptune.temporary / name for name in ("hptune-dead", "hptune-living"))
     here = " ".join(forkserver._here())
     for folder, pid, began in ((dead, os.getpid(), "1"),
-                               (living, os.getpid(), forkserver._began(os.getpid()))):  # fmt: skip
+                               (living, os.getpid(), orphans.began(os.getpid()))):  # fmt: skip
         folder.mkdir()
         (folder / "owner").write_text(f"{here} {pid} {began}")
     assert hptune("run", path, "--trials", "1", "--executor", "joblib").code == 0

@@ -350,10 +350,11 @@ class AttemptRunner:
     def _end_lost(self) -> None:
         lost, self._lost = self._lost, []
         for client in lost:
+            # What the attempts started must not run beside their next attempts.
+            client.close_lost()
             for attempt, process in list(self._processes.items()):
                 if process.client is client:
                     self._carry_out(self._state.exited(attempt, None))
-            client.close()
 
     # --- the thread that measures -------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from ...errors import HptuneError, ModelFileError
 from .. import devices
 from ..monitoring import usage
 from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
-from . import error_causes, isolation
+from . import error_causes, isolation, orphans
 from .channel import Channel, UnreadableMessage
 
 _PR_SET_PDEATHSIG = 1
@@ -81,6 +81,7 @@ _with_ample_stack.__code__ = _with_ample_stack.__code__.replace(co_stacksize=_CL
 def _leave_the_parent() -> None:
     """Undo what was inherited and must not be shared with the fork server."""
     os.setsid()
+    orphans.adopt()
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
         # A trial process must never outlive its fork server.

@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from typing import IO, Any
 from ...config.model_file import Found, ObjectiveSource, SourceKind
 from ...errors import ModelFileError, StudyError
 from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
+from . import orphans
 from .channel import Channel, UnreadableMessage
 
 READY = b"ready\n"
@@ -33,6 +35,8 @@ _SIZE_SECONDS = 60.0
 """Longest time for the user's RESOURCES(hp) to answer for some configurations."""
 _LOOK_SECONDS = 0.2
 """Time between two checks whether another thread has closed the server."""
+_DYING_SECONDS = 1.0
+"""Longest time between the end of a process's connections and its own end."""
 _OWNER = "owner"
 _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
@@ -58,6 +62,7 @@ class ForkServer:
 
     def __init__(self, source: ObjectiveSource) -> None:
         self._source = source
+        orphans.kill_of_dead_owners()
         # Only the user may connect to the address: a client can run code in their name.
         self._folder = _folder()
         self._log = self._folder / "log.txt"
@@ -81,7 +86,7 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=_environment(),
+                env={**_environment(), **orphans.environment(self._folder)},
                 # Ctrl-C in the terminal is the master's business alone.
                 start_new_session=True,
             )
@@ -192,6 +197,8 @@ class ForkServer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._process.returncode != 0:
+            orphans.kill_of_dead_server(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _close_pipes(self) -> None:
@@ -209,12 +216,16 @@ class Client:
     """
 
     def __init__(self, address: str) -> None:
+        self._folder = Path(address).parent
         connected = socket.socket(socket.AF_UNIX)
         try:
             connected.connect(address)
         except OSError:
             connected.close()
             raise
+        peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid = struct.unpack("3i", peer)[0]
+        self._server = pid, orphans.began(pid)
         self.connection: Connection[Any, Any] = Connection(connected.detach())
 
     def fork(self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder) -> Channel:
@@ -240,6 +251,17 @@ class Client:
     def close(self) -> None:
         """Close the connection; children that still run are killed."""
         self.connection.close()
+
+    def close_lost(self) -> None:
+        """Close a connection that failed; if its fork server is dead, none of its children runs."""
+        self.close()
+        pid, began = self._server
+        deadline = time.monotonic() + _DYING_SECONDS
+        while orphans.began(pid) == began:
+            if time.monotonic() > deadline:
+                return  # it is alive, and ends the children of this connection
+            time.sleep(0.01)
+        orphans.kill_of_dead_server(self._folder)
 
 
 def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
@@ -277,7 +299,7 @@ def _folder() -> Path:
         folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix="hptune-", dir="/tmp"))
     _sweep(folder.parent)
-    (folder / _OWNER).write_text(" ".join((*_here(), str(os.getpid()), _began(os.getpid()))))
+    (folder / _OWNER).write_text(" ".join((*_here(), str(os.getpid()), orphans.began(os.getpid()))))
     return folder
 
 
@@ -285,8 +307,8 @@ def _sweep(parent: Path) -> None:
     """Remove the folders of servers that were killed together with their owners."""
     for owner in parent.glob(f"hptune-*/{_OWNER}"):
         with contextlib.suppress(OSError, ValueError):
-            *where, pid, began = owner.read_text().split(" ")
-            if tuple(where) == _here() and _began(int(pid)) != began:
+            *where, pid, since = owner.read_text().split(" ")
+            if tuple(where) == _here() and orphans.began(int(pid)) != since:
                 shutil.rmtree(owner.parent, ignore_errors=True)
 
 
@@ -294,14 +316,6 @@ def _here() -> tuple[str, str]:
     """Return where process ids mean the same: the running kernel, and the container."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return boot, os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path
-
-
-def _began(pid: int) -> str:
-    """Return when the process began, in the kernel's ticks; empty if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
 
 
 def _environment() -> dict[str, str]:

@@ -38,14 +38,15 @@ from ...training.data_cache import data_cache
 from .. import devices
 from ..orders import AttemptOrder, ProbeOrder, SizeOrder, StudyBrief
 from . import child as trial_process
+from . import orphans
 from .channel import Channel
 from .client import FRAMEWORKS_ONLY, READY
 
 UNSAFE_STATUS = 75
 """Exit status that asks to be started again without the user's file."""
 
-_END_SECONDS = 5.0
-"""Seconds to wait for killed children, of which one may hang in the file system."""
+_LOOK_SECONDS = 0.5
+"""Seconds between two looks for what a trial left behind, while its end is not told."""
 
 # What a trial imports only when it first uses it.
 _USED_LATER_BY_KERAS = (
@@ -81,6 +82,9 @@ class _Server:
         self._owner = owner
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
+        self._ended: list[tuple[_Child, int]] = []
+        self._tell_at = 0.0
+        self._not_of_trials: set[int] = set()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(address)
         self._listener.listen(64)
@@ -91,21 +95,23 @@ class _Server:
         for end in (awake, waker):
             end.settimeout(0)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        orphans.adopt()
+        # The user's file may have started some when it was imported.
+        self._not_of_trials = orphans.children()
         if devices.is_slurm_job():
             trial_process.leave_sigterm_to_the_worker()
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(awake, selectors.EVENT_READ, lambda: self._reap(awake))
+        self._selector.register(awake, selectors.EVENT_READ, lambda: _empty(awake))
         self._selector.register(self._owner, selectors.EVENT_READ, self._end_with_owner)
         while True:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(_LOOK_SECONDS if self._ended else None):
                 key.data()
+            self._reap()
 
     def _end_with_owner(self) -> None:
         if not os.read(self._owner, 4096):
-            for pid in self._children:
-                _kill(pid)
-            _wait_for_children()  # one that still writes its data would keep the folder
+            self._end_children()  # one that still writes its data would keep the folder
             data_cache.leave()
             # An owner that was killed could not do it.
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -122,10 +128,8 @@ class _Server:
             if request != "fork":
                 for pid, child in self._children.items():
                     if child.client is client and child.key == key:
-                        if request == "kill":
-                            _kill(pid)
-                        else:
-                            os.kill(pid, trial_process.DUMP_STACKS)
+                        is_kill = request == "kill"
+                        os.kill(pid, signal.SIGKILL if is_kill else trial_process.DUMP_STACKS)
                 return
             channel = Channel(socket.socket(fileno=reduction.recv_handle(client)))
         except (EOFError, OSError):
@@ -157,27 +161,44 @@ class _Server:
         client.close()
         for pid, child in self._children.items():
             if child.client is client:
-                _kill(pid)
+                os.kill(pid, signal.SIGKILL)
 
-    def _reap(self, awake: socket.socket) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while awake.recv(4096):
-                pass
+    def _reap(self) -> None:
+        """Take in which children have ended; tell it when nothing that they started is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
-            child = self._children.pop(pid, None)
-            if child is None:
-                continue
-            # What the trial started (data loaders, say) goes with it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-            with contextlib.suppress(OSError):
-                child.client.send((child.key, os.waitstatus_to_exitcode(status)))
+                break
+            if child := self._children.pop(pid, None):
+                if not self._ended:
+                    self._tell_at = time.monotonic() + orphans.END_SECONDS
+                self._ended.append((child, os.waitstatus_to_exitcode(status)))
+        is_late = time.monotonic() >= self._tell_at
+        left = orphans.children() - self._children.keys() - self._not_of_trials
+        for pid in left:
+            orphans.kill(pid, spares_trackers=not is_late)
+        if not left or is_late:
+            for child, exit_status in self._ended:
+                with contextlib.suppress(OSError):
+                    child.client.send((child.key, exit_status))
+            self._ended.clear()
+
+    def _end_children(self) -> None:
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + orphans.END_SECONDS
+        while time.monotonic() < deadline and (self._children or self._ended):
+            self._reap()
+            time.sleep(0.01)
+
+
+def _empty(awake: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while awake.recv(4096):
+            pass
 
 
 def _join_data_cache(order: AttemptOrder | ProbeOrder | SizeOrder) -> None:
@@ -187,24 +208,6 @@ def _join_data_cache(order: AttemptOrder | ProbeOrder | SizeOrder) -> None:
         limits = study.limits if isinstance(study, StudyBrief) else study
         if limits.cache_bytes != 0:
             data_cache.join(study.directory, study.source)
-
-
-def _kill(pid: int) -> None:
-    """Kill a child that is not yet reaped, with its group if it already leads one."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-
-
-def _wait_for_children() -> None:
-    deadline = time.monotonic() + _END_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            time.sleep(0.01)
 
 
 def _threads() -> int:

@@ -1,0 +1,107 @@
+"""The processes that trials start, killed with them, whatever session or group they made.
+
+- The process of a trial, and the fork server, adopt orphans (`adopt`). So a process that a trial
+  started, directly or not, descends from the trial until that ends, and is then a child of the fork
+  server, which kills it.
+- If the fork server was killed, they are found by their environment (`kill_marked`): it names the
+  fork server and its owner, the process that started it. A fork server started later kills what
+  dead owners left on this machine.
+
+A resource tracker of Python's `multiprocessing` or of loky is spared for some seconds. It ends by
+itself after the processes that it serves, and removes their semaphores and shared memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_MARK = "HPTUNE_FORK_SERVER"
+_PR_SET_CHILD_SUBREAPER = 36
+END_SECONDS = 5.0
+"""Seconds to wait for killed processes, of which one may hang in the file system."""
+
+_POLL_SECONDS = 0.02
+
+
+def adopt() -> None:
+    """Become the parent of the orphans among this process's descendants."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> set[int]:
+    """Return the children of this process, which has one thread."""
+    try:
+        found = Path(f"/proc/self/task/{os.getpid()}/children").read_bytes()
+    except OSError:  # an old kernel without this file
+        return set()
+    return {int(pid) for pid in found.split()}
+
+
+def kill(pid: int, *, spares_trackers: bool) -> None:
+    """Kill a process, unless it is a resource tracker that is to be spared."""
+    with contextlib.suppress(OSError):
+        if not (spares_trackers and _is_tracker(pid)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return what marks a fork server with this folder, and all that descends from it."""
+    own = os.getpid()
+    return {_MARK: " ".join((_pid_namespace(), str(own), began(own), str(folder)))}
+
+
+def kill_of_dead_owners() -> None:
+    """Kill what is left of fork servers whose owners are dead, and wait until it is gone."""
+    _kill_marked(lambda owner, owner_began, _: began(int(owner)) != owner_began)
+
+
+def kill_of_dead_server(folder: Path) -> None:
+    """Kill what is left of a fork server that is dead, and wait until it is gone."""
+    _kill_marked(lambda _, __, of: of == str(folder))
+
+
+def began(pid: int) -> str:
+    """Return when the process began, in the kernel's ticks; empty if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _kill_marked(is_left: Callable[[str, str, str], bool]) -> None:
+    end = time.monotonic() + END_SECONDS
+    is_late = False
+    while not is_late and (found := [*_marked(is_left)]):
+        is_late = time.monotonic() >= end
+        for pid in found:
+            kill(pid, spares_trackers=not is_late)
+        time.sleep(_POLL_SECONDS)
+
+
+def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:
+    here = _pid_namespace()
+    for process in Path("/proc").iterdir():
+        # Others' processes cannot be read, and a zombie has no environment.
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(process.name)
+            for variable in (process / "environ").read_bytes().split(b"\0"):
+                if variable.startswith(f"{_MARK}=".encode()):
+                    namespace, *marks = os.fsdecode(variable).partition("=")[2].split(" ", 3)
+                    if namespace == here and pid != os.getpid() and is_left(*marks):
+                        yield pid
+
+
+def _is_tracker(pid: int) -> bool:
+    return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _pid_namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path
