@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from .core.resources import Resources
     from .errors import HptuneError, StudyError, UsageError
     from .study import Study
-    from .training.context import report
+    from .training.context import TrialPruned, report
     from .training.hyperparameters import HyperParameters
     from .tuner import Tuner
 
 __all__ = [
-    "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "Tuner", "UsageError",
-    "report",
+    "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "TrialPruned", "Tuner",
+    "UsageError", "report",
 ]  # fmt: skip
 
 _HOMES = {
@@ -27,6 +27,7 @@ _HOMES = {
     "Resources": ".core.resources",
     "Study": ".study",
     "StudyError": ".errors",
+    "TrialPruned": ".training.context",
     "Tuner": ".tuner",
     "UsageError": ".errors",
     "report": ".training.context",

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .config.entry_points import EntryKind, read_entry
+from .config.entry_points import EntryPoint, read_entry
 from .config.model_file import (
-    BuildFunction,
     ObjectiveSource,
     SourceKind,
     StoredData,
     UserCode,
     save,
+    user_code,
 )
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
@@ -313,11 +313,7 @@ def _load_data(
 
 def _user_code(model_fn: Any) -> UserCode:
     name = getattr(model_fn, "__name__", "model_fn")
-    kind, value = read_entry(name, model_fn)
-    if kind is EntryKind.OBJECTIVE:
-        return UserCode(objective=value, entry=name)
-    is_function = kind is not EntryKind.HYPERMODEL
-    return UserCode(hypermodel=BuildFunction(value) if is_function else value, entry=name)
+    return user_code(EntryPoint(name, *read_entry(name, model_fn)))
 
 
 _SETTINGS = {each.argument: each for each in SETTINGS}

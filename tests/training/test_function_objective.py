@@ -83,6 +83,49 @@ def test_without_reports_the_result_is_what_is_returned(attempts: Attempts) -> N
     assert (dict(ending.metrics), ending.step) == ({"score": 0.5}, None)
 
 
+def test_a_tuple_has_a_value_for_each_objective_and_a_list_is_averaged(attempts: Attempts) -> None:
+    text = OBJECTIVE.replace('"score"', '["score:max", "size:min"]', 1)
+    text = text.replace('DIRECTION = "max"', "")
+    for returned, *values in [
+        ("(score, 4)", 0.5, 4.0),
+        ("[(1, 3), (3, 5)]", 2.0, 4.0),
+        ('[{"score": 1, "size": 2, "more": 1}, {"score": 3, "size": 2}]', 2.0, 2.0),
+    ]:
+        ending = attempts.run(text.replace("{returned}", returned)).ending
+        assert [ending.metrics["score"], ending.metrics["size"]] == values
+        assert "more" not in ending.metrics
+    ending = attempts.run(text.replace("{returned}", "(1, 2, 3)")).ending
+    assert "objective() returned (1, 2, 3); allowed are a number, a tuple of 2" in ending.reason
+
+
+def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Attempts) -> None:
+    text = """
+    import tuner
+
+    class FailedTrialError(Exception): __module__ = "keras_tuner.src.errors"
+    class FatalError(Exception): __module__ = "keras_tuner.src.errors"
+    class FatalValueError(FatalError, ValueError): __module__ = "keras_tuner.src.errors"
+    class TrialPruned(Exception): __module__ = "optuna.exceptions"
+
+    def objective(hp, trial):
+        n = hp.Int("n", 0, 5)
+        trial.report(1, value=n)
+        if n == 0 and not trial.should_prune():
+            raise tuner.TrialPruned
+        if n == 5:
+            trial.suggest_float("x", 0, 1)
+        raise [0, TrialPruned, FailedTrialError("too slow"), FatalValueError("bad"), ValueError][n]
+    """
+    endings = [attempts.run(text, n=n).ending for n in range(6)]
+    assert [each.cause for each in endings] == [
+        Cause.PRUNED, Cause.PRUNED, Cause.GIVEN_UP, Cause.FATAL, Cause.EXCEPTION, Cause.EXCEPTION,
+    ]  # fmt: skip
+    assert endings[2].reason == "FailedTrialError: too slow"
+    assert "trial has no attribute 'suggest_float'; declare hyperparameters with hp.Float" in (
+        endings[5].reason
+    )
+
+
 def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> None:
     for arguments, said in {
         '1, loss="low"': "trial.report: loss is 'low'; a metric is a number",

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from ..errors import ModelFileError, UsageError
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
+from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
@@ -72,6 +73,7 @@ class UserCode:
         objective: `objective(hp, trial)`.
         load_data: `load_data()` or `load_data(hp)`, returning (train, validation).
         fit: The file's `fit(hp, model, data, callbacks, epochs)`; None if it has none.
+        fit_result: What the training returns.
         fit_arguments: Keyword arguments for `model.fit`.
         compile_arguments: Arguments of `model.compile` that replace those of the built model.
         hyperparameters: Declarations, in their JSON form, that precede those of the code.
@@ -86,6 +88,7 @@ class UserCode:
     objective: Callable[..., Any] | None = None
     load_data: Callable[..., Any] | None = None
     fit: Callable[..., Any] | None = None
+    fit_result: FitResult = FitResult.HISTORY
     fit_arguments: Mapping[str, Any] = field(default_factory=dict)
     compile_arguments: Mapping[str, Any] = field(default_factory=dict)
     hyperparameters: tuple[Mapping[str, object], ...] = ()
@@ -225,7 +228,7 @@ def load(source: ObjectiveSource) -> UserCode:
         return code
     path = Path(source.path)
     module = _import(path)
-    return _user_code(module, find_entry_point(module, path, source.entry))
+    return _code_of_file(find_entry_point(module, path, source.entry), vars(module))
 
 
 def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
@@ -325,27 +328,42 @@ def _syntax_error(error: SyntaxError) -> str:
     return f"{file}:{line}: {type(error).__name__}: {error.msg}{text}"
 
 
-def _user_code(module: ModuleType, entry: EntryPoint) -> UserCode:
-    names = vars(module)
-    constants = {name: names[name] for name in CONSTANTS if name in names}
-    if "OBJECTIVE" in constants:
-        constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
-    code = UserCode(
-        load_data=names.get("load_data"),
-        fit_arguments=_fit_arguments(names, entry, constants),
-        hyperparameters=read_hyperparameters(
-            names.get("HYPERPARAMETERS"), given_to="HYPERPARAMETERS"
-        ),
-        tune_new_entries=bool(names.get("TUNE_NEW_ENTRIES", True)),
-        constants=constants,
+def user_code(entry: EntryPoint, fit: Callable[..., Any] | None = None) -> UserCode:
+    """Return the code of an entry point.
+
+    Args:
+        entry: What is tuned.
+        fit: The model file's `fit`; None if it has none.
+    """
+    if entry.kind is EntryKind.OBJECTIVE:
+        return UserCode(objective=entry.value, entry=entry.name, notes=entry.notes)
+    if entry.kind is EntryKind.HYPERMODEL:
+        hypermodel, fit = entry.value, None
+        own = type(hypermodel).fit if has_own_fit(hypermodel) else None
+    else:
+        hypermodel, own = BuildFunction(entry.value), fit
+    return UserCode(
+        hypermodel=hypermodel,
+        fit=fit,
+        fit_result=FitResult.HISTORY if own is None else result_of(own),
         entry=entry.name,
         notes=entry.notes,
     )
-    if entry.kind is EntryKind.OBJECTIVE:
-        return replace(code, objective=entry.value)
-    if entry.kind is EntryKind.HYPERMODEL:
-        return replace(code, hypermodel=entry.value)
-    return replace(code, hypermodel=BuildFunction(entry.value), fit=names.get("fit"))
+
+
+def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
+    constants = {name: names[name] for name in CONSTANTS if name in names}
+    if "OBJECTIVE" in constants:
+        constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
+    declared = read_hyperparameters(names.get("HYPERPARAMETERS"), given_to="HYPERPARAMETERS")
+    return replace(
+        user_code(entry, names.get("fit")),
+        load_data=names.get("load_data"),
+        fit_arguments=_fit_arguments(names, entry, constants),
+        hyperparameters=declared,
+        tune_new_entries=bool(names.get("TUNE_NEW_ENTRIES", True)),
+        constants=constants,
+    )
 
 
 def _fit_arguments(

@@ -10,6 +10,7 @@ from typing import Any
 from ..core.goals import Comparison, Constraint, Goals, metric_meant
 from ..core.trial import Direction, Goal
 from ..errors import UsageError
+from .fit_results import RETURNED
 from .model_file import Found
 
 _MAX_WORDS = frozenset((
@@ -186,8 +187,9 @@ def _goal(text: str, direction: Direction | None, other_way: str) -> Goal:
 def _default_goal(found: Found, direction: Direction | None, notes: list[str]) -> Goal:
     if found.is_keras:
         metric = found.metric
+        chosen = "what fit() returns, minimised" if metric == RETURNED else metric
         notes.append(
-            f"the objective is {metric} (to change it: --objective, or OBJECTIVE in the file)"
+            f"the objective is {chosen} (to change it: --objective, or OBJECTIVE in the file)"
         )
         return Goal(metric, direction or direction_of(metric) or Direction.MIN)
     if direction is None:

@@ -27,6 +27,27 @@ class AttemptStopped(BaseException):
         self.halt = halt
 
 
+class TrialPruned(Exception):
+    """Raised by the user's code: the trial is poor, and ends as pruned with what it reported."""
+
+
+def is_pruned(error: BaseException) -> bool:
+    """Return whether the user's code says that its trial is pruned, perhaps in Optuna's words."""
+    kind = type(error)
+    is_optunas = kind.__name__ == "TrialPruned" and kind.__module__.startswith("optuna.")
+    return isinstance(error, TrialPruned) or is_optunas
+
+
+class OtherTuners:
+    """Base class of what the user's code gets, which names our way for a method of Optuna's."""
+
+    def __getattr__(self, name: str) -> Any:
+        hint = ""
+        if name.startswith("suggest_"):
+            hint = "; declare hyperparameters with hp.Float, hp.Int, hp.Choice and hp.Boolean"
+        raise AttributeError(f"trial has no attribute {name!r}{hint}")
+
+
 class NonFiniteMetric(Exception):
     """A metric became NaN or infinite. The trial ends as a bad configuration."""
 
@@ -35,7 +56,7 @@ class UnknownMetric(Exception):
     """The training does not measure a metric that the study needs."""
 
 
-class TrialContext:
+class TrialContext(OtherTuners):
     """One attempt of a trial, which `objective(hp, trial)` gets as `trial`.
 
     Attributes:
@@ -117,6 +138,9 @@ class TrialContext:
         poor, it is paused for better ones and may continue later, or the study ends.
         """
         return self._halt is not None
+
+    should_prune = should_stop
+    """Optuna's name: `if trial.should_prune(): raise tuner.TrialPruned`."""
 
     @property
     def halt(self) -> Halt | None:

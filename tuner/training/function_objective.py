@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from ..config.model_file import UserCode
 from ..core.trial import Cause, Ending
 from ..errors import ModelFileError
-from .context import TrialContext, as_metrics
+from .context import TrialContext
+from .results import metrics_of
 
 ANY_METRIC = "value"
 """Name of the result of an objective that names no metric."""
@@ -31,7 +31,8 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     if not trial.has_reported_all:
         trial.stop_if_told()
     name = _name_of_a_number(code, trial)
-    returned = read_result(result, name)
+    goals = [goal.metric for goal in trial.goals.objectives]
+    returned = read_result(result, name, goals)
     counted = trial.metric if trial.metric in returned else name
     report = trial.report_of(counted, returned.get(counted))
     if report is None:
@@ -60,21 +61,23 @@ def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:
     return next(iter(reported)) if len(reported) == 1 else ANY_METRIC
 
 
-def read_result(result: Any, metric: str) -> dict[str, float]:
+def read_result(result: Any, name: str, names: Sequence[str]) -> dict[str, float]:
     """Return the metrics in the result of an objective.
 
     Args:
         result: What it returned.
-        metric: The name of a result that is a plain number.
+        name: The name of a number alone.
+        names: The objectives, of which a tuple has the values.
 
     Raises:
-        ModelFileError: It is neither a number nor a dict of metrics.
+        ModelFileError: It is not a result.
     """
-    if isinstance(result, Mapping):
-        return as_metrics(result)
-    if isinstance(result, numbers.Real) or hasattr(result, "__float__"):
-        return {metric: float(result)}
-    raise ModelFileError(
-        f"objective() returned {result!r}; allowed are a number or a dict of metrics "
-        f"such as {{{metric!r}: 0.93}}"
-    )
+    metrics = metrics_of(result, name, names)
+    if metrics is None:
+        several = f" a tuple of {len(names)} numbers," if len(names) > 1 else ""
+        raise ModelFileError(
+            f"objective() returned {result!r}; allowed are a number,{several} a dict of metrics "
+            f"such as {{{name!r}: 0.93}}, or a list of them, whose mean is taken; a tuple "
+            "has a number for each objective that is named"
+        )
+    return metrics

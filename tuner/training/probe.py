@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config.fit_results import RETURNED, FitResult
 from ..config.model_file import Found, UserCode
 from ..core.goals import MEASURED
 from ..core.space.enumeration import is_open
@@ -26,6 +27,7 @@ from ..core.space.parameters import (
 )
 from ..core.trial import ParamValue
 from ..errors import ModelFileError, SpaceError
+from .context import OtherTuners
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
 from .keras.objective import build, fit_arguments, load_data, own_fit
@@ -43,7 +45,7 @@ class _TrainingBegins(BaseException):
     """Leaves the user's code where it begins to train: all declarations come before."""
 
 
-class _ProbeTrial:
+class _ProbeTrial(OtherTuners):
     """A trial for the probe; its first use means that the objective begins to train."""
 
     number = 0
@@ -61,6 +63,8 @@ class _ProbeTrial:
 
     def should_stop(self) -> bool:
         raise _TrainingBegins
+
+    should_prune = should_stop
 
     @property
     def checkpoint_dir(self) -> Path:
@@ -131,7 +135,8 @@ def _probe_objective(
             raise
         return
     else:
-        read_result(result, "value")
+        if not isinstance(result, tuple | list):  # how many objectives there are is not known here
+            read_result(result, "value", ())
         is_quick = time.monotonic() - began < QUICK_SECONDS
     # A slow objective that never used its trial has trained: it is not called for each branch.
     findings.add(is_complete=is_quick and _call_branches(call, hp))
@@ -147,9 +152,10 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     validates = bool(given.get("validation_data") is not None or given.get("validation_split"))
     # The user's own fit may take validation data from anywhere.
     names, prefix = _metric_names_of(model), "val_" if validates or owns_fit else ""
-    findings.add(
-        metric=prefix + _default_metric(names), metrics=_reported_metrics(model, names, prefix)
-    )
+    metric, known = prefix + _default_metric(names), _reported_metrics(model, names, prefix)
+    if code.fit_result is FitResult.NUMBER:
+        metric = RETURNED
+    findings.add(metric=metric, metrics=known if code.fit_result is FitResult.HISTORY else ())
     is_complete = _call_branches(lambda: build(code, hp), hp, findings.warn)
     if owns_fit:
         # Last, because a fit that calls neither `model.fit` nor a callback trains.

@@ -77,6 +77,8 @@ def attempt(
         # The trial's own faults.
         (Cause.EXCEPTION, 0, None, None, ERRORED, FAIL),
         (Cause.TIMED_OUT, 0, None, None, ERRORED, FAIL),
+        (Cause.GIVEN_UP, 0, None, TWICE, ERRORED, FAIL),
+        (Cause.FATAL, 0, None, TWICE, ERRORED, FAIL),
         # The user's rules come first.
         (Cause.EXCEPTION, 1, None, TWICE, LOST, RETRY),
         (Cause.EXCEPTION, 2, None, TWICE, ERRORED, FAIL),
@@ -106,6 +108,8 @@ def test_decisions(
     assert (decision.outcome, decision.event) == (outcome, event)
     ends_with_study = halt is Halt.STOP and outcome is LOST
     assert decision.is_charged is not ends_with_study
+    is_stopped = cause is Cause.FATAL or (rule is not None and rule.action is Action.STOP)
+    assert (decision.finish is not None) is is_stopped
 
 
 @pytest.mark.parametrize("cause", Cause)

@@ -252,6 +252,37 @@ class Mine(keras_tuner.HyperModel):
     assert (result.directory / "model.keras").exists()
 
 
+def test_a_fit_may_return_what_no_epoch_reports(attempts: Attempts) -> None:
+    """A number is minimised under a name of its own; names in a dict are free; lists are means."""
+    text = (
+        BUILD.replace('OBJECTIVE = "val_loss"', "").replace(
+            '"mse")', '"mse", metrics=["accuracy"])'
+        )
+        + DATA
+        + """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    history = model.fit(x, y, epochs=epochs, callbacks=callbacks, validation_data=validation)
+    return RESULT
+"""
+    )
+    number = text.replace("RESULT", "[4.0, min(history.history['val_loss']) * 0 + 2.0]")
+    goals, notes = resolve_goals(attempts.probe(number))
+    assert (goals.goal.metric, goals.goal.direction) == ("objective", Direction.MIN)
+    assert "the objective is what fit() returns, minimised" in notes[0]
+    result = attempts.run(number)
+    assert (result.ending.metrics, result.steps) == ({"objective": 3.0}, [1, 2]), result.log
+
+    own = text.replace("RESULT", '{"val_f1": 0.5, "cost": 2.0}')
+    assert resolve_goals(attempts.probe(own), ["val_f1:max"])[1] == []
+    result = attempts.run(own, objectives=["val_f1:max"])
+    assert (result.ending.metrics, result.steps) == ({"val_f1": 0.5, "cost": 2.0}, [1, 2])
+
+    folds = text.replace("RESULT", "[history, history]")
+    result = attempts.run(folds, objectives=["val_loss"])
+    assert result.ending.metrics["val_loss"] == min(each["val_loss"] for _, each in result.reports)
+
+
 @pytest.mark.parametrize("built", ["(object(), object())", "Own()"])
 def test_a_fit_that_trains_no_keras_model(attempts: Attempts, built: str) -> None:
     result = attempts.run(

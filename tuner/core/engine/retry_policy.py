@@ -27,6 +27,8 @@ OUTCOMES: Mapping[Cause, Outcome] = {
     Cause.DEVICE_OUT_OF_MEMORY: Outcome.LOST,
     Cause.HUNG: Outcome.LOST,
     Cause.EXCEPTION: Outcome.ERRORED,
+    Cause.GIVEN_UP: Outcome.ERRORED,
+    Cause.FATAL: Outcome.ERRORED,
     Cause.NON_FINITE: Outcome.ERRORED,
     Cause.UNKNOWN_METRIC: Outcome.ERRORED,
     Cause.EXITED: Outcome.ERRORED,
@@ -122,6 +124,8 @@ def decide(
     if outcome is Outcome.ERRORED and action is Action.STOP:
         reason = f"{ending.reason or cause} (--on-failure {rule})"
         finish = Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
+    elif cause is Cause.FATAL:
+        finish = Finish(FinishReason.TOO_MANY_FAILURES, ending.reason, ending.detail)
     elif cause is Cause.NO_ROOM:
         # The next attempt would find no room either, and lose the work since its checkpoint.
         finish = Finish(FinishReason.NO_ROOM, ending.reason)

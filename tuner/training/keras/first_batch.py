@@ -142,3 +142,5 @@ class _Trial:
 
     def should_stop(self) -> bool:
         return True
+
+    should_prune = should_stop

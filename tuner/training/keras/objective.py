@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 import logging
-import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...config.fit_results import FitResult
 from ...config.model_file import UserCode
 from ...config.search_arguments import has_own_fit
-from ...core.goals import MEASURED, unknown_metric
-from ...core.trial import Cause, Ending, Score
+from ...core.goals import MEASURED, Goals, unknown_metric
+from ...core.trial import Cause, Direction, Ending, Goal, Score
 from ...errors import ModelFileError
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
+from ..results import metrics_of
 from ..resume.callback_lists import extended_callback_lists
 from ..resume.checkpoint import NoRoom, room_needed
 from ..resume.randomness import seed_after_loading
@@ -58,12 +59,12 @@ def run(
         raise ModelFileError(
             f"{code.build_text} returned None; it must return a compiled Keras model"
         )
-    recorder = Recorder(trial)
+    recorder = Recorder(trial, returns_more=code.fit_result is not FitResult.HISTORY)
     with extended_callback_lists():
         result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)
     if not recorder.resumption.is_complete:
         trial.stop_if_told()
-    metrics, step = _read_result(result, recorder, trial.metric)
+    metrics, step = _read_result(result, recorder, trial.goals)
     best = recorder.best
     trained = model if best is None else best.model
     metrics = {**metrics, **measure(trial.goals.metrics, trained, recorder.times)}
@@ -233,14 +234,14 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _read_result(
-    result: Any, recorder: Recorder, metric: str
+    result: Any, recorder: Recorder, goals: Goals
 ) -> tuple[dict[str, float], int | None]:
-    if isinstance(result, numbers.Real) or (
-        not isinstance(result, Mapping) and hasattr(result, "__float__")
-    ):
-        return {metric: float(result)}, None
-    if isinstance(result, Mapping):
-        metrics = as_metrics(result)
+    metric = (goals.trained or goals.goal).metric
+    own = [goal.metric for goal in goals.objectives if goal.metric not in MEASURED]
+    if isinstance(result, list) and all(hasattr(each, "history") for each in result):
+        result = [_best_of(each.history, goals.trained) for each in result]  # of the folds, say
+    metrics = metrics_of(result, metric, own)
+    if metrics is not None:
         if metric not in metrics and metric not in MEASURED:
             raise UnknownMetric(unknown_metric(metric, metrics))
         return metrics, None
@@ -256,8 +257,17 @@ def _read_result(
         return last_of_history(history, next(iter(history)) if metric in MEASURED else metric)
     raise TypeError(
         f"fit() returned {type(result).__name__} and reported no epoch; allowed are the History "
-        "of model.fit, a number, or a dict of metrics"
+        "of model.fit, a number, a dict of metrics, or a list of numbers or dicts"
     )
+
+
+def _best_of(history: Mapping[str, Sequence[float]], goal: Goal | None) -> dict[str, float]:
+    """Return the metrics of a History's best epoch; of the last one if it lacks the goal."""
+    values = () if goal is None else history.get(goal.metric, ())
+    best = -1
+    if goal is not None and values:
+        best = values.index((max if goal.direction is Direction.MAX else min)(values))
+    return as_metrics({name: each[best] for name, each in history.items() if each})
 
 
 def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, float], int]:

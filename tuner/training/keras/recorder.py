@@ -51,9 +51,10 @@ class Recorder:
 
     Args:
         trial: The trial.
+        returns_more: Whether the training may return metrics that no epoch reports.
     """
 
-    def __init__(self, trial: TrialContext) -> None:
+    def __init__(self, trial: TrialContext, *, returns_more: bool = False) -> None:
         self.step = 0
         self.best: BestEpoch | None = None
         self.seen: set[str] = set()
@@ -61,7 +62,8 @@ class Recorder:
         self.resumption = Resumption(trial, self, Checkpoints(trial.directory))
         self._trial = trial
         self._goals = trial.goals.of_epochs
-        self._wanted = [name for name in trial.goals.metrics if name not in MEASURED]
+        wanted = () if returns_more else trial.goals.metrics
+        self._wanted = [name for name in wanted if name not in MEASURED]
         self._reports: list[tuple[int, dict[str, float]]] = []
 
     def callback(self) -> Any:

@@ -24,7 +24,7 @@ from ...config.model_file import OF_EACH_TRIAL, Found, UserCode, load
 from ...config.user_errors import user_traceback, without_colours
 from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
 from ...core.resources import Resources
-from ...core.trial import Cause, Ending, Params, ParamValue
+from ...core.trial import Cause, Ending, Halt, Params, ParamValue
 from ...errors import HptuneError, ModelFileError
 from .. import devices
 from ..monitoring import usage
@@ -230,6 +230,11 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
             epochs=brief.limits.epochs or 1,
             incumbents=order.incumbents,
         )
+    except Exception as error:
+        if not context.is_pruned(error):
+            raise
+        halt = trial.halt or Halt.PRUNE
+        return Ending(halt.cause, reason=_one_line(error))
     finally:
         new = hp.get_config()["space"][declared:]
         used = {str(name): _plain_value(value) for name, value in hp.values.items()}
