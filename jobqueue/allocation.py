@@ -286,7 +286,7 @@ class AllocationCluster:
         worker.since = time.monotonic()
 
     def _command(self, node: str) -> list[str]:
-        worker = [sys.executable, "-m", *self._module.split(), self.address]
+        worker = [sys.executable, "-P", "-m", *self._module.split(), self.address]
         worker += ["--death-timeout", str(_SCHEDULER_TIMEOUT_SECONDS)]
         # Nodes may differ, and so does the number of cores granted on each.
         words = f'exec {shlex.join(worker)} --nthreads "$SLURM_CPUS_ON_NODE"'

@@ -279,6 +279,7 @@ def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
 def _python(shape: Shape, worker: WorkerShape) -> str:
     if shape.container:
         devices = " --nv" if worker.gpus else ""
-        return f"apptainer exec{devices} {shlex.quote(shape.container)} python3"
-    python = shlex.quote(shape.python or sys.executable)
+        return f"apptainer exec{devices} {shlex.quote(shape.container)} python3 -P"
+    # -P: a file in the job's directory must not hide a module of the same name.
+    python = f"{shlex.quote(shape.python or sys.executable)} -P"
     return f"{shape.launcher} {python}" if shape.launcher else python

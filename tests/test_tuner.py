@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import inspect
 import json
+import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -204,6 +206,44 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
 
 def objective(hp: Any, _trial: object) -> float:
     return float(hp.Float("x", -1.0, 1.0))
+
+
+def test_files_of_the_user_with_names_of_ours_hide_nothing(hptune: Hptune) -> None:
+    """A script, its Dask and joblib workers, and a model file; the folder is on PYTHONPATH too."""
+    hptune.file("tuner.py", "VALUE = 7")
+    for name in ("jobqueue", "report"):
+        hptune.file(f"{name}.py", f"raise RuntimeError('{name}.py of the user was imported')")
+    hptune.file(
+        "model.py",
+        """
+        from hptune import report
+
+        def objective(hp, trial):
+            report(1, value=hp.Float("x", 0, 1))
+            return hp.get("x")
+        """,
+    )
+    path = os.pathsep.join((str(hptune.directory), os.environ.get("PYTHONPATH", "")))
+    ended = hptune.script(
+        """
+        from tuner import VALUE
+        import hptune
+
+        def objective(hp, trial):
+            from hptune.errors import UsageError
+            from tuner.errors import UsageError as same
+            return VALUE + hp.Float("x", 0, 1) + (UsageError is not same)
+
+        for executor in ("dask", "joblib"):
+            tuner = hptune.Tuner(objective, trials=2, executor=executor, quiet=True)
+            print(int(tuner.fit().best_trial.value))
+        """,
+        PYTHONPATH=path,
+    ).wait()
+    assert (ended.code, ended.out, ended.err) == (0, "7\n7\n", "")
+    command = (sys.executable, "-m", "hptune", "run", "model.py", "--trials", "2", "-q")
+    ended = hptune.other(*command, PYTHONPATH=path).wait()
+    assert ended.code == 0, ended.err
 
 
 LOCK = threading.Lock()

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import hptune  # noqa: F401 - the other name of this package
+
 if TYPE_CHECKING:
     from .core.resources import Resources
     from .errors import HptuneError, StudyError, UsageError

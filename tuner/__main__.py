@@ -1,4 +1,4 @@
-"""Run the command `hptune` as `python -m tuner`, for use where `hptune` is not on the PATH."""
+"""Run the command `hptune` as `python -m hptune`, for use where `hptune` is not on the PATH."""
 
 from .cli import main
 

@@ -59,7 +59,11 @@ class Study:
         shown = f"Study({str(self._directory.path)!r})"
         with contextlib.suppress(HptuneError):  # the study may be removed
             view = self.view()
-            best = "" if view.best is None else f", best {best_words(view, view.best)}"
+            best = (
+                ""
+                if view.best is None
+                else f", best {' '.join(best_words(view, view.best).split())}"
+            )
             shown += f": {view.progress}{best}"
         return shown
 

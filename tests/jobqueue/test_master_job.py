@@ -39,7 +39,7 @@ module load python
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_MASTER_NOTICE=120
 cd /home/me || exit
-exec /opt/python -m tuner resume /study
+exec /opt/python -P -m hptune resume /study
 """
 
 
@@ -47,7 +47,7 @@ def test_it_asks_for_little_and_for_as_long_as_it_may(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.executable", "/opt/python")
     config = parse_config(TOP + 'modules = ["python"]\ncontainer = "image.sif"')
     shape = master_shape(config, PARTITIONS)
-    lines = ["cd /home/me || exit", "python -m tuner resume /study"]
+    lines = ["cd /home/me || exit", "python -m hptune resume /study"]
     script = master_script(
         shape, lines, job_name="hptune-a.master", log=Path("/study/jobs/master.log")
     )

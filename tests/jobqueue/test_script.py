@@ -33,7 +33,7 @@ THREE_LINES = """\
 #SBATCH --gres=gpu:2
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_GPUS=2
-exec /opt/python/bin/python -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64.00GiB --nanny --death-timeout 600
+exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64.00GiB --nanny --death-timeout 600
 """  # noqa: E501 - a golden file has the lines that it has
 
 EVERYTHING = """\
@@ -60,7 +60,7 @@ export DATA='/data/my set'
 ulimit -n 65536
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
-exec apptainer exec '/images/my tf.sif' python3 -m tuner worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
+exec apptainer exec '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
 """  # noqa: E501 - a golden file has the lines that it has
 
 
@@ -86,7 +86,7 @@ export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
 exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'module load cuda/12
 export DATA='"'"'/my data'"'"'
-exec /opt/python/bin/python -m tuner worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 64.00GiB --death-timeout 600'
+exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 64.00GiB --death-timeout 600'
 """  # noqa: E501 - a golden file has the lines that it has
 
 
@@ -126,7 +126,7 @@ def test_the_script_of_all_that_can_be_said() -> None:
     script = job_script(
         config.shapes[0],
         WorkerShape(cpus=2, gpus=0, memory_bytes=0, trials=2),
-        WorkerCommand(address="tcp://login:8786", module="tuner worker", arguments=("--quiet",)),
+        WorkerCommand(address="tcp://login:8786", module="hptune worker", arguments=("--quiet",)),
         job_name="hptune-1a2b-small",
         logs=Path("/study/jobs"),
     )
@@ -146,7 +146,7 @@ def test_a_job_of_several_nodes_runs_what_was_said_on_each(monkeypatch: pytest.M
     script = job_script(
         parse_config(text).shapes[0],
         WorkerShape(cpus=8, gpus=2, memory_bytes=64 * GIBIBYTE, trials=2),
-        WorkerCommand(address="/study/jobs/scheduler.json", module="tuner worker"),
+        WorkerCommand(address="/study/jobs/scheduler.json", module="hptune worker"),
         job_name="hptune-1a2b-workers",
         logs=Path("/study/jobs"),
     )
@@ -171,7 +171,7 @@ def test_gpus_of_a_type_a_launcher_and_another_python() -> None:
         logs=Path("/logs"),
     )
     assert "#SBATCH --gres=gpu:a100:1\n" in script
-    assert "\nexec srun --ntasks=1 nice /env/bin/python -m distributed" in script
+    assert "\nexec srun --ntasks=1 nice /env/bin/python -P -m distributed" in script
 
 
 SQUEUE = """\

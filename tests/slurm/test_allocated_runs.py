@@ -56,7 +56,7 @@ def worker_on(hptune: Hptune, node: str) -> int:
     return next(
         pid
         for pid, words in hptune.processes().items()
-        if " tuner worker " in words
+        if " hptune worker " in words
         and f"SLURMD_NODENAME={node}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         and "srun" not in words
     )

@@ -237,7 +237,7 @@ def test_a_launcher_starts_the_worker_and_a_preempted_job_loses_nothing(
     run = start(hptune, toml, "--trials", 1, "--gpus-per-trial", 1, "--max-jobs", 1)
     wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
     (job,) = job_ids(slurm)
-    assert any("tuner worker" in words and sys.executable in words
+    assert any("hptune worker" in words and sys.executable in words
                for words in hptune.processes().values())  # fmt: skip
     # What Slurm sends a job whose nodes another one needs; its requeue or end comes later.
     slurm.run("scancel", "--batch", "--signal=TERM", job)

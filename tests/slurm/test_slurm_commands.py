@@ -23,7 +23,9 @@ def test_what_init_writes_is_what_script_takes(hptune: Hptune, slurm: PrivateSlu
     assert (ended.code, ended.err) == (0, "")
     assert "#SBATCH -p main\n#SBATCH -A project\n" in ended.out
     assert "#SBATCH --gres=gpu:2\n" in ended.out
-    assert f"-m tuner worker {hptune.directory}/s/jobs/scheduler.json --name slurm-" in ended.out
+    assert (
+        f"-P -m hptune worker {hptune.directory}/s/jobs/scheduler.json --name slurm-" in ended.out
+    )
     halves = hptune("slurm", "script", "slurm.toml", "--gpus-per-trial", "0.5")
     assert "#SBATCH --cpus-per-task=4\n#SBATCH --mem=4000M\n" in halves.out
     assert "#SBATCH --gres=gpu:2\n" in halves.out

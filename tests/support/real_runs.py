@@ -132,9 +132,9 @@ class Hptune:
     def start(self, *arguments: object, **environment: str) -> Started:
         return self._start([COMMAND, *map(str, arguments)], environment)
 
-    def other(self, *command: object) -> Started:
-        """Start a command that is not ours."""
-        return self._start([*map(str, command)], {})
+    def other(self, *command: object, **environment: str) -> Started:
+        """Start a command that is not `hptune`."""
+        return self._start([*map(str, command)], environment)
 
     def at(self, terminal: Terminal, *arguments: object, **environment: str) -> Started:
         """Start the command at a terminal."""

@@ -16,7 +16,7 @@ from jobqueue.errors import JobQueueError, JobsFailError
 from ..errors import StudyError, UsageError
 from .base import RunContext, SchedulerCluster
 
-COMMAND = "tuner worker"
+COMMAND = "hptune worker"
 """What a job runs, as `python -m …`."""
 
 

@@ -1,4 +1,4 @@
-"""One check in a process of its own: `python -m tuner.doctor CHECK SUBJECT`.
+"""One check in a process of its own: `python -m hptune.doctor CHECK SUBJECT`.
 
 Findings go to standard output at once, a line of JSON each. Output of the user's code or of a
 framework goes to standard error.

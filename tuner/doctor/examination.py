@@ -110,7 +110,7 @@ class _RunningCheck:
         try:
             self._process = subprocess.Popen(
                 # -P: a file random.py in the current directory must not hide the library's.
-                [sys.executable, "-P", "-m", "tuner.doctor", *arguments],
+                [sys.executable, "-P", "-m", "hptune.doctor", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._errors,

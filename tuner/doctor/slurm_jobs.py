@@ -72,7 +72,7 @@ def _examine_one(
         config=SlurmConfig((shortened(shape),)),
         name=f"hptune-doctor-{secrets.token_hex(4)}",
         directory=folder,
-        module="tuner worker",
+        module="hptune worker",
         max_jobs=1,
     )
     gpus = subject.gpus_per_trial
@@ -81,7 +81,7 @@ def _examine_one(
     arguments = ["--json", "--study", subject.study]
     arguments += [] if gpus is None else ["--gpus-per-trial", f"{gpus:g}"]
     arguments += [subject.model_file] if subject.model_file else []
-    command = f"-m tuner doctor {shlex.join(arguments)} > {shlex.quote(str(answer))}"
+    command = f"-m hptune doctor {shlex.join(arguments)} > {shlex.quote(str(answer))}"
     began = time.monotonic()
     job = run_one_off_job(kind, command, wait_seconds=wait_seconds)
     findings = _read(answer)

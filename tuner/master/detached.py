@@ -151,7 +151,7 @@ def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
         *study,
-        f"python -m tuner {shlex.join(arguments)}",
+        f"python -m hptune {shlex.join(arguments)}",
     ]
 
 
@@ -163,7 +163,7 @@ def _requeued(directory: StudyDirectory) -> list[str]:
     database = shlex.quote(str(directory.database))
     return [
         f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {database} ]; then',
-        f"python -m tuner resume {directory}",
+        f"python -m hptune resume {directory}",
         "fi",
     ]
 

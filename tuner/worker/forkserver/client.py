@@ -81,8 +81,8 @@ class ForkServer:
             arguments.append(FRAMEWORKS_ONLY)
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                # -P: a file of the user's called random.py must not hide the library's.
-                [sys.executable, "-P", "-m", "tuner.worker.forkserver.server", *arguments],
+                # -P, and hptune for tuner: no file of the user's must hide a module.
+                [sys.executable, "-P", "-m", "hptune.worker.forkserver.server", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -9,7 +9,7 @@ child then imports for itself.
 Frameworks are those that the user's file imports, in its functions too: an objective in plain
 Python starts without any.
 
-Run as `python -m tuner.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH ENTRY` and perhaps
+Run as `python -m hptune.worker.forkserver.server ADDRESS SOURCE_KIND SOURCE_PATH ENTRY` and perhaps
 `frameworks-only`: the user's file itself is not imported then. The process ends, and its children
 with it, when its standard input closes.
 """
