@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,17 +48,22 @@ class OwnScheduler:
 
     def __init__(self, nodes: Callable[[], Sequence[str]], *, interface: str | None = None) -> None:
         # Imported here because it loads Dask.
+        import dask
         from distributed import LocalCluster
 
+        # Dask imports modules from the folder of its files, which by default all users share.
+        self._scratch = tempfile.TemporaryDirectory(prefix="dask-jobs-", ignore_cleanup_errors=True)
         try:
-            self._dask: Any = LocalCluster(
-                n_workers=0,
-                host=None if interface else f"tcp://{address_towards(nodes()) or ALL}",
-                interface=interface,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=50,
-            )
+            with dask.config.set({"temporary-directory": self._scratch.name}):
+                self._dask: Any = LocalCluster(
+                    n_workers=0,
+                    host=None if interface else f"tcp://{address_towards(nodes()) or ALL}",
+                    interface=interface,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=50,
+                )
         except (OSError, RuntimeError, ValueError) as error:
+            self._scratch.cleanup()
             raise ConfigError(f"no Dask scheduler can listen here: {error}") from error
 
     @property
@@ -74,6 +80,7 @@ class OwnScheduler:
         """Stop the scheduler; may be repeated."""
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._dask.close(timeout=20)
+        self._scratch.cleanup()
 
 
 def address_towards(nodes: Sequence[str]) -> str | None:

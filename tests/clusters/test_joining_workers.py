@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 import pytest
 from real_runs import Hptune, Started, is_alive, rows, trials, wait_for
 
@@ -82,6 +83,16 @@ class RealScheduler:
             "run", model, "--connect", self.address, "--study", where, *arguments
         )
 
+    @property
+    def folder(self) -> Path:
+        """The folder of its files."""
+        (found,) = (
+            each.parent
+            for each in self.hptune.temporary.glob("dask-hptune-*/owner")
+            if each.read_text().split(" ")[2] == str(self.started.pid)
+        )
+        return found
+
     def end(self) -> None:
         """End the scheduler and wait until it is gone."""
         self.started.process.terminate()
@@ -110,6 +121,12 @@ def leave(worker: Started) -> str:
     ended = worker.wait(seconds=30)
     assert ended.code == 0, ended
     return ended.out
+
+
+def listening(hptune: Hptune) -> set[str]:
+    """Return the addresses on which the test's processes accept connections."""
+    found = [each for pid in hptune.processes() for each in psutil.Process(pid).net_connections()]
+    return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
 
 
 def attempts(study: Path) -> list[dict[str, Any]]:
@@ -169,6 +186,9 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
     assert len(attempts(study)) == 1, "more trials than the worker has cores"
     large = scheduler.worker("--cpus", 2, "--name", "large")
     wait_for(lambda: len(attempts(study)) == 3, "the worker that came late to have its batch")
+    assert listening(hptune) == {"127.0.0.1"}, "others may connect, but the scheduler is local"
+    for each in hptune.temporary.iterdir():
+        assert not each.stat().st_mode & 0o077, f"other users may enter {each.name}"
     first = attempts(study)[0]
     said = leave(small)
     assert "released" in said
@@ -186,6 +206,7 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
     )
     assert [row["step"] for row in reports] == [1, 4], "it did not continue from its checkpoint"
     leave(large)
+    assert list(hptune.temporary.glob("*hptune-*")) == [scheduler.folder]
 
 
 def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(

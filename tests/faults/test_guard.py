@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from pathlib import Path
 
@@ -82,3 +83,37 @@ def test_a_study_that_is_renamed(hptune: Hptune, gate: Path) -> None:
     assert not hptune.study().exists()
     gate.touch()
     assert hptune("resume", hptune.study("renamed")).code == 0
+
+
+def test_what_others_leave_in_the_temporary_directory(hptune: Hptune) -> None:
+    """They may create folders and links with the names that hptune and Dask use."""
+    mine = hptune.file("mine", "my thesis")
+    for name in ("hptune-pipe", "hptune-link", "dask-hptune-endless", "dask-scratch-space"):
+        (hptune.temporary / name).mkdir()
+        (hptune.temporary / name).chmod(0o777)
+    os.mkfifo(hptune.temporary / "hptune-pipe" / "owner")
+    (hptune.temporary / "hptune-link" / "owner").symlink_to(hptune.temporary / "hptune-pipe/owner")
+    (hptune.temporary / "dask-hptune-endless" / "owner").symlink_to("/dev/zero")
+    scratch = hptune.temporary / "dask-scratch-space"
+    (scratch / "global.lock").symlink_to(mine)
+    planted = "raise SystemExit('planted code runs')"
+    for name in ("joblib", "tuner", "cloudpickle", "scipy", "psutil", "this_is_mine"):
+        (scratch / f"{name}.py").write_text(planted)
+    before = sorted(scratch.iterdir())
+    model = hptune.file(
+        "model.py",
+        """
+        import importlib.util
+
+        def objective(hp, trial):
+            assert importlib.util.find_spec("this_is_mine") is None
+            return hp.Float("x", 0, 1)
+        """,
+    )
+    ended = hptune("run", model, "--trials", 2, "--study", hptune.study(), seconds=60)
+    assert ended.code == 0, ended.err
+    assert mine.read_text() == "my thesis"
+    assert sorted(scratch.iterdir()) == before
+    for each in ("hptune-pipe", "hptune-link"):
+        (hptune.temporary / each / "owner").unlink()
+        (hptune.temporary / each).rmdir()

@@ -128,12 +128,12 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
 @click.option(
     "--interface",
     metavar="NAME",
-    help="Network interface, such as ib0.  [default: the one of the default route]",
+    help="Network interface to listen on, such as ib0.  [default: the one towards the scheduler]",
 )
 @click.option(
     "--local-directory",
     metavar="DIR",
-    help="Directory for Dask's files, on a disk of this machine.",
+    help="Directory of this machine in which a private folder for Dask's files is made.",
 )
 @quiet_option
 @click.option(

@@ -10,9 +10,12 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import dask
 from distributed import Scheduler, SchedulerPlugin
 
 from ..errors import StudyError
+from ..worker.dask.dask_settings import SCRATCH
+from ..worker.private_folder import dask_folder
 
 _STUDY = "hptune-"
 """Prefix of the names of studies' clients."""
@@ -85,7 +88,8 @@ def serve(
         StudyError: It cannot listen on that interface and port.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
-    asyncio.run(_serve(host, port, scheduler_file, opened, notify))
+    with dask_folder() as scratch, dask.config.set({SCRATCH: str(scratch)}):
+        asyncio.run(_serve(host, port, scheduler_file, opened, notify))
 
 
 async def _serve(

@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from ..clusters.existing import ExistingScheduler
 from ..errors import StudyError
 from ..executors.dask import connect
+from ..executors.local_cluster import start_cluster
 from ..reporting.text import plural
 from ..worker import devices
 from ..worker.addresses import outward
 from ..worker.dask import versions
 from ..worker.dask.plugin import granted_by
+from ..worker.private_folder import dask_folder
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import clock_finding, folder_for
 
@@ -72,14 +74,7 @@ def _client(address: str, stack: contextlib.ExitStack) -> Any:
         return stack.enter_context(
             connect(ExistingScheduler(address).address, name="hptune-doctor")
         )
-    cluster = LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address=None,
-        memory_limit=None,
-    )
+    cluster = start_cluster([(0,)], (), stack.enter_context(dask_folder()))
     return stack.enter_context(Client(stack.enter_context(cluster)))
 
 

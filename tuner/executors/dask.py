@@ -11,6 +11,7 @@ import shlex
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from distributed import Client, Future
@@ -40,6 +41,7 @@ from ..worker.dask.plugin import (
 )
 from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, StopOrder
+from ..worker.private_folder import dask_folder
 from .base import EventQueue, Executor
 from .local_cluster import interrupts_held_back, silence, start_cluster
 
@@ -148,7 +150,7 @@ class DaskExecutor(Executor):
         self._client = client
         self._is_ours = client is None
         self._access = access
-        self._cluster: Any = None
+        self._own = contextlib.ExitStack()
         self._futures: dict[AttemptId, tuple[str, Future[None]]] = {}
         self._workers: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -163,6 +165,8 @@ class DaskExecutor(Executor):
         shares: Mapping[object, tuple[int, ...]] = dict(enumerate(cores)) if self._is_ours else {}
         # Workers of others may run on other machines, or as another user.
         address = fork_server_address if self._is_ours else None
+        # The fork server removes its folder, and what is in it, also if this process is killed.
+        self._folder = None if address is None else str(Path(address).parent)
         self._plugin = StudyPlugin(
             name=name, source=source, fork_server_address=address, cores=shares, access=access
         )
@@ -171,8 +175,12 @@ class DaskExecutor(Executor):
         """Start the cluster, if it is ours, and install the plugin in every worker."""
         with interrupts_held_back() if self._is_ours else contextlib.nullcontext():
             if self._is_ours:
-                self._cluster = start_cluster(self._cores, self._gpus)
-                self._client = Client(self._cluster, set_as_default=False)
+                with contextlib.ExitStack() as stack:
+                    scratch = stack.enter_context(dask_folder(self._folder))
+                    cluster = start_cluster(self._cores, self._gpus, scratch)
+                    stack.callback(cluster.close, timeout=20)
+                    self._client = Client(cluster, set_as_default=False)
+                    self._own = stack.pop_all()
             self._opened = True
             self._connection = self._client.scheduler_comm
             self._client.subscribe_topic(self._name, self._on_plugin_event)
@@ -267,7 +275,7 @@ class DaskExecutor(Executor):
         if not self._opened:
             return
         self._opened = False
-        client, cluster = self._client, self._cluster
+        client = self._client
         futures = [future for _, future in self._futures.values()]
         self._futures.clear()
         steps: list[Callable[[], Any]] = []
@@ -279,7 +287,7 @@ class DaskExecutor(Executor):
             lambda: client.cancel(futures, force=True),
         ]
         if self._is_ours:
-            steps += [client.close, lambda: cluster.close(timeout=20)]
+            steps += [client.close, self._own.close]
         for step in steps:
             # A step may fail if the scheduler or a plugin is gone; the others are still taken.
             with contextlib.suppress(Exception):

@@ -11,31 +11,35 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any, ClassVar
 
 import dask
 from distributed import LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
 from ..errors import StudyError
-from ..worker.dask.dask_settings import DASK_SETTINGS
+from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH
 
 _STAY_SECONDS = 120.0
 """How long a worker that received SIGTERM waits for its master, which stops the trials first."""
 
 
-def start_cluster(cores: Sequence[tuple[int, ...]], gpus: Sequence[str]) -> LocalCluster:
+def start_cluster(
+    cores: Sequence[tuple[int, ...]], gpus: Sequence[str], scratch: Path
+) -> LocalCluster:
     """Start a cluster with one worker for each tuple of cores; the caller closes it.
 
     Args:
         cores: The ids of each worker's cores.
         gpus: The GPUs that the workers share out, as CUDA_VISIBLE_DEVICES names them.
+        scratch: A private folder for Dask's files. Dask imports modules that lie there.
 
     Raises:
         StudyError: It cannot be started.
     """
     silence()
     try:
-        with dask.config.set(DASK_SETTINGS):
+        with dask.config.set({**DASK_SETTINGS, SCRATCH: str(scratch)}):
             return LocalCluster(
                 n_workers=len(cores),
                 threads_per_worker=len(cores[0]),

@@ -38,6 +38,23 @@ def outward() -> str:
         return str(probe.getsockname()[0])
 
 
+def reach(address: str, *, timeout_seconds: float) -> str:
+    """Return this machine's own address on the way to an address that accepts connections.
+
+    Raises:
+        OSError: There is no connection.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        raise OSError("an address has a host and a port, such as tcp://node1:8786")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_seconds) as connected:
+            own = str(connected.getsockname()[0])
+            return f"[{own}]" if ":" in own else own
+    except OverflowError as error:
+        raise OSError(str(error)) from error
+
+
 def refusal(address: str, *, timeout_seconds: float) -> str:
     """Return why there is no connection to an address; empty if there is one.
 
@@ -46,11 +63,8 @@ def refusal(address: str, *, timeout_seconds: float) -> str:
     >>> refusal("tcp://127.0.0.1:9", timeout_seconds=1.0)
     'Connection refused'
     """
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not host or not port.isdecimal():
-        return "an address has a host and a port, such as tcp://node1:8786"
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout_seconds):
-            return ""
-    except (OSError, OverflowError) as error:
-        return str(getattr(error, "strerror", None) or error)
+        reach(address, timeout_seconds=timeout_seconds)
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""

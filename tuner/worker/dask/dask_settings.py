@@ -19,3 +19,10 @@ DASK_SETTINGS: Final[dict[str, object]] = {
 
 A scheduler of the user's own keeps the user's settings.
 """
+
+SCRATCH: Final = "temporary-directory"
+"""Setting for the directory of the files of Dask's servers.
+
+The default is one folder for all users of a machine. As each server imports modules that lie there,
+another user could run code in its process. So each server of ours has a private folder.
+"""

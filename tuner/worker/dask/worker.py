@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -18,7 +19,8 @@ from ...config.kinds import is_scheduler_address
 from ...core.resources import Capacity
 from ...errors import StudyError, UsageError
 from .. import device_locks, devices
-from ..addresses import address_of, refusal
+from ..addresses import address_of, reach
+from ..private_folder import dask_folder
 from .dask_settings import DASK_SETTINGS
 from .plugin import StudyPlugin
 
@@ -41,8 +43,8 @@ class Offer:
         capacity: The cores, GPUs and memory to offer.
         name: The worker's name in Dask; empty for its address.
         death_timeout_seconds: How long to wait for a scheduler before leaving; None for ever.
-        interface: The network interface; None for the default one.
-        local_directory: The directory for Dask's files; None for Dask's default.
+        interface: The network interface to listen on; None for the one towards the scheduler.
+        local_directory: Where to put the folder of Dask's files; None for the temporary directory.
         note: A warning to the user; empty if there is none.
     """
 
@@ -159,8 +161,8 @@ def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) ->
             installed versions.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
-    with dask.config.set(DASK_SETTINGS):
-        asyncio.run(_Joining(offer, say, is_quiet=is_quiet).run())
+    with dask.config.set(DASK_SETTINGS), dask_folder(offer.local_directory) as scratch:
+        asyncio.run(_Joining(offer, say, scratch, is_quiet=is_quiet).run())
 
 
 class _Worker(Worker):
@@ -200,8 +202,11 @@ class _Worker(Worker):
 
 
 class _Joining:
-    def __init__(self, offer: Offer, say: Callable[[str], None], *, is_quiet: bool) -> None:
+    def __init__(
+        self, offer: Offer, say: Callable[[str], None], scratch: Path, *, is_quiet: bool
+    ) -> None:
         self._offer = offer
+        self._scratch = scratch
         self._say = say
         self._say_of_trials = _nothing if is_quiet else say
         self._signal = ""
@@ -265,7 +270,10 @@ class _Joining:
         return None
 
     async def _started(self, address: str) -> _Worker | None:
-        if await asyncio.to_thread(refusal, address, timeout_seconds=_REACH_SECONDS):
+        try:
+            # Not on all networks: whoever can connect to a worker can run code there.
+            host = await asyncio.to_thread(reach, address, timeout_seconds=_REACH_SECONDS)
+        except OSError:
             return None
         worker = _Worker(
             address,
@@ -273,8 +281,9 @@ class _Joining:
             say=self._say_of_trials,
             nthreads=len(self._offer.capacity.cpus),
             name=self._offer.name or None,
+            host=None if self._offer.interface else host,
             interface=self._offer.interface,
-            local_directory=self._offer.local_directory,
+            local_directory=str(self._scratch),
             # Trials are separate processes, which Dask's limit does not cover.
             memory_limit=0,
             dashboard_address="127.0.0.1:0",

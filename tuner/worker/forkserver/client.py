@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -23,6 +22,8 @@ from typing import IO, Any
 from ...config.model_file import Found, ObjectiveSource, SourceKind
 from ...errors import ModelFileError, StudyError
 from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
+from ..private_folder import create_folder
+from ..process_ids import began
 from . import orphans
 from .channel import Channel, UnreadableMessage
 
@@ -37,7 +38,6 @@ _LOOK_SECONDS = 0.2
 """Time between two checks whether another thread has closed the server."""
 _DYING_SECONDS = 1.0
 """Longest time between the end of a process's connections and its own end."""
-_OWNER = "owner"
 _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
     "trial imports it again; start them in build_model or load_data to save that time"
@@ -225,7 +225,7 @@ class Client:
             raise
         peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid = struct.unpack("3i", peer)[0]
-        self._server = pid, orphans.began(pid)
+        self._server = pid, began(pid)
         self.connection: Connection[Any, Any] = Connection(connected.detach())
 
     def fork(self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder) -> Channel:
@@ -255,9 +255,9 @@ class Client:
     def close_lost(self) -> None:
         """Close a connection that failed; if its fork server is dead, none of its children runs."""
         self.close()
-        pid, began = self._server
+        pid, since = self._server
         deadline = time.monotonic() + _DYING_SECONDS
-        while orphans.began(pid) == began:
+        while began(pid) == since:
             if time.monotonic() > deadline:
                 return  # it is alive, and ends the children of this connection
             time.sleep(0.01)
@@ -294,28 +294,11 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
 
 
 def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="hptune-"))
+    folder = create_folder()
     if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
-        folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix="hptune-", dir="/tmp"))
-    _sweep(folder.parent)
-    (folder / _OWNER).write_text(" ".join((*_here(), str(os.getpid()), orphans.began(os.getpid()))))
+        shutil.rmtree(folder)
+        folder = create_folder("/tmp")  # noqa: S108 - the folder is private
     return folder
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the folders of servers that were killed together with their owners."""
-    for owner in parent.glob(f"hptune-*/{_OWNER}"):
-        with contextlib.suppress(OSError, ValueError):
-            *where, pid, since = owner.read_text().split(" ")
-            if tuple(where) == _here() and orphans.began(int(pid)) != since:
-                shutil.rmtree(owner.parent, ignore_errors=True)
-
-
-def _here() -> tuple[str, str]:
-    """Return where process ids mean the same: the running kernel, and the container."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return boot, os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path
 
 
 def _environment() -> dict[str, str]:

@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ..process_ids import began, pid_namespace
+
 _MARK = "HPTUNE_FORK_SERVER"
 _PR_SET_CHILD_SUBREAPER = 36
 END_SECONDS = 5.0
@@ -54,7 +56,7 @@ def kill(pid: int, *, spares_trackers: bool) -> None:
 def environment(folder: Path) -> dict[str, str]:
     """Return what marks a fork server with this folder, and all that descends from it."""
     own = os.getpid()
-    return {_MARK: " ".join((_pid_namespace(), str(own), began(own), str(folder)))}
+    return {_MARK: " ".join((pid_namespace(), str(own), began(own), str(folder)))}
 
 
 def kill_of_dead_owners() -> None:
@@ -65,15 +67,6 @@ def kill_of_dead_owners() -> None:
 def kill_of_dead_server(folder: Path) -> None:
     """Kill what is left of a fork server that is dead, and wait until it is gone."""
     _kill_marked(lambda _, __, of: of == str(folder))
-
-
-def began(pid: int) -> str:
-    """Return when the process began, in the kernel's ticks; empty if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _kill_marked(is_left: Callable[[str, str, str], bool]) -> None:
@@ -87,7 +80,7 @@ def _kill_marked(is_left: Callable[[str, str, str], bool]) -> None:
 
 
 def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:
-    here = _pid_namespace()
+    here = pid_namespace()
     for process in Path("/proc").iterdir():
         # Others' processes cannot be read, and a zombie has no environment.
         with contextlib.suppress(OSError, ValueError):
@@ -101,7 +94,3 @@ def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:
 
 def _is_tracker(pid: int) -> bool:
     return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def _pid_namespace() -> str:
-    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path

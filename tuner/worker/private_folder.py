@@ -1,0 +1,64 @@
+"""Private folders in the shared temporary directory, where other users may put what they like."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from .process_ids import began, pid_namespace
+
+_NAME = "hptune-"
+_OWNER = "owner"
+"""The file that names the process that the folder belongs to."""
+
+
+@contextlib.contextmanager
+def dask_folder(parent: str | None = None) -> Iterator[Path]:
+    """Create a folder for Dask's files as `create_folder` does, and remove it in the end."""
+    folder = create_folder(parent, prefix=f"dask-{_NAME}")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def create_folder(parent: str | None = None, *, prefix: str = _NAME) -> Path:
+    """Create a folder that only this user may enter.
+
+    Folders that killed processes of this user left in the same directory are removed.
+
+    Args:
+        parent: The directory to create it in, created if missing; None for the temporary one.
+        prefix: The beginning of its name.
+    """
+    if parent is not None:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    _sweep(folder.parent)
+    (folder / _OWNER).write_text(" ".join((*_here(), str(os.getpid()), began(os.getpid()))))
+    return folder
+
+
+def _sweep(parent: Path) -> None:
+    for folder in parent.glob(f"*{_NAME}*"):
+        with contextlib.suppress(OSError, ValueError):
+            found = folder.lstat()
+            # Another user's could be a link, or hold a pipe or an endless file instead of a name.
+            if (
+                stat.S_ISDIR(found.st_mode)
+                and found.st_uid == os.getuid()
+                and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+            ):
+                *where, pid, since = (folder / _OWNER).read_text().split(" ")
+                if tuple(where) == _here() and began(int(pid)) != since:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _here() -> tuple[str, str]:
+    """Return where process ids mean the same: the running kernel, and the container."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), pid_namespace()
