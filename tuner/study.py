@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import html
+import itertools
 import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .config.model_file import load, own_objects
+from .config.model_file import SourceKind, load, own_objects
 from .config.objectives import goals_of
-from .config.reference import resume_call
+from .config.reference import given_options, resume_call
 from .config.settings import StudySettings
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
@@ -24,6 +26,7 @@ from .reporting.results import best, export, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
 from .reporting.results.view import StudyView
+from .reporting.text import moment, path
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader
@@ -294,6 +297,33 @@ class Study:
             export.export_csv(export.table(self.view()), stream)
         else:
             export.export_json(self.view(), self._reader.reports(), stream)
+
+    def report_html(self) -> str:
+        """Return the report: one HTML page that needs no other file and no network."""
+        from .reporting.html.report import Setup, report_html
+
+        facts = self._reader.facts()
+        settings = StudySettings.from_json(facts["settings"])
+        given = given_options(settings)
+        source = path(settings.source.path)
+        command = shlex.join(["hptune", "run", source, *itertools.chain.from_iterable(given)])
+        if settings.source.kind is SourceKind.PICKLE:
+            command = "in Python, with Tuner(...) and the settings below"
+        return report_html(
+            self.view(),
+            SearchSpace.from_json(facts["space"]),
+            self._reader.reports(),
+            Setup(
+                command,
+                [
+                    *given,
+                    ("seed", str(facts["seed"])),
+                    ("hptune", facts["hptune_version"]),
+                    ("begun", moment(facts["created_at"])),
+                ],
+            ),
+            now=time.time(),
+        )
 
     def _latest_reports(self) -> dict[AttemptId, Report]:
         metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}

@@ -195,3 +195,12 @@ def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:
         "layers       4  2        Int      2..8, step 2, if deep is True",
     ]
     assert cli("space", "nofile.py").code == 2
+
+
+def test_a_report_is_written_next_to_the_study_or_where_asked(two: InProcess) -> None:
+    assert two("report").out == "Wrote studies/b-1/report.html\n"
+    page = (two.directory / "studies/b-1/report.html").read_text(encoding="utf-8")
+    assert "hptune run studies/model.py --search random --trials 10" in page
+    assert two("report", "studies/a-1", "-o", "a.html").out == "Wrote a.html\n"
+    refused = two("report", "-o", "missing/a.html")
+    assert (refused.code, "missing/a.html cannot be written" in refused.err) == (2, True)

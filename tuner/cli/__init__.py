@@ -19,6 +19,7 @@ from .doctor import doctor
 from .joining import scheduler, worker
 from .output import INTERRUPTED, show_error
 from .reading import best, export, list_studies, log, replay, show, space, status, trials
+from .report import report
 from .running import resume, run, stop
 from .slurm import slurm
 
@@ -73,8 +74,8 @@ def main() -> None:
 
 
 _COMMANDS = (
-    *(run, resume, stop, status, best, trials, show, log, list_studies, space, export, replay),
-    *(scheduler, worker, slurm, doctor),
+    *(run, resume, stop, status, best, trials, show, log, list_studies, space, report),
+    *(export, replay, scheduler, worker, slurm, doctor),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterator
 
 from ..samplers.registry import SEARCH_SUMMARIES
-from .settings import SETTINGS
+from .settings import SETTINGS, StudySettings
 from .table import Section, Setting
 
 _ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
@@ -70,6 +70,19 @@ def resume_call(command: str, function: str = "...") -> str:
     for flag, value in zip(flags, values, strict=True):
         given.append(f"{_ARGUMENTS[flag]}={value if value.isdecimal() else repr(value)}")
     return f"Tuner({', '.join((function, *given))}, resume=True).fit()"
+
+
+def given_options(settings: StudySettings) -> list[tuple[str, str]]:
+    """Return the options that differ from their defaults, each with a value as a user writes it."""
+    found = []
+    for each in SETTINGS:
+        value = getattr(settings, each.name)
+        if value in (each.default, ()):
+            continue
+        is_list = each.kind.is_repeated and isinstance(value, tuple | list)
+        parts = [(one,) for one in value] if is_list else [value]
+        found += [(each.flag, each.kind.show(part)) for part in parts]
+    return found
 
 
 def _sections() -> Iterator[tuple[Section, list[Setting]]]:

@@ -1,0 +1,154 @@
+"""The report, in a real browser."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from browser import browser
+from fake_study import GOALS, attempt, trial
+
+from tuner.core.goals import Goals
+from tuner.core.space.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FloatParameter,
+    IntParameter,
+    Scale,
+    SearchSpace,
+)
+from tuner.core.trial import Attempt, Cause, Direction, Goal, Outcome, Trial, TrialState
+from tuner.reporting.html.report import Setup, report_html
+from tuner.reporting.results.view import StudyView
+from tuner.storage.ledger.reader import ReportRow
+
+SPACE = SearchSpace(
+    (
+        FloatParameter("learning_rate", 1e-4, 1e-1, scale=Scale.LOG),
+        IntParameter("units", 16, 512, scale=Scale.LOG),
+        ChoiceParameter("activation", ("relu", "tanh")),
+        BooleanParameter("dropout"),
+        FloatParameter("rate", 0.1, 0.6, conditions=(Condition("dropout", (True,)),)),
+    )
+)
+EPOCHS = 9
+SETUP = Setup("hptune run model.py --trials 40", [("--trials", "40"), ("seed", "7")])
+NASTY = "</script><script>document.title = 'hacked'</script> $$LINKS$$ \x1b[31m"
+
+
+def study(count: int, *, pruned_every: int = 3) -> tuple[StudyView, list[ReportRow]]:
+    """Return a study in which every third trial was pruned, and one failed."""
+    rng = np.random.default_rng(1)
+    trials: list[Trial] = []
+    attempts: list[Attempt] = []
+    reports: list[ReportRow] = []
+    for number in range(count):
+        params = SPACE.sample(rng)
+        is_pruned = number % pruned_every == 1
+        last = 3 if is_pruned else EPOCHS
+        top = 0.9 - 0.05 * (math.log10(float(params["learning_rate"] or 0)) + 2.5) ** 2
+        values = [top * (1.0 - math.exp(-step)) for step in range(1, last + 1)]
+        reports += [
+            ReportRow(number, 0, step, "val_accuracy", value, 1000.0 + step)
+            for step, value in enumerate(values, start=1)
+        ]
+        state = TrialState.PRUNED if is_pruned else TrialState.COMPLETE
+        trials.append(
+            trial(number, state, values[-1], params=params, step=last, metrics={"loss": 0.1})
+        )
+        outcome = Outcome.PRUNED if is_pruned else Outcome.FINISHED
+        begun = 1000.0 + 10 * (number // 2)
+        attempts.append(attempt(number, placed_at=begun, ended_at=begun + last, outcome=outcome))
+    failed = trial(count, TrialState.FAILED, params=SPACE.defaults(), reason=NASTY)
+    trials.append(replace(failed, detail=f"Traceback\n  File model.py\n{NASTY}"))
+    attempts.append(attempt(count, ended_at=1005.0, outcome=Outcome.ERRORED, cause=Cause.EXCEPTION))
+    random.Random(0).shuffle(trials)  # the order must not matter
+    return view(trials, attempts), reports
+
+
+def view(trials: list[Trial], attempts: list[Attempt], goals: Goals = GOALS) -> StudyView:
+    return StudyView(
+        directory="studies/digits",
+        search="tpe",
+        goals=goals,
+        budget_trials=40,
+        trials=trials,
+        attempts=attempts,
+        epochs=EPOCHS,
+        models={0: "studies/digits/best/model.keras"},
+    )
+
+
+def written(path: Path, of: StudyView, reports: list[ReportRow]) -> Path:
+    page = path / "report.html"
+    page.write_text(report_html(of, SPACE, reports, SETUP, now=2000.0), encoding="utf-8")
+    return page
+
+
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    page = written(tmp_path, *study(39))
+    with browser() as seen:
+        seen.open(page)
+        for section in ("best", "history", "curves", "importance", "slices", "parallel",
+                        "contour", "stopping", "timeline", "costs", "failures", "setup",
+                        "trials"):  # fmt: skip
+            assert seen.page.locator(f"#{section} h2").count() == 1, section
+        # The choice of trials acts on figures and tables alike.
+        assert seen.points("history") == 26
+        seen.page.get_by_label("with stopped ones").check()
+        assert seen.points("history") == 39
+        assert seen.points("contour") == 39
+        seen.page.get_by_label("complete only").check()
+        assert seen.points("history") == 26
+        assert seen.points("contour") == 26
+        # What a trial wrote is shown as it is, and does nothing.
+        assert "hptune: digits" in seen.page.title()
+        assert "document.title = 'hacked'" in seen.page.locator("#failures").inner_text()
+        rows = seen.page.locator("#trials tbody tr")
+        seen.page.locator("#trials summary").click()
+        assert rows.count() == 40
+        assert "39" in rows.nth(39).inner_text()
+        seen.page.set_viewport_size({"width": 390, "height": 800})
+        # A phone does not scroll sideways, once the figures have followed.
+        seen.page.wait_for_function("document.documentElement.scrollWidth <= 390")
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(seen.page).response["violations"]
+        grave = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+        assert grave == [], grave
+        assert seen.requests == [page.as_uri()], "nothing is fetched"
+        assert seen.complaints == []
+
+
+def test_studies_with_little_to_show(tmp_path: Path) -> None:
+    """No trial, one trial, one step, several objectives: what can be shown is shown."""
+    two = Goals((Goal("val_accuracy", Direction.MAX), Goal("size", Direction.MIN)))
+    several = [
+        replace(trial(n, value=0.1 * n, params={"units": n}), extra_values=(float(n),))
+        for n in range(5)
+    ]
+    studies = {
+        "nothing": (view([], []), set[str]()),
+        "one": (view([trial(0, value=0.5, params={})], [attempt(0, ended_at=1001.0)]),
+                {"history"}),
+        "several": (view(several, [], two), {"history", "front"}),
+    }  # fmt: skip
+    for name, (of, shown) in studies.items():
+        (tmp_path / name).mkdir()
+        page = written(tmp_path / name, of, []).read_text(encoding="utf-8")
+        for section in ("best", "setup", "trials", *shown):
+            assert f'<section id="{section}">' in page, name
+        assert ("front" in shown) == ('<section id="front">' in page)
+        assert '<section id="curves">' not in page
+        assert "hptune run model.py --trials 40" in page
+
+
+def test_a_thousand_trials_are_no_burden() -> None:
+    of, reports = study(1000)
+    page = report_html(of, SPACE, reports, SETUP, now=2000.0)
+    assert len(page) < 10e6
+    assert page.count('<section id="') == 13

@@ -1,0 +1,104 @@
+"""A figure with its words and tables, and the marks that all figures share."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+COMPLETE = "#2f6fde"
+PRUNED = "#c47b17"
+FAILED = "#d23b3b"
+BEST = "#1a9850"
+MUTED = "#8a8f98"
+"""Colours that are legible on a light and on a dark page."""
+
+
+class Shown(enum.StrEnum):
+    """With which choice of the reader something is shown; the names are tags and CSS classes."""
+
+    ALWAYS = ""
+    COMPLETE_ONLY = "complete-only"
+    WITH_PRUNED = "with-pruned"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        columns: The headings.
+        rows: The cells of each row.
+        shown: With which choice of the reader it is shown.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    shown: Shown = Shown.ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One section of the report.
+
+    Attributes:
+        name: Identifier within the page.
+        title: The heading.
+        words: What it shows, in a sentence or two.
+        figures: Bokeh figures, drawn side by side where there is room.
+        tables: The same as tables.
+        is_folded: Whether the tables are hidden until the reader opens them.
+    """
+
+    name: str
+    title: str
+    words: str
+    figures: Sequence[Any] = ()
+    tables: Sequence[Table] = ()
+    is_folded: bool = True
+
+
+def blank_figure(x_label: str, y_label: str, *, height: int = 320, **options: Any) -> Any:
+    """Return an empty Bokeh figure that fits the page's width, light or dark.
+
+    Args:
+        x_label: Title of the horizontal axis.
+        y_label: Title of the vertical axis.
+        height: Height in pixels.
+        options: Further arguments of `bokeh.plotting.figure`.
+    """
+    from bokeh.models import DataRange1d
+    from bokeh.plotting import figure
+
+    for axis in ("x_range", "y_range"):
+        if axis not in options:
+            options[axis] = DataRange1d(only_visible=True)
+    plot = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        tools="pan,box_zoom,wheel_zoom,reset,save",
+        x_axis_label=x_label,
+        y_axis_label=y_label,
+        **options,
+    )
+    plot.toolbar.logo = None
+    plot.toolbar.autohide = True
+    plot.toolbar.active_scroll = None
+    plot.background_fill_alpha = plot.border_fill_alpha = 0
+    plot.outline_line_color = None
+    plot.grid.grid_line_color = MUTED
+    plot.grid.grid_line_alpha = 0.25
+    plot.axis.axis_line_color = plot.axis.major_tick_line_color = MUTED
+    plot.axis.minor_tick_line_color = None
+    plot.axis.major_label_text_color = plot.axis.axis_label_text_color = MUTED
+    plot.axis.axis_label_text_font_style = "normal"
+    return plot
+
+
+def mark(renderer: Any, shown: Shown) -> Any:
+    """Show a renderer with a choice of the reader; the page begins with "complete only"."""
+    if shown is not Shown.ALWAYS:
+        renderer.tags = [str(shown)]
+        renderer.visible = shown is Shown.COMPLETE_ONLY
+    return renderer

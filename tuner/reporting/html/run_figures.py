@@ -1,0 +1,204 @@
+"""Figures and tables of the run: where trials ran, what they cost, and what failed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from ...core.trial import Attempt, Outcome, Trial, TrialState
+from .. import text
+from ..results.costs import costs_of
+from .panel import COMPLETE, FAILED, MUTED, PRUNED, Panel, Table, blank_figure
+from .trials import StudyTrials, described
+
+_BARS = {
+    Outcome.FINISHED: (COMPLETE, "finished", 0.85),
+    Outcome.PRUNED: (PRUNED, "stopped early", 0.85),
+    Outcome.RELEASED: (MUTED, "moved or paused", 0.85),
+    Outcome.ERRORED: (FAILED, "failed", 0.85),
+    Outcome.LOST: (FAILED, "lost its worker", 0.4),
+    None: (COMPLETE, "running", 0.35),
+}
+_UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+_FAILURES_SHOWN = 20
+
+
+def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
+    """Return when each attempt ran, on which worker; None if none ran."""
+    ran = [each for each in trials.view.attempts if each.started_at is not None]
+    if not ran:
+        return None
+    start = min(each.placed_at for each in ran)
+    last = max(_end(each, now) for each in ran)
+    unit, name = next((u for u in _UNITS if last - start >= 2.0 * u[0]), _UNITS[-1])
+    lanes, workers = _lanes(ran, now)
+    plot = blank_figure(
+        f"{name} since the first trial started",
+        "",
+        height=min(640, 110 + 16 * len(workers)),
+        tooltips=[("trial", "@trial"), ("end", "@outcome"), ("where", "@where")],
+    )
+    for outcome, (color, label, alpha) in _BARS.items():
+        group = [each for each in ran if each.outcome is outcome]
+        if group:
+            plot.hbar(
+                y="lane",
+                left="left",
+                right="right",
+                height=0.8,
+                color=color,
+                alpha=alpha,
+                legend_label=label,
+                source=_bars(group, lanes, start=start, unit=unit, now=now),
+            )
+    plot.legend.orientation = "horizontal"
+    plot.legend.background_fill_alpha = 0.6
+    plot.add_layout(plot.legend[0], "above")
+    plot.yaxis.ticker = list(range(len(workers)))
+    plot.yaxis.major_label_overrides = dict(enumerate(workers))
+    plot.ygrid.visible = False
+    return Panel(
+        "timeline",
+        "Workers",
+        "Which worker trained which trial, and when. Gaps are waiting or idle time.",
+        [plot],
+        [_by_worker(ran, now=now)],
+    )
+
+
+def _end(attempt: Attempt, now: float) -> float:
+    return now if attempt.ended_at is None else attempt.ended_at
+
+
+def _lanes(ran: Sequence[Attempt], now: float) -> tuple[dict[object, int], list[str]]:
+    """Return the lane of each attempt, and the lanes' labels; lanes of a worker are neighbours."""
+    slots: dict[str, list[list[Attempt]]] = {}
+    nodes: dict[str, str] = {}
+    for worker in dict.fromkeys(each.placement.worker for each in ran):
+        free: list[tuple[float, int]] = []
+        own: list[list[Attempt]] = []
+        mine = [each for each in ran if each.placement.worker == worker]
+        for attempt in sorted(mine, key=lambda each: each.started_at or 0.0):
+            if free and free[0][0] <= (attempt.started_at or 0.0):
+                _, slot = heapq.heappop(free)
+                own[slot].append(attempt)
+            else:
+                slot = len(own)
+                own.append([attempt])
+            heapq.heappush(free, (_end(attempt, now), slot))
+        slots[worker] = own
+        nodes[worker] = text.clean(mine[0].node.partition(".")[0])
+    lanes: dict[object, int] = {}
+    labels: list[str] = []
+    for worker in sorted(slots, key=lambda each: nodes[each]):
+        for number, attempts in enumerate(slots[worker]):
+            for attempt in attempts:
+                lanes[attempt.id] = len(labels)
+            labels.append(nodes[worker] if number == 0 else " ")
+    return lanes, labels
+
+
+def _bars(
+    group: Sequence[Attempt], lanes: dict[object, int], *, start: float, unit: float, now: float
+) -> dict[str, list[Any]]:
+    return {
+        "lane": [lanes[each.id] for each in group],
+        "left": [((each.started_at or 0.0) - start) / unit for each in group],
+        "right": [(_end(each, now) - start) / unit for each in group],
+        "trial": [str(each.id) for each in group],
+        "outcome": ["running" if e.cause is None else str(e.cause) for e in group],
+        "where": [text.where(each.node, each.placement) for each in group],
+    }
+
+
+def _by_worker(ran: Sequence[Attempt], *, now: float) -> Table:
+    rows = []
+    for worker in dict.fromkeys(each.placement.worker for each in ran):
+        mine = [each for each in ran if each.placement.worker == worker]
+        costs = costs_of(mine, now=now)
+        seconds = sum(_end(each, now) - (each.started_at or 0.0) for each in mine)
+        present = max(_end(e, now) for e in mine) - min(e.placed_at for e in mine)
+        rows.append(
+            (
+                text.clean(mine[0].node),
+                text.clean(worker),
+                str(len(mine)),
+                text.duration(present),
+                f"{seconds / present:.1f}" if present > 0 else text.NOTHING,
+                f"{costs.core_hours:.3g}",
+                f"{costs.gpu_hours:.3g}",
+            )
+        )
+    columns = ("node", "worker", "attempts", "present", "trials at once", "core h", "GPU h")
+    return Table(columns, rows)
+
+
+def costs(trials: StudyTrials, *, now: float) -> Panel:
+    """Return what the study cost."""
+    view = trials.view
+    found = costs_of(view.attempts, now=now if view.master is not None else None)
+    share = found.idle_core_hours / found.core_hours if found.core_hours else 0.0
+    rows = [
+        ("core hours", f"{found.core_hours:.3g}"),
+        ("of these idle", f"{found.idle_core_hours:.3g} ({share:.0%})"),
+        ("GPU hours", f"{found.gpu_hours:.3g}"),
+        ("waiting for devices", text.duration(found.wait_seconds)),
+        ("attempts", str(len(view.attempts))),
+        ("repeated after a loss", str(sum(view.retried.values()))),
+    ]
+    words = "Devices held by trials, from the start of their processes to their ends."
+    return Panel("costs", "Costs", words, tables=[Table(("", ""), rows)], is_folded=False)
+
+
+def failures(trials: StudyTrials) -> Panel | None:
+    """Return the failed trials by the kind of failure; None if none failed."""
+    failed = [trial for trial in trials.view.trials if trial.state is TrialState.FAILED]
+    if not failed:
+        return None
+    kinds: dict[str, list[Trial]] = {}
+    for trial in failed:
+        kinds.setdefault(text.without_numbers(trial.reason), []).append(trial)
+    ranked = sorted(kinds.values(), key=len, reverse=True)
+    rows = [
+        (
+            str(len(group)),
+            text.failure(group[0]),
+            ", ".join(str(trial.number) for trial in group[:10])
+            + (", …" if len(group) > 10 else ""),
+            described(group[0]),
+            group[0].detail.strip(),
+        )
+        for group in ranked[:_FAILURES_SHOWN]
+    ]
+    words = f"{text.plural(len(failed), 'trial')} failed, in {text.plural(len(ranked), 'way')}."
+    columns = ("trials", "first reason", "numbers", "first configuration", "traceback")
+    return Panel("failures", "Failures", words, tables=[Table(columns, rows)], is_folded=False)
+
+
+def all_trials(trials: StudyTrials) -> Panel:
+    """Return the table of all trials."""
+    view = trials.view
+    names = list(dict.fromkeys(name for trial in view.trials for name in trial.params))
+    seconds: dict[int, float] = {}
+    for attempt in view.attempts:
+        if attempt.started_at is not None and attempt.ended_at is not None:
+            spent = attempt.ended_at - attempt.started_at
+            seconds[attempt.id.trial] = seconds.get(attempt.id.trial, 0.0) + spent
+    rows = [
+        (
+            str(trial.number),
+            str(trial.state).lower(),
+            text.measured(trial.value),
+            text.NOTHING if trial.step is None else str(trial.step),
+            text.duration(seconds.get(trial.number)),
+            *(
+                text.param(trial.params[name]) if name in trial.params else text.NOTHING
+                for name in names
+            ),
+        )
+        for trial in sorted(view.trials, key=lambda trial: trial.number)
+    ]
+    step = text.step_word(view.epochs)
+    columns = ("trial", "state", trials.metric, step, "time", *map(text.clean, names))
+    return Panel("trials", "All trials", view.counts_text() + ".", tables=[Table(columns, rows)])

@@ -1,0 +1,241 @@
+"""Figures of the search: values over time, learning curves, importance, early stopping."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...core.trial import Direction, Trial, TrialState
+from .. import text
+from ..results.importance import MIN_TRIALS
+from .panel import BEST, COMPLETE, MUTED, PRUNED, Panel, Shown, Table, blank_figure, mark
+from .trials import (
+    MODES,
+    POINTED,
+    StudyTrials,
+    columns_of,
+    described,
+    draw_points,
+    limit_values,
+    value_of,
+)
+
+
+def history(trials: StudyTrials) -> Panel:
+    """Return the values of the trials in their order, and the best one so far."""
+    plot = blank_figure("trial", trials.metric, tooltips=POINTED)
+    draw_points(plot, trials, lambda trial: trial.number)
+    rows = []
+    for shown in MODES:
+        steps = _best_so_far(trials.of(shown), trials.direction)
+        if not steps:
+            continue
+        numbers, values = [n for n, _ in steps], [v for _, v in steps]
+        last = max(trial.number for trial in trials.of(shown))
+        line = plot.step(
+            [*numbers, last], [*values, values[-1]], mode="after", color=BEST, line_width=2
+        )
+        mark(line, shown)
+        rows.append(
+            Table(
+                ("trial", f"best {trials.metric} so far"),
+                [(str(number), text.measured(value)) for number, value in steps],
+                shown,
+            )
+        )
+    limit_values(plot, trials)
+    return Panel(
+        "history",
+        "Values",
+        f"{trials.metric} of each trial (points), and the best one so far (line).",
+        [plot],
+        rows,
+    )
+
+
+def _best_so_far(trials: Sequence[Trial], direction: Direction) -> list[tuple[int, float]]:
+    found: list[tuple[int, float]] = []
+    for trial in trials:
+        if direction.better(value_of(trial), found[-1][1] if found else None):
+            found.append((trial.number, value_of(trial)))
+    return found
+
+
+def curves(trials: StudyTrials) -> Panel | None:
+    """Return the learning curves; None if no trial reported more than one step."""
+    known = {n: each for n, each in trials.curves.items() if len(each[0]) > 1}
+    if not known:
+        return None
+    step = text.step_word(trials.view.epochs)
+    plot = blank_figure(step, trials.metric, height=360)
+    best = trials.view.best
+    groups = (
+        (trials.pruned, PRUNED, Shown.WITH_PRUNED, 0.3),
+        (trials.complete, COMPLETE, Shown.ALWAYS, 0.3),
+    )
+    for group, color, shown, alpha in groups:
+        drawn = [known[trial.number] for trial in group if trial.number in known]
+        if drawn:
+            lines = plot.multi_line(
+                [np.array(steps, dtype=np.int32) for steps, _ in drawn],
+                [np.array(values, dtype=np.float32) for _, values in drawn],
+                color=color,
+                alpha=alpha,
+            )
+            mark(lines, shown)
+    middle = _median_curve([known[t.number] for t in trials.complete if t.number in known])
+    if middle:
+        plot.line(
+            [s for s, _ in middle],
+            [v for _, v in middle],
+            color=MUTED,
+            line_width=3,
+            line_dash="dashed",
+            legend_label="median of the complete trials",
+        )
+    of_best = known.get(best.number) if best else None
+    if best is not None and of_best is not None:
+        plot.line(*of_best, color=BEST, line_width=3, legend_label=f"best (trial {best.number})")
+    if plot.legend:
+        plot.legend.location = "bottom_right" if trials.direction is Direction.MAX else "top_right"
+        plot.legend.background_fill_alpha = 0.6
+        plot.legend.label_text_font_size = "11px"
+    medians = dict(middle)
+    bests = dict(zip(*of_best, strict=True)) if of_best else {}
+    rows = [
+        (str(at), text.measured(bests.get(at)), text.measured(medians.get(at)))
+        for at in sorted({*medians, *bests})
+    ]
+    return Panel(
+        "curves",
+        "Learning curves",
+        f"{trials.metric} after each {step}: complete trials in blue, stopped ones in orange, the "
+        "best one in green.",
+        [plot],
+        [Table((step, "best trial", "median of the complete trials"), rows)],
+    )
+
+
+def _median_curve(drawn: Sequence[tuple[list[int], list[float]]]) -> list[tuple[int, float]]:
+    at: dict[int, list[float]] = {}
+    for steps, values in drawn:
+        for step, value in zip(steps, values, strict=True):
+            at.setdefault(step, []).append(value)
+    most = max(map(len, at.values()), default=0)
+    # A median over few of the trials would jump.
+    return [(s, statistics.median(v)) for s, v in sorted(at.items()) if 2 * len(v) >= most > 1]
+
+
+def importance(trials: StudyTrials) -> Panel:
+    """Return the importance of the hyperparameters."""
+    from bokeh.models import FactorRange
+
+    found = trials.importances
+    widest = max(found.values(), key=len)
+    if not widest:
+        words = f"At least {MIN_TRIALS} trials with a value are needed to tell what matters."
+        return Panel("importance", "Importance", words)
+    names = [text.clean(each.name) for each in widest]
+    plot = blank_figure(
+        "share of the importance",
+        "",
+        height=70 + 34 * len(names),
+        y_range=FactorRange(*names[::-1]),
+    )
+    tables = []
+    for shown, ranked in found.items():
+        if not ranked:
+            continue
+        y = [text.clean(each.name) for each in ranked]
+        shares = [each.share for each in ranked]
+        mark(plot.hbar(y, right=shares, height=0.55, color=COMPLETE, alpha=0.8), shown)
+        ends = ([each.low for each in ranked], [each.high for each in ranked])
+        mark(plot.segment(ends[0], y, ends[1], y, color=MUTED, line_width=2), shown)
+        cells = [
+            (text.clean(each.name), f"{each.share:.0%}", f"{each.low:.0%} to {each.high:.0%}")
+            for each in ranked
+        ]
+        tables.append(Table(("hyperparameter", "importance", "80 % interval"), cells, shown))
+    plot.x_range.start = 0
+    return Panel(
+        "importance",
+        "Importance",
+        "How differently each hyperparameter is distributed among the best tenth of the trials "
+        "(conditional PED-ANOVA), as a share of the sum; lines are 80 % intervals over resampled "
+        f"trials. At least {MIN_TRIALS} trials are needed.",
+        [plot],
+        tables,
+    )
+
+
+def stopping(trials: StudyTrials) -> Panel | None:
+    """Return at which steps trials were stopped; None if none was."""
+    states = (TrialState.PRUNED, TrialState.PAUSED)
+    stopped = Counter(t.step for t in trials.view.trials if t.state in states and t.step)
+    if not stopped:
+        return None
+    lasts = [max(steps) for steps, _ in trials.curves.values()]
+    at = sorted(stopped)
+    reached = [sum(last >= step for last in lasts) for step in at]
+    went_on = [max(0, all_of - stopped[step]) for all_of, step in zip(reached, at, strict=True)]
+    names = list(map(str, at))
+    word = text.step_word(trials.view.epochs)
+    plot = blank_figure(word, "trials", x_range=names, height=260)
+    plot.vbar_stack(
+        ["on", "stopped"],
+        x="step",
+        width=0.5,
+        color=[COMPLETE, PRUNED],
+        source={"step": names, "on": went_on, "stopped": [stopped[step] for step in at]},
+        legend_label=["went on", "stopped there"],
+    )
+    plot.legend.background_fill_alpha = 0.6
+    plot.y_range.start = 0
+    rows = [
+        (name, str(on + stopped[step]), str(on), str(stopped[step]))
+        for name, step, on in zip(names, at, went_on, strict=True)
+    ]
+    return Panel(
+        "stopping",
+        "Early stopping",
+        f"How many trials reached each {word} at which trials were stopped, and how many of them "
+        "went on.",
+        [plot],
+        [Table((word, "reached", "went on", "stopped"), rows)],
+    )
+
+
+def front(trials: StudyTrials) -> Panel | None:
+    """Return the first two objectives against each other; None with one objective."""
+    goals = trials.view.goals.objectives
+    if len(goals) < 2 or not trials.complete:
+        return None
+    best = {trial.number for trial in trials.view.front}
+    plot = blank_figure(
+        *(text.clean(str(goal)) for goal in goals[:2]), height=360, tooltips=POINTED
+    )
+    for is_best, color, size in ((False, COMPLETE, 6), (True, BEST, 10)):
+        group = [t for t in trials.complete if (t.number in best) is is_best]
+        source = {
+            **columns_of(group),
+            "x": [t.values[0] for t in group],
+            "y": [t.values[1] for t in group],
+        }
+        plot.scatter("x", "y", source=source, color=color, size=size, alpha=0.7)
+    metrics = [text.clean(goal.metric) for goal in goals]
+    rows = [
+        (str(trial.number), *map(text.measured, trial.values), described(trial))
+        for trial in trials.view.front
+    ]
+    return Panel(
+        "front",
+        "The Pareto front",
+        f"{metrics[0]} and {metrics[1]} of all complete trials. No trial beats those in green in "
+        "all objectives.",
+        [plot],
+        [Table(("trial", *metrics, "configuration"), rows)],
+        is_folded=False,
+    )

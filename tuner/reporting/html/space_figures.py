@@ -1,0 +1,300 @@
+"""Figures of the search space: what each hyperparameter does to the values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.space.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    FloatParameter,
+    IntParameter,
+    Parameter,
+    Scale,
+)
+from ...core.trial import Direction, Trial, TrialState
+from .. import text
+from .panel import MUTED, Panel, Shown, Table, blank_figure, mark
+from .trials import (
+    POINTED,
+    StudyTrials,
+    columns_of,
+    draw_points,
+    limit_values,
+    value_of,
+)
+
+_SLICES = 6
+_NOT_ACTIVE = -0.1
+"""Where parallel coordinates show a hyperparameter that the trial does not have."""
+
+_LABELLED = 6
+"""Values of a hyperparameter, at most, that parallel coordinates label one by one."""
+
+_CONTOUR_CELLS = 40
+_CONTOUR_TRIALS = 10
+"""Complete trials below which no contour is drawn."""
+
+_CONTOUR_WIDTH = 0.12
+"""Bandwidth of the smoothed values, as a share of each hyperparameter's range."""
+
+_Number = FloatParameter | IntParameter
+
+
+def slices(trials: StudyTrials) -> Panel | None:
+    """Return the values over the most important hyperparameters, one figure for each."""
+    chosen = trials.leading_parameters[:_SLICES]
+    if not chosen or not trials.of(Shown.WITH_PRUNED):
+        return None
+    figures, rows = [], []
+    for parameter in chosen:
+        figures.append(_slice(trials, parameter))
+        best = trials.view.best
+        value = best.params.get(parameter.name) if best else None
+        rows.append(
+            (
+                text.clean(parameter.name),
+                parameter.bounds,
+                text.param(value) if best and parameter.name in best.params else text.NOTHING,
+            )
+        )
+    return Panel(
+        "slices",
+        "One hyperparameter at a time",
+        f"{trials.metric} over each of the {len(chosen)} most important hyperparameters.",
+        figures,
+        [Table(("hyperparameter", "range", "best trial"), rows)],
+    )
+
+
+def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
+    from bokeh.models import FactorRange
+    from bokeh.transform import jitter
+
+    name, key = text.clean(parameter.name), parameter.name
+    options: dict[str, Any] = {"tooltips": POINTED, "height": 260}
+    if _has_words(parameter):
+        words = FactorRange(*[text.param(each) for each in parameter.values or ()])
+        plot = blank_figure(name, trials.metric, x_range=words, **options)
+        draw_points(
+            plot,
+            trials,
+            lambda trial: text.param(trial.params[key]) if key in trial.params else None,
+            x=jitter("x", width=0.4, range=words),
+            size=6,
+        )
+    else:
+        kind = _axis_type(parameter)
+        plot = blank_figure(name, trials.metric, x_axis_type=kind, **options)
+        plot.xaxis.ticker = _ticks(parameter) or plot.xaxis.ticker
+        draw_points(plot, trials, lambda trial: trial.params.get(key), size=6)
+    limit_values(plot, trials)
+    return plot
+
+
+def _axis_type(parameter: Parameter) -> str:
+    is_log = isinstance(parameter, _Number) and parameter.scale is Scale.LOG
+    return "log" if is_log else "linear"
+
+
+def _ticks(parameter: Parameter) -> list[float]:
+    """Return where an axis has ticks; empty for Bokeh's own choice."""
+    if parameter.values is not None and len(parameter.values) <= 8:
+        return [float(each) for each in parameter.values if isinstance(each, int | float)]
+    if not isinstance(parameter, _Number) or parameter.scale is not Scale.LOG:
+        return []
+    low, high = math.log10(parameter.low), math.log10(parameter.high)
+    factors = (1.0,) if high - low >= 2.0 else (1.0, 2.0, 5.0)
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    ticks = [factor * 10.0**power for power in powers for factor in factors]
+    return [each for each in ticks if parameter.low <= each <= parameter.high]
+
+
+def _has_words(parameter: Parameter) -> bool:
+    """Return whether the values are words: an axis shows each of them."""
+    if isinstance(parameter, ChoiceParameter):
+        return not parameter.ordered or isinstance(parameter.values[0], bool)
+    return isinstance(parameter, BooleanParameter)
+
+
+def parallel(trials: StudyTrials) -> Panel | None:
+    """Return all configurations as lines across one axis for each hyperparameter."""
+    from bokeh.models import ColumnDataSource, FixedTicker, Range1d
+
+    parameters = list(trials.parameters.values())
+    ranked = sorted(trials.of(Shown.WITH_PRUNED), key=value_of)
+    if len(parameters) < 2 or not ranked:
+        return None
+    if trials.direction is Direction.MIN:
+        ranked.reverse()  # the best lines are drawn last, on top
+    plot = blank_figure(
+        "",
+        "",
+        height=360,
+        tooltips=POINTED,
+        x_range=Range1d(-0.3, len(parameters) - 0.7),
+        y_range=Range1d(-0.25, 1.15),
+    )
+    mapper = _colours(trials)
+    for state, shown in ((True, Shown.ALWAYS), (False, Shown.WITH_PRUNED)):
+        group = [t for t in ranked if (t.state is TrialState.COMPLETE) is state]
+        if not group:
+            continue
+        source = ColumnDataSource(
+            {
+                **columns_of(group),
+                "xs": [np.arange(len(parameters), dtype=np.float32)] * len(group),
+                "ys": [np.array([_place(p, t) for p in parameters], np.float32) for t in group],
+            }
+        )
+        lines = plot.multi_line(
+            "xs",
+            "ys",
+            source=source,
+            color={"field": "value", "transform": mapper},
+            alpha=0.5,
+        )
+        mark(lines, shown)
+    names = [text.clean(parameter.name) for parameter in parameters]
+    plot.xaxis.ticker = FixedTicker(ticks=list(range(len(parameters))))
+    plot.xaxis.major_label_overrides = dict(enumerate(names))
+    if sum(map(len, names)) > 30:  # a phone's width
+        plot.xaxis.major_label_orientation = 0.5
+    plot.yaxis.visible = False
+    plot.ygrid.visible = False
+    for at, parameter in enumerate(parameters):
+        ends = _ends(parameter)
+        is_listed = parameter.values is not None and len(parameter.values) <= _LABELLED
+        plot.text(
+            [at] * len(ends),
+            [place for place, _ in ends],
+            [label for _, label in ends],
+            text_color=MUTED,
+            text_font_size="11px",
+            text_align="left" if is_listed else "center",
+            text_baseline="bottom" if is_listed else "middle",
+            x_offset=5 if is_listed else 0,
+        )
+    _colour_bar(plot, mapper)
+    return Panel(
+        "parallel",
+        "All configurations",
+        "Each line is a trial; its color is its value (yellow is best). A line below an axis "
+        "means that the trial does not have that hyperparameter. The table of all trials is at "
+        "the end of this page.",
+        [plot],
+    )
+
+
+def _colours(trials: StudyTrials) -> Any:
+    """Return the colours of values: yellow is best, and stopped trials do not widen the range."""
+    from bokeh.models import LinearColorMapper
+    from bokeh.palettes import Viridis256
+
+    values = [value_of(t) for t in trials.complete or trials.of(Shown.WITH_PRUNED)]
+    low, high = trials.usual_range(values) or (min(values), max(values))
+    palette = Viridis256 if trials.direction is Direction.MAX else Viridis256[::-1]
+    return LinearColorMapper(palette=palette, low=low, high=high, nan_color="rgba(0, 0, 0, 0)")
+
+
+def _colour_bar(plot: Any, mapper: Any) -> None:
+    from bokeh.models import ColorBar
+
+    bar = ColorBar(
+        color_mapper=mapper, width=10, background_fill_alpha=0, major_label_text_color=MUTED
+    )
+    plot.add_layout(bar, "right")
+
+
+def _place(parameter: Parameter, trial: Trial) -> float:
+    if parameter.name not in trial.params or parameter.explain(trial.params[parameter.name]):
+        return _NOT_ACTIVE
+    return parameter.to_unit(trial.params[parameter.name])
+
+
+def _ends(parameter: Parameter) -> list[tuple[float, str]]:
+    values = parameter.values
+    if values is not None and len(values) <= _LABELLED:
+        return [(parameter.to_unit(each), text.shorten(text.param(each), 12)) for each in values]
+    return [(unit, text.param(parameter.from_unit(u))) for u, unit in ((0.0, -0.04), (1.0, 1.06))]
+
+
+def contour(trials: StudyTrials) -> Panel | None:
+    """Return the smoothed values over the two most important numbers; None without two."""
+    numbers = [
+        each
+        for each in trials.leading_parameters
+        if isinstance(each, _Number) and each.scale is not Scale.REVERSE_LOG
+    ]
+    if len(numbers) < 2:
+        return None
+    across, up = numbers[:2]
+    group = _having_both(trials.complete, across, up)
+    if len(group) < _CONTOUR_TRIALS:
+        return None
+    plot = blank_figure(
+        text.clean(across.name),
+        text.clean(up.name),
+        height=360,
+        tooltips=POINTED,
+        x_axis_type=_axis_type(across),
+        y_axis_type=_axis_type(up),
+        x_range=(across.low, across.high),
+        y_range=(up.low, up.high),
+    )
+    plot.xaxis.ticker = _ticks(across) or plot.xaxis.ticker
+    plot.yaxis.ticker = _ticks(up) or plot.yaxis.ticker
+    mapper = _colours(trials)
+    # A stopped trial's value is that of fewer steps: it has a point, and no part in the colours.
+    plot.image(
+        [_smoothed(group, across, up)],
+        x=across.low,
+        y=up.low,
+        dw=across.high - across.low,
+        dh=up.high - up.low,
+        color_mapper=mapper,
+    )
+    for points, shown in (
+        (group, Shown.ALWAYS),
+        (_having_both(trials.pruned, across, up), Shown.WITH_PRUNED),
+    ):
+        source = {
+            **columns_of(points),
+            "x": [t.params[across.name] for t in points],
+            "y": [t.params[up.name] for t in points],
+        }
+        marks = plot.scatter(
+            "x", "y", source=source, size=5, fill_color="white", line_color="black"
+        )
+        mark(marks, shown)
+    _colour_bar(plot, mapper)
+    return Panel(
+        "contour",
+        "The two most important numbers",
+        f"{trials.metric}, smoothed over {text.clean(across.name)} and {text.clean(up.name)}. "
+        "Points are trials; empty regions were not tried.",
+        [plot],
+    )
+
+
+def _having_both(trials: Sequence[Trial], one: _Number, other: _Number) -> list[Trial]:
+    return [t for t in trials if one.name in t.params and other.name in t.params]
+
+
+def _smoothed(group: Sequence[Trial], across: _Number, up: _Number) -> NDArray[np.float64]:
+    """Return the kernel-weighted mean of the values on a grid; NaN far from all trials."""
+    points = np.array([[p.to_unit(t.params[p.name]) for p in (across, up)] for t in group])
+    values = np.array([value_of(trial) for trial in group])
+    centres = (np.arange(_CONTOUR_CELLS) + 0.5) / _CONTOUR_CELLS
+    far_x = (centres[:, None] - points[:, 0]) ** 2
+    far_y = (centres[:, None] - points[:, 1]) ** 2
+    squares = (far_y[:, None, :] + far_x[None, :, :]) / _CONTOUR_WIDTH**2
+    weights = np.exp(-0.5 * squares)
+    total = weights.sum(axis=2)
+    means: NDArray[np.float64] = (weights @ values) / np.maximum(total, 1e-12)
+    return np.where(squares.min(axis=2) < 4.0, means, np.nan)

@@ -1,0 +1,180 @@
+"""The trials of a study as the figures need them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...core.space.space import FixedParameter, Parameter, SearchSpace
+from ...core.trial import Direction, Trial, TrialState
+from .. import text
+from ..results.export import ReportedValue
+from ..results.importance import Importance, importances
+from ..results.view import StudyView
+from .panel import COMPLETE, PRUNED, Shown, mark
+
+MODES = (Shown.COMPLETE_ONLY, Shown.WITH_PRUNED)
+"""The choices of the reader."""
+
+POINTED = [("trial", "@trial"), ("value", "@value{0.0000}"), ("", "@params")]
+"""What is shown of a trial that is pointed at; see `columns_of`."""
+
+_STEPS_DRAWN = 200
+"""Points of a learning curve that are drawn at most."""
+
+
+@dataclass(frozen=True)
+class StudyTrials:
+    """A study's trials, sorted by what figures ask for.
+
+    Attributes:
+        view: The study.
+        space: Its search space.
+        reports: The reports of all attempts.
+    """
+
+    view: StudyView
+    space: SearchSpace
+    reports: Sequence[ReportedValue]
+
+    @property
+    def direction(self) -> Direction:
+        """Direction of the first objective."""
+        return self.view.goal.direction
+
+    @property
+    def metric(self) -> str:
+        """The first objective's metric."""
+        return text.clean(self.view.goal.metric)
+
+    @cached_property
+    def complete(self) -> list[Trial]:
+        """The complete trials with a finite value, by number."""
+        return [t for t in self._valued if t.state is TrialState.COMPLETE]
+
+    @cached_property
+    def pruned(self) -> list[Trial]:
+        """The pruned and paused trials with a finite value, that of their last step."""
+        return [t for t in self._valued if t.state is not TrialState.COMPLETE]
+
+    @cached_property
+    def _valued(self) -> list[Trial]:
+        trials = sorted(self.view.trials, key=lambda trial: trial.number)
+        return [t for t in trials if t.value is not None and math.isfinite(t.value)]
+
+    def of(self, shown: Shown) -> list[Trial]:
+        """Return the trials that a choice of the reader includes."""
+        return self.complete if shown is Shown.COMPLETE_ONLY else self._valued
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The searched hyperparameters, by name; the first declaration of each."""
+        found: dict[str, Parameter] = {}
+        for parameter in self.space:
+            values = parameter.values
+            is_single = values is not None and len(values) == 1
+            if not isinstance(parameter, FixedParameter) and not is_single:
+                found.setdefault(parameter.name, parameter)
+        return found
+
+    @cached_property
+    def importances(self) -> dict[Shown, list[Importance]]:
+        """The importance of the hyperparameters for the first objective, by choice."""
+        found = {}
+        for shown in MODES:
+            results = [(t.params, value_of(t)) for t in self.of(shown) if t.confirms is None]
+            found[shown] = importances(self.space, results, self.direction)
+        return found
+
+    @cached_property
+    def leading_parameters(self) -> list[Parameter]:
+        """The searched hyperparameters, the most important first."""
+        ranked = [each.name for each in self.importances[Shown.WITH_PRUNED]]
+        names = dict.fromkeys([*ranked, *self.parameters])
+        return [self.parameters[name] for name in names if name in self.parameters]
+
+    @cached_property
+    def curves(self) -> dict[int, tuple[list[int], list[float]]]:
+        """The steps and values of the first objective that each trial reported, by number."""
+        found: dict[int, dict[int, float]] = {}
+        for row in self.reports:
+            if row.metric == self.view.goal.metric and math.isfinite(row.value):
+                found.setdefault(row.trial, {})[row.step] = row.value
+        curves = {}
+        for number, values in found.items():
+            steps = sorted(values)
+            stride = math.ceil(len(steps) / _STEPS_DRAWN)
+            kept = steps[::-1][::stride][::-1]  # the last step is always drawn
+            curves[number] = (kept, [values[step] for step in kept])
+        return curves
+
+    def usual_range(self, values: Sequence[float]) -> tuple[float, float] | None:
+        """Return the range that leaves out values far on the worse side; None to show all."""
+        if len(values) < 8:
+            return None
+        low, _, high = statistics.quantiles(values, n=4)
+        slack = 2.0 * (high - low)
+        least, most = min(values), max(values)
+        margin = 0.05 * ((min(most, high + slack) - max(least, low - slack)) or 1.0)
+        if self.direction is Direction.MAX and least < low - slack:
+            return low - slack, most + margin
+        if self.direction is Direction.MIN and most > high + slack:
+            return least - margin, high + slack
+        return None
+
+
+def value_of(trial: Trial) -> float:
+    """Return the trial's first objective; NaN if it has none."""
+    return math.nan if trial.value is None else trial.value
+
+
+def described(trial: Trial) -> str:
+    """Return the trial's configuration in one line."""
+    return " ".join(text.assignments(trial.params))
+
+
+def columns_of(trials: Sequence[Trial]) -> Mapping[str, list[object]]:
+    """Return what the marks of trials show when they are pointed at."""
+    return {
+        "trial": [trial.number for trial in trials],
+        "value": [value_of(trial) for trial in trials],
+        "params": [text.shorten(described(trial), 300) for trial in trials],
+    }
+
+
+def draw_points(
+    plot: Any, trials: StudyTrials, x_of: Callable[[Trial], object], *, x: Any = "x", size: int = 7
+) -> None:
+    """Draw the values of the trials as points.
+
+    Args:
+        plot: The figure.
+        trials: The trials.
+        x_of: Returns where a trial is drawn; None if nowhere.
+        x: The column "x", or a transformation of it.
+        size: Size of the points in pixels.
+    """
+    for group, color, marker, shown in (
+        (trials.complete, COMPLETE, "circle", Shown.ALWAYS),
+        (trials.pruned, PRUNED, "triangle", Shown.WITH_PRUNED),
+    ):
+        drawn = [trial for trial in group if x_of(trial) is not None]
+        if drawn:
+            source = {**columns_of(drawn), "x": [x_of(trial) for trial in drawn]}
+            points = plot.scatter(
+                x, "value", source=source, marker=marker, size=size, color=color, alpha=0.6
+            )
+            mark(points, shown)
+
+
+def limit_values(plot: Any, trials: StudyTrials) -> None:
+    """Leave out values far on the worse side, which would flatten all others."""
+    from bokeh.models import Range1d
+
+    usual = trials.usual_range([value_of(trial) for trial in trials.of(Shown.WITH_PRUNED)])
+    if usual is not None:
+        plot.y_range = Range1d(*usual)
