@@ -173,6 +173,30 @@ def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
     return value
 
 
+@pytest.mark.parametrize("when", ["its model is read", "it is registered"])
+def test_a_scheduler_that_dies_while_a_study_starts_is_one_clean_ending(
+    scheduler: RealScheduler, when: str
+) -> None:
+    # Each time after the study has connected to it.
+    kill = f"import os, time; time.sleep(2); os.kill({scheduler.started.pid}, 9); time.sleep(1)"
+    text = "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
+    if when == "its model is read":
+        text = f"{kill}\n{text}"
+    model = scheduler.hptune.file("model.py", text)
+    script = "import distributed\n"
+    if when == "it is registered":
+        register = f"lambda *_, **__: exec({kill!r})"
+        script += f"distributed.Client.register_plugin = {register}\n"
+    arguments = ["run", str(model), "--connect", scheduler.address, "--study", "study"]
+    ended = scheduler.hptune.script(f"{script}from tuner.cli import main\nmain({arguments})").wait()
+    assert ended.code == 1
+    assert "Error: the connection to the Dask scheduler is lost" in ended.err
+    assert "Traceback" not in ended.err
+    is_study = (scheduler.hptune.study() / "study.db").exists()
+    assert is_study == (when == "it is registered")
+    assert ("`hptune resume" if is_study else "start the study again") in ended.err
+
+
 def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goes(
     scheduler: RealScheduler, hptune: Hptune
 ) -> None:

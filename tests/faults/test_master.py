@@ -121,6 +121,10 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
     elif how == "SIGTERM to all":
         os.killpg(started.pid, signal.SIGTERM)
     elif how == "hang-up":
+        # The kernel and the shell send one each.
+        os.killpg(started.pid, signal.SIGHUP)
+        os.killpg(started.pid, signal.SIGHUP)
+        wait_for(lambda: not (hptune.study() / "lease").exists(), "the study to be stored")
         os.killpg(started.pid, signal.SIGHUP)
     else:
         stopped = hptune("stop", hptune.study())
@@ -149,10 +153,11 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
 @pytest.mark.parametrize(
     ("instant", "how"),
     [
-        ("forkserver.server", "Ctrl-C"),
+        ("forkserver.server", "Ctrl-C twice"),
         ("spawn_main", "SIGTERM"),
+        ("spawn_main", "hang-up"),
         pytest.param("forkserver.server", "SIGTERM", marks=pytest.mark.slow),
-        pytest.param("spawn_main", "Ctrl-C", marks=pytest.mark.slow),
+        pytest.param("spawn_main", "Ctrl-C twice", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:
@@ -160,13 +165,33 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     model = hptune.file("model.py", QUICK)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
     wait_for(lambda: any(instant in each for each in hptune.processes().values()), instant)
-    if how == "Ctrl-C":
-        started.interrupt()
-    else:
-        os.kill(started.pid, signal.SIGTERM)
+    signals = {
+        "Ctrl-C twice": (signal.SIGINT, signal.SIGINT),
+        "SIGTERM": (signal.SIGTERM,),
+        "hang-up": (signal.SIGHUP, signal.SIGHUP),
+    }
+    for each in signals[how]:
+        os.killpg(started.pid, each)
     ended = started.wait(seconds=30)
-    assert (ended.code, ended.err) == (130, "interrupted; no study was made yet\n")
-    assert not hptune.study().exists()
+    assert ended.code == 130
+    assert re.fullmatch(
+        r" *0s  reading model.py and its data …\n"
+        r"(interrupted|Stopped at once); no study was made yet\n",
+        ended.err,
+    )
+    assert how == "Ctrl-C twice" or not hptune.study().exists()
+
+
+def test_a_study_that_is_starting_can_be_stopped(hptune: Hptune) -> None:
+    model = hptune.file("model.py", f"import time\ntime.sleep(2)\n{QUICK}")
+    started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
+    wait_for((hptune.study() / "lease").exists, "the start")
+    status = hptune("status", hptune.study())
+    assert (status.code, "is being started by process" in status.err) == (2, True)
+    stopped = hptune("stop", hptune.study())
+    assert (stopped.code, stopped.err) == (0, "")
+    assert f"continue with: hptune resume {hptune.study().name}" in stopped.out
+    assert started.wait().code == 130
 
 
 def test_twice_means_at_once(hptune: Hptune) -> None:
@@ -183,7 +208,7 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
     ended = started.wait(seconds=10)
     assert ended.code == 130
     assert time.monotonic() - began < 3
-    assert f"Continue with: hptune resume {hptune.study().name}" in ended.err
+    assert f"Stopped at once; continue with: hptune resume {hptune.study().name}" in ended.err
     assert "leaked semaphore" not in ended.err
     hptune.assert_nothing_left(seconds=5)
 
@@ -231,8 +256,8 @@ def test_killed_again_and_again(hptune: Hptune) -> None:
     )
     started.kill()
     hptune.assert_nothing_left(seconds=15)
-    assert hptune("resume", study).code == 2
-    assert not study.exists()
+    resumed = hptune("resume", study)
+    assert (resumed.code, "ended before its first trial" in resumed.err) == (2, True)
 
     command: tuple[object, ...] = ("run", model, "--trials", "8", "--study", study)
     for instant in (

@@ -15,6 +15,8 @@ from real_runs import Ended
 from tuner.cli import main
 from tuner.worker.forkserver.client import ForkServer
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
 
 class SharedForkServer:
     """Replacement of a run's own fork server by one that is shared and stays."""
@@ -59,7 +61,7 @@ class InProcess:
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
     """Undo what a command does to this process's signals."""
-    kept = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR1)}
+    kept = {each: signal.getsignal(each) for each in SIGNALS}
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from .output import INTERRUPTED, echo, print_last
 if TYPE_CHECKING:
     from ..master.run import RunResult
     from ..reporting.terminal.progress import Progress
+    from ..storage.directory import StudyDirectory
 
 
 class _RecordedCommand(SectionedCommand):
@@ -89,13 +89,14 @@ def run(model_file: Path, study: Path | None, *, quiet: bool, detach: bool, **op
     """
     from ..config.model_file import check_path
     from ..config.settings import StudySettings
+
+    # First, and before the imports that a study needs: most mistakes are found here.
+    source = check_path(model_file)
+    settings = StudySettings(source=source, working_directory=str(Path.cwd()), **_given(options))
     from ..master.observers import RunDisplay
     from ..master.run import start
     from ..storage.directory import StudyDirectory
 
-    settings = StudySettings(
-        source=check_path(model_file), working_directory=str(Path.cwd()), **_given(options)
-    )
     directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)
     if detach:
         from ..master.detached import detach_new
@@ -147,13 +148,14 @@ def resume(
     Settings that are not given stay as they are.
     """
     from ..config.model_file import check_path
-    from ..master.observers import RunDisplay
-    from ..master.run import resume as resume_study
-    from ..storage.directory import StudyDirectory
 
     changes = _given(options)
     if model_file is not None:
         changes["source"] = check_path(model_file)
+    from ..master.observers import RunDisplay
+    from ..master.run import resume as resume_study
+    from ..storage.directory import StudyDirectory
+
     study = StudyDirectory(directory)
     tries = changes.pop("start_points", ())
     if detach:
@@ -178,28 +180,31 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _leaving(directory: Any) -> Callable[[], None]:
+def _leaving(directory: StudyDirectory) -> Callable[[], None]:
     """Return what a second Ctrl-C does."""
 
     def leave() -> None:
         from ..master.stop_requests import end_process
 
-        print_last(f"Stopped at once. Continue with: hptune resume {directory}", sys.stderr)
+        print_last(f"Stopped at once; {_what_next(directory)}", sys.stderr)
         end_process()
 
     return leave
 
 
-def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet: bool) -> None:
-    from ..core.messages import FinishReason
-    from ..core.trial import TrialState
-    from ..reporting.terminal.display import make_progress
-    from ..study import Study
+def _what_next(directory: StudyDirectory) -> str:
+    exists = directory.database.exists()
+    return f"continue with: hptune resume {directory}" if exists else "no study was made yet"
 
-    # Until the study runs and handles signals itself, SIGTERM raises KeyboardInterrupt as Ctrl-C
-    # does, so that everything that was started is cleaned up.
-    for each in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(each, signal.default_int_handler)
+
+def _run_and_close(
+    directory: StudyDirectory, go: Callable[[Progress], RunResult], *, quiet: bool
+) -> None:
+    from ..master.stop_requests import end_on_signals, interrupt_on_signals
+    from ..reporting.terminal.display import make_progress
+
+    # Until the study runs and handles signals itself.
+    interrupt_on_signals(_leaving(directory))
     # Python warns of what it cleans up after a process that ended at once; users need not know.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     progress = make_progress(sys.stderr, quiet=quiet)
@@ -207,13 +212,20 @@ def _run_and_close(directory: Any, go: Callable[[Progress], RunResult], *, quiet
         result = go(progress)
     except KeyboardInterrupt:
         progress.stop()
-        exists = directory.database.exists()
-        what = f"continue with: hptune resume {directory}" if exists else "no study was made yet"
-        print_last(f"interrupted; {what}", sys.stderr)
+        print_last(f"interrupted; {_what_next(directory)}", sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     finally:
         # The progress display must be complete before anything else is printed.
         progress.stop()
+        end_on_signals()
+    _close(directory, result)
+
+
+def _close(directory: StudyDirectory, result: RunResult) -> None:
+    from ..core.messages import FinishReason
+    from ..core.trial import TrialState
+    from ..study import Study
+
     study = Study(directory)
     print_last(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
     if result.finish.finish_reason is FinishReason.INTERRUPTED:
@@ -253,8 +265,8 @@ def stop(directory: Path, wait_seconds: float) -> None:
     if owner is None and cancel_jobs(study):
         click.echo(f"The study's Slurm jobs are cancelled. Continue with: hptune resume {study}")
         return
-    study.open()
     if owner is None:
+        study.open()
         raise StudyError(f"the study in {study} is not running, so there is nothing to stop.")
     study.request_stop("asked by `hptune stop`")
     deadline = time.monotonic() + wait_seconds
@@ -265,4 +277,4 @@ def stop(directory: Path, wait_seconds: float) -> None:
                 f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
             )
         time.sleep(0.2)
-    click.echo(f"The study has stopped. Continue with: hptune resume {study}")
+    click.echo(f"The study has stopped; {_what_next(study)}")

@@ -211,7 +211,10 @@ class SchedulerCluster(Cluster):
 
     def trials_at_once(self, layout: WorkerLayout) -> int:
         """Return how many trials the workers' cores can hold."""
-        cores: Mapping[str, int] = self._client.nthreads()
+        from ..executors.dask import lost_scheduler
+
+        with lost_scheduler():
+            cores: Mapping[str, int] = self._client.nthreads()
         return sum(int(count // layout.resources.cpus) for count in cores.values())
 
     def close(self, *, force: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import warnings
@@ -14,7 +13,7 @@ import dask
 from distributed import Scheduler, SchedulerPlugin
 
 from ..errors import StudyError
-from ..worker.dask.dask_settings import SCRATCH
+from ..worker.dask.dask_settings import SCRATCH, silence
 from ..worker.private_folder import dask_folder
 
 _STUDY = "hptune-"
@@ -87,7 +86,7 @@ def serve(
     Raises:
         StudyError: It cannot listen on that interface and port.
     """
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+    silence()
     with dask_folder() as scratch, dask.config.set({SCRATCH: str(scratch)}):
         asyncio.run(_serve(host, port, scheduler_file, opened, notify))
 

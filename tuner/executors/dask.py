@@ -10,7 +10,7 @@ import pickle
 import shlex
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from ..core.messages import (
     WorkerRefused,
 )
 from ..core.trial import AttemptId, Cause, Ending, Halt
-from ..errors import StudyError
+from ..errors import HptuneError, StudyError
 from ..worker.addresses import refusal
 from ..worker.dask import versions
+from ..worker.dask.dask_settings import silence
 from ..worker.dask.plugin import (
     Announcement,
     StudyPlugin,
@@ -43,7 +44,7 @@ from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, StopOrder
 from ..worker.private_folder import dask_folder
 from .base import EventQueue, Executor
-from .local_cluster import interrupts_held_back, silence, start_cluster
+from .local_cluster import interrupts_held_back, start_cluster
 
 _SCHEDULER_TOPIC = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
@@ -81,11 +82,12 @@ def connect(address: str, *, name: str) -> Client:
         except (OSError, TimeoutError, ValueError, ImportError) as error:
             raise _no_scheduler(address, str(error) or type(error).__name__) from error
     try:
-        scheduler: Any = client.scheduler
-        found = dict(client.sync(scheduler.versions)["packages"])
-    except (OSError, TimeoutError, KeyError) as error:
+        with lost_scheduler():
+            scheduler: Any = client.scheduler
+            found = dict(client.sync(scheduler.versions)["packages"])
+    except StudyError:
         client.close()
-        raise StudyError(f"the Dask scheduler at {address} does not answer: {error}") from error
+        raise
     found["python"] = ".".join(str(found.get("python", "")).split(".")[:2])
     here = versions.installed()
     different = versions.differences(here, found, ("python", "distributed"))
@@ -104,6 +106,26 @@ def _no_scheduler(address: str, why: str) -> StudyError:
         f"no Dask scheduler answers at {address} ({why}). Start one with `hptune scheduler`, which "
         "prints its address; a firewall between the machines may be the cause."
     )
+
+
+@contextlib.contextmanager
+def lost_scheduler(then: str = "start the study again") -> Iterator[None]:
+    """Turn whatever Dask's client raises when its scheduler is gone into one error.
+
+    Args:
+        then: What the user is to do when there is a scheduler.
+
+    Raises:
+        StudyError: The code within raised something else than an error of hptune.
+    """
+    try:
+        yield
+    except HptuneError:
+        raise
+    except Exception as error:  # depending on the moment: OSError, RuntimeError, AttributeError …
+        raise StudyError(
+            f"the connection to the Dask scheduler is lost. Make sure that one runs, then {then}."
+        ) from error
 
 
 class DaskExecutor(Executor):
@@ -183,12 +205,21 @@ class DaskExecutor(Executor):
                     self._own = stack.pop_all()
             self._opened = True
             self._connection = self._client.scheduler_comm
-            self._client.subscribe_topic(self._name, self._on_plugin_event)
-            self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
-            self._install_plugin()
-            # Announcements of present workers may have come before the subscription was active.
-            for worker in self._client.nthreads():
-                self._client.loop.add_callback(self._ask_who, worker)
+            with self._connected():
+                self._client.subscribe_topic(self._name, self._on_plugin_event)
+                self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
+                self._install_plugin()
+                # Announcements of present workers may have come before the subscription.
+                for worker in self._client.nthreads():
+                    self._client.loop.add_callback(self._ask_who, worker)
+
+    def _connected(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of calls that need the scheduler."""
+        study = "DIR" if self._access is None else shlex.quote(self._access.directory)
+        return lost_scheduler(
+            f"continue with `hptune resume {study}` (and `--connect`, if it has another address "
+            "now); what the trials reported is stored"
+        )
 
     def _install_plugin(self) -> None:
         for left in reversed(range(_TRIES)):
@@ -205,6 +236,8 @@ class DaskExecutor(Executor):
                         f"the study cannot be registered with the Dask workers: {error}"
                     ) from error
             except Exception as error:  # whatever a worker may raise
+                if self._client.status != "running":
+                    raise
                 # Each worker is asked later: this one is refused, the others get the plugin.
                 log.warning("The study cannot be registered with a Dask worker: %r", error)
                 return
@@ -215,16 +248,17 @@ class DaskExecutor(Executor):
         with self._lock:
             if worker not in self._workers:
                 return
-        future = self._client.submit(
-            run_attempt,
-            self._name,
-            order,
-            key=task_key(self._name, order.attempt),
-            workers=[worker],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
+        with self._connected():
+            future = self._client.submit(
+                run_attempt,
+                self._name,
+                order,
+                key=task_key(self._name, order.attempt),
+                workers=[worker],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+            )
         self._futures[order.attempt] = (worker, future)
         future.add_done_callback(lambda done: self._on_done(order.attempt, done))
 
@@ -248,13 +282,9 @@ class DaskExecutor(Executor):
         """Return what happened since the last call."""
         # Also if it has reconnected: events in the meantime are lost.
         is_same = self._client.scheduler_comm is self._connection
-        if self._client.status != "running" or not is_same:
-            study = "DIR" if self._access is None else shlex.quote(self._access.directory)
-            raise StudyError(
-                "the connection to the Dask scheduler is lost. What the trials reported is "
-                "stored; make sure that a scheduler runs, then continue with "
-                f"`hptune resume {study}` (and `--connect`, if it has another address now)."
-            )
+        with self._connected():
+            if self._client.status != "running" or not is_same:
+                raise ConnectionError
         events = self._queue.get(timeout_seconds)
         for event in events:
             if isinstance(event, AttemptEnded):
@@ -302,7 +332,9 @@ class DaskExecutor(Executor):
     @property
     def dashboard(self) -> str:
         """Address of Dask's dashboard."""
-        return str(self._client.dashboard_link or "") if self._client is not None else ""
+        with contextlib.suppress(Exception):  # the scheduler is gone, which `events` will report
+            return str(self._client.dashboard_link or "")
+        return ""
 
     # --- called from Dask's thread ----------------------------------------------------------
 

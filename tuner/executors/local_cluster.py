@@ -18,7 +18,7 @@ import dask
 from distributed import LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
 from ..errors import StudyError
-from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH
+from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
 
 _STAY_SECONDS = 120.0
 """How long a worker that received SIGTERM waits for its master, which stops the trials first."""
@@ -58,12 +58,6 @@ def start_cluster(
         raise StudyError(f"the Dask cluster cannot be started: {error}") from error
 
 
-def silence() -> None:
-    """Silence Dask, which logs every lost worker as an error; the study reports its own."""
-    for name in ("distributed", "distributed.client"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
 class _Nanny(Nanny):
     """Nanny that starts (and restarts) a worker without running the user's script in it.
 
@@ -101,6 +95,7 @@ class _IgnoresSigterm(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Leave only if the master has not stopped the worker long after the signal."""
         del worker
+        silence()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(
             signal.SIGTERM, lambda: loop.call_later(_STAY_SECONDS, os._exit, 128 + signal.SIGTERM)
@@ -115,14 +110,18 @@ def interrupts_held_back() -> Iterator[None]:
     handles Ctrl-C in their terminal and its hang-up.
     """
     received: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
     before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
+    if is_main:
         # The resource tracker ignores the other two signals by itself.
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for each in (signal.SIGINT, signal.SIGTERM):
-            before[each] = signal.signal(each, lambda number, _: received.append(number))
     # Starting the resource tracker lifts the mask, so it must run before.
     resource_tracker.ensure_running()
+    if is_main:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if before.get(each) is not signal.SIG_IGN:
+                earlier = signal.signal(each, lambda number, _: received.append(number))
+                before.setdefault(each, earlier)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
@@ -130,5 +129,6 @@ def interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-    if received:
-        signal.raise_signal(received[0])
+        if received:
+            # Also if the start failed: SIGTERM to the whole process group ends the workers.
+            signal.raise_signal(received[0])

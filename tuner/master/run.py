@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,44 +70,47 @@ def start(
     """
     directory.check_place()
     try:
-        return _start(settings, directory, display, client)
-    except UnknownMetricError as error:
-        # The study is of no use, and would prevent the corrected command from using its name.
-        directory.remove()
-        raise UnknownMetricError(
-            f"{error.message} The study in {directory} was removed.", error.detail
-        ) from None
+        check_request(settings)
+        workers = Workforce(settings, choose_cluster(settings, directory.path, client))
+        directory.create()
+        # From here on, `hptune stop` finds this master and waits for it.
+        with directory.acquire() as lock:
+            directory.clear_stop_request()
+            try:
+                return _start(settings, directory, lock, workers, display)
+            except UnknownMetricError as error:
+                # The study is of no use, and would keep its name from the corrected command.
+                directory.remove()
+                raise UnknownMetricError(
+                    f"{error.message} The study in {directory} was removed.", error.detail
+                ) from None
+            finally:
+                if not directory.database.exists():
+                    directory.remove()
     finally:
         directory.give_up()  # if no study was made
 
 
 def _start(
-    settings: StudySettings, directory: StudyDirectory, display: RunDisplay, client: Any
+    settings: StudySettings,
+    directory: StudyDirectory,
+    lock: MasterLock,
+    workforce: Workforce,
+    display: RunDisplay,
 ) -> RunResult:
-    check_request(settings)
-    cluster = choose_cluster(settings, directory.path, client)
-    with Workforce(settings, cluster) as workers:
-        _note_reading(settings, display)
+    _note_reading(settings, display)
+    with workforce as workers:
         found = workers.objective.read(directory.path)
         plan = plan_start(settings, found, workers)
-        directory.create()
         facts = {
             "hptune_version": _version(),
             "created_at": workers.clock.now(),
             "is_keras": found.is_keras,
             **plan.first_facts(),
         }
-        with (
-            directory.acquire() as lock,
-            Ledger.create(directory, facts, while_locked=_patience(lock, display)) as ledger,
-        ):
-            directory.clear_stop_request()
-            try:
-                study = OpenStudy(directory, lock, ledger, Engine(make_pruner))
-                return _run(plan, study, workers, display)
-            finally:
-                # The workers stop while this process still holds the study's lock.
-                workers.close()
+        with Ledger.create(directory, facts, while_locked=_patience(lock, display)) as ledger:
+            study = OpenStudy(directory, lock, ledger, Engine(make_pruner))
+            return _run(plan, study, workers, display)
 
 
 def resume(
@@ -157,8 +161,9 @@ def resume(
                 "nothing is left to do here; --trials, --epochs or --try asks for more"
             )
             return RunResult(finish, engine.active_seconds)
-        with Workforce(settings, choose_cluster(settings, directory.path, client)) as workers:
-            _note_reading(settings, display)
+        workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
+        _note_reading(settings, display)
+        with workforce as workers:
             found = workers.objective.read(directory.path)
             plan = plan_resume(
                 settings,
@@ -223,23 +228,24 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
     )
     observers = RunObservers(display, notifications, workers, executor)
     loop = compose(plan, study, workers, executor=executor, requests=requests, observers=observers)
+    # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
-        observers.until_stopped(),
-        # From the first job on, Ctrl-C ends the run in good order.
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
+        contextlib.closing(workers),
     ):
-        cluster.scale_up(layout.resources, _trials_left(plan, engine))
-        header = plan.header(
-            str(study.directory),
-            parallelism=cluster.describe(layout),
-            dashboard=executor.dashboard,
-            notes=cluster.notes,
-        )
-        display.progress.start(header)
-        finish = loop.run(opened(plan, at=workers.clock.now()))
-    ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
-    study.ledger.set_facts({"ended": ended})
-    discard_journals(study.directory)
+        with observers.until_stopped():
+            cluster.scale_up(layout.resources, _trials_left(plan, engine))
+            header = plan.header(
+                str(study.directory),
+                parallelism=cluster.describe(layout),
+                dashboard=executor.dashboard,
+                notes=cluster.notes,
+            )
+            display.progress.start(header)
+            finish = loop.run(opened(plan, at=workers.clock.now()))
+        ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
+        study.ledger.set_facts({"ended": ended})
+        discard_journals(study.directory)
     raise_finish(finish, study.directory, engine, plan.settings.budget_trials)
     return RunResult(finish, engine.active_seconds)
 

@@ -7,8 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..core.clock import Clock
 from ..core.messages import Event, Finish, FinishReason, StopRequested
@@ -19,11 +18,11 @@ from ..storage.lock import MasterLock
 STOP_POLL_SECONDS = 1.0
 """How often the study directory is checked for a request of `hptune stop`."""
 
-_NAMES = {
-    signal.SIGINT: "Ctrl-C",
-    signal.SIGTERM: "SIGTERM",
-    signal.SIGHUP: "the end of its terminal (SIGHUP)",
-    signal.SIGUSR1: "SIGUSR1",
+_REASONS = {
+    signal.SIGINT: "by Ctrl-C",
+    signal.SIGTERM: "by SIGTERM",
+    signal.SIGHUP: "because its terminal was closed (SIGHUP)",
+    signal.SIGUSR1: "by SIGUSR1",
 }
 
 
@@ -74,7 +73,7 @@ class StopRequests:
         if self._signal is not None:
             if self._may_stop is not None and not self._may_stop(self._signal):
                 return ()
-            reason = f"interrupted by {_NAMES[self._signal]}"
+            reason = f"interrupted {_REASONS[self._signal]}"
             event = StopRequested(now, FinishReason.INTERRUPTED, reason)
         elif self._end is not None and now >= self._end:
             event = StopRequested(now, FinishReason.TIME_UP, self._limit)
@@ -107,23 +106,55 @@ class StopRequests:
             yield
             return
 
-        def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python's
+        def on_signal(number: int) -> None:
             if self._signal is None:
                 self._signal = signal.Signals(number)
                 wake()
-            elif self._may_stop is None or self._is_reported:
+            elif number != signal.SIGHUP and (self._may_stop is None or self._is_reported):
                 leave_at_once()
 
-        before = {
-            each: signal.signal(each, on_signal)
-            for each in _NAMES
-            if signal.getsignal(each) is not signal.SIG_IGN
-        }
+        before = _handle(on_signal)
         try:
             yield
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
+
+
+def interrupt_on_signals(leave_at_once: Callable[[], object]) -> None:
+    """From now on, a signal raises KeyboardInterrupt, and a second one leaves at once.
+
+    The signals are those of `StopRequests.from_signals`.
+    """
+    received: list[int] = []
+
+    def on_signal(number: int) -> None:
+        if not received:
+            received.append(number)
+            raise KeyboardInterrupt
+        # The kernel and the shell both send SIGHUP when a terminal is closed.
+        if number != signal.SIGHUP:
+            leave_at_once()
+
+    _handle(on_signal)
+
+
+def end_on_signals() -> None:
+    """From now on, a signal ends the process: Python at its own end would show a traceback.
+
+    A closed terminal, which sends several, does not: the process ends by itself, with its code.
+    """
+    _handle(lambda _: end_process())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _handle(on_signal: Callable[[int], None]) -> dict[signal.Signals, Any]:
+    """Handle the signals that stop a study, except ignored ones; return the handlers before."""
+    return {
+        each: signal.signal(each, lambda number, _: on_signal(number))
+        for each in _REASONS
+        if signal.getsignal(each) is not signal.SIG_IGN
+    }
 
 
 def end_process() -> NoReturn:

@@ -224,6 +224,13 @@ class StudyDirectory:
                 found = "there is no such directory"
             elif not self._path.is_dir():
                 found = "it is a file; give the study's directory"
+            elif owner := living_owner(self._path):
+                raise NoStudyError(
+                    f"the study in {self} is being started by {owner}, which still reads the "
+                    "model; try again when it says so"
+                )
+            elif (self._path / "lock").exists():
+                found = "a run was started here, but ended before its first trial"
             else:
                 found = "the directory has no file study.db"
         raise NoStudyError(

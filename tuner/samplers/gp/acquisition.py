@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr
+import scipy  # loads its parts when they are used: a study begins without them
 
 from ..common.encoding import Floats
 
@@ -30,7 +30,7 @@ def derivatives(mean: Floats, deviation: Floats, incumbent: float) -> tuple[Floa
     """Return the derivatives of `log_expected_improvement` by the mean and by the deviation."""
     z = (incumbent - mean) / deviation
     log_h = _log_h(z)
-    by_mean = -np.exp(log_ndtr(z) - log_h) / deviation
+    by_mean = -np.exp(scipy.special.log_ndtr(z) - log_h) / deviation
     by_deviation = np.exp(-0.5 * z * z - _HALF_LOG_2PI - log_h) / deviation
     return by_mean, by_deviation
 
@@ -41,11 +41,11 @@ def _log_h(z: Floats) -> Floats:
     near = z > -1.0
     close = z[near]
     found[near] = np.log(
-        np.exp(-0.5 * close * close - _HALF_LOG_2PI) + close * np.exp(log_ndtr(close))
+        np.exp(-0.5 * close * close - _HALF_LOG_2PI) + close * np.exp(scipy.special.log_ndtr(close))
     )
     low = -z[~near]
     # Phi(z) |z| / phi(z), which tends to 1 - 1 / z**2.
-    ratio = np.log(low * erfcx(low / math.sqrt(2.0))) + _HALF_LOG_HALF_PI
+    ratio = np.log(low * scipy.special.erfcx(low / math.sqrt(2.0))) + _HALF_LOG_HALF_PI
     rest = np.where(low < _FAR, _log1mexp(ratio), -2.0 * np.log(low))
     found[~near] = rest - 0.5 * low * low - _HALF_LOG_2PI
     return found

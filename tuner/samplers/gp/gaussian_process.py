@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # loads its parts when they are used: a study begins without them
 from numpy.typing import NDArray
-from scipy.linalg import lapack
-from scipy.optimize import minimize
 
 from ..common.encoding import Floats, Integers
 
@@ -146,10 +145,10 @@ class Posterior:
         shape, slope = _matern(_squared_distances(z, z))
         covariance = kernel.variance * shape
         covariance[np.diag_indices(count)] += kernel.noise * self._shares
-        lower, failed = lapack.dpotrf(covariance, lower=1)
+        lower, failed = scipy.linalg.lapack.dpotrf(covariance, lower=1)
         if failed:
             return math.inf, np.zeros_like(logs)
-        inverse, _ = lapack.dpotri(lower, lower=1)
+        inverse, _ = scipy.linalg.lapack.dpotri(lower, lower=1)
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
         constant = _constant_mean(inverse.sum(axis=1), self._targets)
         alpha = inverse @ (self._targets - constant)
@@ -175,7 +174,7 @@ class Posterior:
         """Return the most probable kernel, found by L-BFGS from each start."""
         lows, highs = np.array(self._bounds).T
         ends = [
-            minimize(
+            scipy.optimize.minimize(
                 self.loss,
                 np.clip(start.logs, lows, highs),
                 jac=True,
@@ -322,10 +321,10 @@ def _whitener(kernel: Kernel, points: Floats, shares: Floats) -> Floats:
     noise = kernel.noise
     while True:
         covariance[np.diag_indices(len(points))] = kernel.variance + noise * shares
-        lower, failed = lapack.dpotrf(covariance, lower=1)
+        lower, failed = scipy.linalg.lapack.dpotrf(covariance, lower=1)
         if not failed or noise > _MAX_JITTER:
             break
         noise *= 10.0
     inverse: NDArray[np.float64]
-    inverse, _ = lapack.dtrtri(lower, lower=1)
+    inverse, _ = scipy.linalg.lapack.dtrtri(lower, lower=1)
     return np.tril(inverse)

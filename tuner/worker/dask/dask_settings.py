@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 DASK_SETTINGS: Final[dict[str, object]] = {
@@ -26,3 +27,12 @@ SCRATCH: Final = "temporary-directory"
 The default is one folder for all users of a machine. As each server imports modules that lie there,
 another user could run code in its process. So each server of ours has a private folder.
 """
+
+
+def silence() -> None:
+    """Silence Dask, which logs every lost connection as an error; the study reports its own.
+
+    Tornado logs the errors of Dask's periodic calls, such as a heartbeat while a study ends.
+    """
+    for name in ("distributed", "distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)

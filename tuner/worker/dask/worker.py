@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import time
@@ -21,7 +20,7 @@ from ...errors import StudyError, UsageError
 from .. import device_locks, devices
 from ..addresses import address_of, reach
 from ..private_folder import dask_folder
-from .dask_settings import DASK_SETTINGS
+from .dask_settings import DASK_SETTINGS, silence
 from .plugin import StudyPlugin
 
 _POLL_SECONDS = 0.5
@@ -160,7 +159,7 @@ def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) ->
         StudyError: No scheduler answered in time, or no study can use this worker because of its
             installed versions.
     """
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+    silence()
     with dask.config.set(DASK_SETTINGS), dask_folder(offer.local_directory) as scratch:
         asyncio.run(_Joining(offer, say, scratch, is_quiet=is_quiet).run())
 
