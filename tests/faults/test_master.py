@@ -110,7 +110,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
         plain = json.loads(hptune("status", hptune.study(), "--json").out)
         assert plain["master"]["pid"] == started.pid
         assert "running" in hptune("status", hptune.study()).out
-        assert hptune("export", hptune.study()).out.startswith("number,state,value")
+        assert hptune("export", hptune.study()).out.startswith("number,state,origin,value")
         ended = hptune("best", hptune.study())
         assert (ended.code, "no trial" in ended.err) == (1, True)
         second = hptune("resume", hptune.study())
