@@ -100,8 +100,7 @@ class StudyDirectory:
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
-            if self.database.exists():
-                raise study_exists(self)
+            self._check_unused()
             try:
                 for directory in (self._path, self.best, self.trials):
                     directory.mkdir(parents=True, exist_ok=True)
@@ -120,14 +119,24 @@ class StudyDirectory:
             StudyExistsError: There is a study here already.
             UsageError: Something is in the way, or writing is forbidden.
         """
-        if self.database.exists():
-            raise study_exists(self)
+        self._check_unused()
         above = next(each for each in (self._path, *self._path.parents) if each.exists())
         if not above.is_dir():
             raise self._in_the_way(above)
         if not os.access(above, os.W_OK | os.X_OK):
             is_read_only = bool(os.statvfs(above).f_flag & os.ST_RDONLY)
             raise self._no_place(errno.EROFS if is_read_only else errno.EACCES)
+
+    def _check_unused(self) -> None:
+        if self.database.exists():
+            raise study_exists(self)
+        # Trials have numbers: the new ones would continue from checkpoints of the old ones.
+        if any(self.trials.glob("[0-9]*")) or (self.best / "best.json").exists():
+            raise UsageError(
+                f"the study cannot be created in {self}: it has the files of a study whose "
+                "study.db is gone. Remove best/ and trials/ there, or choose another directory "
+                "with --study"
+            )
 
     def _in_the_way(self, found: str | os.PathLike[str]) -> UsageError:
         return UsageError(

@@ -75,6 +75,21 @@ def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) ->
 
 
 @pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
+def test_losses_count_since_the_last_progress(driver: EngineDriver, cause: Cause) -> None:
+    """A long trial may be preempted often, and still goes on; one that stands still fails."""
+    driver.go(1)
+    for number in range(10):
+        driver.report(AttemptId(0, number), number + 1, score=0.5)
+        driver.end(AttemptId(0, number), Ending(cause))
+        assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
+    for number in range(10, 10 + MAX_RETRIES[cause]):
+        driver.report(AttemptId(0, number), 10, score=0.5)
+        driver.end(AttemptId(0, number), Ending(cause))
+    assert driver.attempt(AttemptId(0, number)).outcome is Outcome.ERRORED
+    assert driver.trial(0).state is TrialState.FAILED
+
+
+@pytest.mark.parametrize("cause", [Cause.KILLED, Cause.WORKER_LOST])
 def test_what_dies_with_its_master_is_not_charged(driver: EngineDriver, cause: Cause) -> None:
     """All processes of a command may get SIGTERM."""
     driver.go(1)

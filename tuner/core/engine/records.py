@@ -26,6 +26,9 @@ from ..trial import (
 )
 from .transitions import TRANSITIONS, TrialEvent
 
+_FROM_OUTSIDE = (Cause.KILLED, Cause.WORKER_LOST)
+"""Causes that say nothing of a trial that advanced: a long one may be preempted many times."""
+
 _WITHOUT_RESULT = Trial(0, {}, "", TrialState.WAITING)
 
 
@@ -35,7 +38,8 @@ class TrialRecord:
 
     Attributes:
         trial: The trial as others see it.
-        losses: How often its attempts ended by each cause.
+        losses: How often its attempts ended by each cause; by a cause from outside, since the trial
+            last reported a later step than ever before.
         running: The running attempt, if there is one.
         last_step: The highest step of the reports that have the first goal's metric.
         best_value: The best value of those reports that break no constraint.
@@ -109,6 +113,8 @@ class TrialRecord:
         if not math.isfinite(value) or report.step <= self.last_step:
             return False
         self.last_step, self.last = report.step, report
+        for cause in _FROM_OUTSIDE:
+            self.losses.pop(cause, None)
         is_better = goals.goal.direction.better(value, self.best_value)
         if is_better and not goals.broken(report.metrics):
             self.best_value = value

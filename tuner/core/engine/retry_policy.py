@@ -43,7 +43,10 @@ MAX_RETRIES: Mapping[Cause, int] = {
     Cause.DEVICE_OUT_OF_MEMORY: 1,
     Cause.HUNG: 1,
 }
-"""How often a trial runs again after such an end; once more is taken for the trial's own fault."""
+"""How often a trial runs again after such an end; once more is taken for the trial's own fault.
+
+The ends of a lost worker or a killed process count from the trial's last progress.
+"""
 
 MAX_RELEASES_WITHOUT_REPORT = 5
 """A trial fails if its worker had to leave this often in a row before the trial's first report."""
