@@ -20,6 +20,7 @@ from .config.model_file import (
     save,
     user_code,
 )
+from .config.other_tuners import answer, our_name
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
@@ -317,12 +318,6 @@ def _user_code(model_fn: Any) -> UserCode:
 
 
 _SETTINGS = {each.argument: each for each in SETTINGS}
-_OTHER_TUNERS = {"study": "directory", "max_trials": "trials", "metric": "objective"}
-"""Names of our arguments in other tuners."""
-_ANSWERS = {
-    "executions_per_trial": "confirm=N trains the N best configurations again with other seeds",
-}
-"""What to use for arguments of other tuners that have no equal here."""
 
 
 def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,10 +325,9 @@ def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
     for name in arguments.keys() - _SETTINGS.keys():
         known = inspect.signature(Tuner).parameters
         near = difflib.get_close_matches(name, known, 1)
-        meant = _OTHER_TUNERS.get(name) or next(iter(near), "")
+        meant = our_name(name) or next(iter(near), "")
         hint = f"did you mean {meant}?" if meant else "help(tuner.Tuner) lists its arguments"
-        hint = _ANSWERS.get(name, hint)
-        raise UsageError(f"Tuner has no argument {name!r}; {hint}")
+        raise UsageError(f"Tuner has no argument {name!r}; {answer(name) or hint}")
     return {_SETTINGS[name].name: value for name, value in arguments.items()}
 
 

@@ -54,6 +54,9 @@ RUN = ("run", "good.py")
         ([*RUN, "--direction", "up"], ["--direction is 'up'", "min and max"]),
         ([*RUN, "--executor", "ray"], ["'ray'", "dask and joblib"]),
         ([*RUN, "--serch", "grid"], ["--serch", "--search"]),
+        ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean '--trials'?"]),
+        ([*RUN, "--n-jobs", "9"], ["--n-jobs", "Did you mean '--workers'?"]),
+        ([*RUN, "--overwrite"], ["--overwrite", "a study is never overwritten"]),
         ([*RUN, "--search", "randm"], ["'randm'", "grid", "Did you mean 'random'?"]),
         ([*RUN, "--try", "fast"], ["'fast'", "name=value", "@FILE.csv"]),
         ([*RUN, "--try", "@no.csv"], ["no.csv cannot be read"]),
@@ -125,6 +128,8 @@ def test_the_request_for_a_file(
     ("text", "words"),
     [
         ("def train(): pass", ["no entry point", "found the functions train"]),
+        ("import os, no_such\nimport tensorflow", ["model.py:1: there is no module no_such"]),
+        ("import keras\ndef build(hp): ...", ["no load_data()", "((x, y), (x_val, y_val))"]),
         ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "--direction max"]),
         ("OBJECTIVE = ['a:min', 'b']\n" + GOOD, ["'b'", "b:max or b:min"]),
         ("OBJECTIVE = [1]\n" + GOOD, ["OBJECTIVE is [1]", "a list"]),
@@ -132,7 +137,17 @@ def test_the_request_for_a_file(
         ("EPOCHS = 'many'\n" + GOOD, ["EPOCHS is 'many'", "from 1 on"]),
         ("RESOURCES = {'cpus': 512}\n" + GOOD, ["asks for 512 cores", "this machine has"]),
     ],
-    ids=["no entry point", "direction", "of one", "no text", "constraint", "epochs", "cores"],
+    ids=[
+        "no entry point",
+        "import",
+        "no data",
+        "direction",
+        "of one",
+        "no text",
+        "constraint",
+        "epochs",
+        "cores",
+    ],
 )
 def test_the_file(reading_cli: InProcess, text: str, words: list[str]) -> None:
     model = reading_cli.file("model.py", text)

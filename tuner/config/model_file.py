@@ -26,7 +26,8 @@ from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
-from .user_errors import is_installed, notebook_cells, remember_cells
+from .source_checks import check_syntax, syntax_error
+from .user_errors import notebook_cells, remember_cells
 
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
@@ -202,7 +203,7 @@ def check_path(path: Path) -> ObjectiveSource:
         raise ModelFileError(f"there is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
-    _check_syntax(path)
+    check_syntax(path)
     return ObjectiveSource(SourceKind.FILE, str(path.resolve()))
 
 
@@ -302,30 +303,10 @@ def _import(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, SyntaxError) and (message := _syntax_error(error)):
+        if isinstance(error, SyntaxError) and (message := syntax_error(error)):
             raise ModelFileError(message) from error
         raise
     return module
-
-
-def _check_syntax(path: Path) -> None:
-    # At once, and not only after the seconds that a process takes to import the file.
-    try:
-        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        place = f"{path}:{error.lineno}" if error.lineno else str(path)
-        raise ModelFileError(_syntax_error(error) or f"{place}: {error.msg}") from error
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{path} cannot be read as Python: {error}") from error
-
-
-def _syntax_error(error: SyntaxError) -> str:
-    """Return the place and the message of an error in the user's files; empty for other files."""
-    file, line = error.filename, error.lineno
-    if file is None or not line or not Path(file).is_file() or is_installed(file):
-        return ""
-    text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
-    return f"{file}:{line}: {type(error).__name__}: {error.msg}{text}"
 
 
 def user_code(entry: EntryPoint, fit: Callable[..., Any] | None = None) -> UserCode:

@@ -11,21 +11,31 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..errors import HptuneError
+
 _HPTUNE = str(Path(__file__).parents[1])
 
 
-def user_traceback(error: BaseException) -> str:
+def user_traceback(error: BaseException, *, said: str = "") -> str:
     """Return the error's traceback, trimmed to the user's files.
 
     Frames of the standard library and of installed packages are left out, unless no others would
     remain. Frames of hptune are always left out; the result is empty if there are no others.
+
+    Args:
+        error: What the user's code raised.
+        said: A message that is shown with it. If it says what the last line does, that is left out.
     """
     shown = traceback.TracebackException.from_exception(error, capture_locals=False)
     linecache.checkcache()
+    if isinstance(error, HptuneError):
+        shown.__cause__ = shown.__context__ = None  # hptune's own affair
     _trim(shown)
     if not shown.stack and not isinstance(error, SyntaxError):
         return ""
     words = "".join(shown.format()).rstrip()
+    if " ".join(without_colours(str(error)).split()) in said:
+        words = words.removesuffix("".join(shown.format_exception_only()).rstrip()).rstrip()
     for file, title in _cell_titles.items():
         words = words.replace(f'File "{file}"', title)
     return without_colours(words)

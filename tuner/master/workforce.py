@@ -15,7 +15,9 @@ from ..clusters.base import Cluster, RunContext
 from ..clusters.existing import ClientWorkers, ExistingScheduler
 from ..clusters.layout import WorkerLayout, resolve_layout
 from ..clusters.local import LocalWorkers
+from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
+from ..config.source_checks import check_source
 from ..core.clock import SystemClock
 from ..core.messages import Event
 from ..core.resources import Amount, Resources
@@ -90,6 +92,8 @@ class Workforce:
         self._stack = contextlib.ExitStack()
         # Report mistakes in the settings before the seconds that reading the model takes.
         resolve_layout(settings, {}, cluster.capacity, is_certain=cluster.is_local)
+        if settings.source.kind is SourceKind.FILE:
+            check_source(Path(settings.source.path), has_entry=bool(settings.entry))
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:

@@ -11,6 +11,7 @@ from typing import Any
 from ...config.fit_results import FitResult
 from ...config.model_file import UserCode
 from ...config.search_arguments import has_own_fit
+from ...config.source_checks import NO_LOAD_DATA
 from ...core.goals import MEASURED, Goals, unknown_metric
 from ...core.trial import Cause, Direction, Ending, Goal, Score
 from ...errors import ModelFileError
@@ -197,10 +198,7 @@ def load_data(code: UserCode, hp: Any) -> Any:
     if code.load_data is None and code.owns_fit:
         return None if code.fit is not None else ((), None)
     if code.load_data is None:
-        raise ModelFileError(
-            "the model file has no load_data(); define load_data() (or load_data(hp)) "
-            "returning (train, validation), for example ((x, y), (x_val, y_val))"
-        )
+        raise ModelFileError(NO_LOAD_DATA)
     return call_load_data(code.load_data, hp)
 
 

@@ -309,7 +309,8 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
         find_space(code, initial, send=channel.send)
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
-        channel.send(NotFound(_one_line(error), user_traceback(error)))
+        message = _one_line(error)
+        channel.send(NotFound(message, user_traceback(error, said=message)))
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
@@ -370,4 +371,4 @@ def _size(order: SizeOrder, channel: Channel) -> None:
     except BaseException as error:  # the boundary of the user's code
         values = ", ".join(f"{name}={value!r}" for name, value in params.items())
         message = f"RESOURCES(hp) failed with {values}: {_one_line(error)}"
-        channel.send(NotFound(message, user_traceback(error)))
+        channel.send(NotFound(message, user_traceback(error, said=message)))

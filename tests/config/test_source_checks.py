@@ -1,0 +1,58 @@
+"""What the source of a model file shows before it runs; what may work is never refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.config.source_checks import check_source
+from tuner.errors import ModelFileError
+
+BUILD = "def build_model(hp): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("'''Text.'''\nX = 1\nimport json, no_such.part", ":3: there is no module no_such in this"),
+        ("from no_such import part", ":1: there is no module no_such in this"),
+        (BUILD + "import keras\nkeras.datasets.mnist.load_data()", "no load_data()"),
+        ("class Mine(kt.HyperModel): ...", "no load_data()"),
+        ("def load(): return 1\ndef build_cnn(hp, width=3): ...", ""),
+        ("def build_cnn(hp): ...", "no load_data()"),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "model.py").write_text(text)
+    if not words:
+        check_source(tmp_path / "model.py", has_entry=False)
+        return
+    with pytest.raises(ModelFileError) as refused:
+        check_source(tmp_path / "model.py", has_entry=False)
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys, json\nfrom . import part\nimport mine\nimport no_such",  # mine may add a path
+        "import sys\nsys.path.append('lib')\nimport no_such",
+        "try:\n    import no_such\nexcept ImportError: ...",
+        "import importlib.util, os.path, xml.dom",
+        "def f(): import no_such",
+        BUILD + "def load_data(): ...",
+        BUILD + "from data import read as load_data",
+        BUILD + "from data import *",
+        BUILD + "load_data, more = make()",
+        BUILD + "globals().update(make())",
+        BUILD + "class A:\n    def objective(self): ...",
+        BUILD + "objective = lambda hp, trial: 1",
+        BUILD + "def tune(hp, trial): ...",
+        "def train(): ...",
+    ],
+)
+def test_what_may_work_is_not_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "model.py").write_text(text)
+    check_source(tmp_path / "model.py", has_entry=False)

@@ -1,0 +1,40 @@
+"""Names of settings in other tuners, and what they are called here."""
+
+from __future__ import annotations
+
+_NAMES = {
+    "factor": "reduction_factor",
+    "func": "model_fn",
+    "hyperband_iterations": "brackets",
+    "hypermodel": "model_fn",
+    "max_consecutive_failed_trials": "same_failures",
+    "max_epochs": "epochs",
+    "max_trials": "trials",
+    "metric": "objective",
+    "n_jobs": "workers",
+    "n_trials": "trials",
+    "num_samples": "trials",
+    "project_name": "directory",
+    "sampler": "search",
+    "study": "directory",
+    "study_name": "directory",
+}
+_ANSWERS = {
+    "executions_per_trial": "confirm=N trains the N best configurations again with other seeds",
+    "load_if_exists": "resume continues a study",
+    "overwrite": "a study is never overwritten; name another directory, or none for a new one",
+}
+
+
+def our_name(name: str) -> str:
+    """Return the argument of `Tuner` that means the same; empty if there is none.
+
+    >>> our_name("max_trials"), our_name("trials")
+    ('trials', '')
+    """
+    return _NAMES.get(name, "")
+
+
+def answer(name: str) -> str:
+    """Return what to use for an argument that has no equal here; empty if unknown."""
+    return _ANSWERS.get(name, "")

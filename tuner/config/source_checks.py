@@ -1,0 +1,111 @@
+"""Checks of a model file's source, without the seconds that running it takes.
+
+They refuse only what cannot work. A file that passes may still be wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from ..errors import ModelFileError
+from .user_errors import is_installed
+
+NO_LOAD_DATA = (
+    "the model file has no load_data(); define load_data() (or load_data(hp)) returning "
+    "(train, validation), for example ((x, y), (x_val, y_val))"
+)
+_MAY_BIND_ANYTHING = frozenset(("exec", "globals", "setattr", "vars", "load_data"))
+"""Names and texts whose use may bind a name that the source does not show."""
+
+
+def check_syntax(path: Path) -> None:
+    """Check that the file is Python.
+
+    Raises:
+        ModelFileError: It is not.
+    """
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        place = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise ModelFileError(syntax_error(error) or f"{place}: {error.msg}") from error
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{path} cannot be read as Python: {error}") from error
+
+
+def syntax_error(error: SyntaxError) -> str:
+    """Return the place and the message of an error in the user's files; empty for other files."""
+    file, line = error.filename, error.lineno
+    if file is None or not line or not Path(file).is_file() or is_installed(file):
+        return ""
+    text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+    return f"{file}:{line}: {type(error).__name__}: {error.msg}{text}"
+
+
+def check_source(path: Path, *, has_entry: bool) -> None:
+    """Check the imports at the top of a model file, and that there is a `load_data`.
+
+    Args:
+        path: The file.
+        has_entry: Whether the user named the entry point, which may then be any function.
+
+    Raises:
+        ModelFileError: A module does not exist, or a model has no data.
+    """
+    tree = ast.parse(path.read_bytes())
+    for line, name in _first_imports(tree):
+        if name in sys.modules or name in sys.builtin_module_names:
+            continue
+        found = PathFinder.find_spec(name, [str(path.parent)]) or importlib.util.find_spec(name)
+        if found is None:
+            raise ModelFileError(
+                f"{path}:{line}: there is no module {name} in this environment ({sys.prefix}); "
+                "install it, or correct the name"
+            )
+        if found.origin != "frozen" and not is_installed(found.origin or ""):
+            break  # a module of the user's may change where others are found
+    if not has_entry and _lacks_load_data(tree):
+        raise ModelFileError(NO_LOAD_DATA)
+
+
+def _first_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and module of the imports before the first statement that may change them."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                yield node.lineno, each.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            if node.module and not node.level:
+                yield node.lineno, node.module.partition(".")[0]
+        elif not isinstance(node, ast.Assign | ast.Expr) or any(
+            isinstance(each, ast.Call) for each in ast.walk(node)
+        ):
+            return
+
+
+def _lacks_load_data(tree: ast.Module) -> bool:
+    """Return whether the file builds models and binds no `load_data`, in whatever way."""
+    builds = False
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name, args=ast.arguments(args=[first, *more])):
+                if name in ("load_data", "objective") or [each.arg for each in more] == ["trial"]:
+                    return False
+                builds = builds or (first.arg == "hp" and not more)
+            case ast.ClassDef(bases=bases):
+                builds = builds or any(ast.unparse(each).endswith("HyperModel") for each in bases)
+            case ast.FunctionDef(name=name) | ast.alias(name=name, asname=None):
+                if name in ("load_data", "objective", "*"):
+                    return False
+            case ast.alias(asname=name) | ast.Name(id=name, ctx=ast.Store()):
+                if name in ("load_data", "objective"):
+                    return False
+            case ast.Name(id=name) | ast.Constant(value=name):
+                if isinstance(name, str) and name in _MAY_BIND_ANYTHING:
+                    return False
+    return builds
