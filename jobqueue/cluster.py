@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -50,8 +51,16 @@ class ClusterOrder:
 
     @property
     def scheduler_file(self) -> Path:
-        """The file with the scheduler's address; a new master replaces it."""
-        return self.directory / "scheduler.json"
+        """The file with the scheduler's address, which is empty if no worker is needed now.
+
+        A new master replaces it. It is removed when no job is left.
+        """
+        return scheduler_file(self.directory)
+
+
+def scheduler_file(directory: Path) -> Path:
+    """Return the file of `ClusterOrder.scheduler_file`, by the directory of the order."""
+    return directory / "scheduler.json"
 
 
 def job_kinds(
@@ -116,6 +125,22 @@ def _job_kind(
     return JobKind(shape, worker, name, script, order.directory, need)
 
 
+def may_have_jobs(directory: Path) -> bool:
+    """Return whether jobs of this cluster may exist: one was opened, and not all have ended.
+
+    Args:
+        directory: The directory of the order.
+    """
+    return scheduler_file(directory).exists()
+
+
+def forget_jobs(directory: Path) -> None:
+    """Remove what only jobs need; called when none is left."""
+    remove_jobs(directory)
+    with contextlib.suppress(OSError):
+        scheduler_file(directory).unlink(missing_ok=True)
+
+
 class SlurmCluster:
     """Workers in Slurm jobs, as many as the trials need. `close` it in the end.
 
@@ -136,7 +161,10 @@ class SlurmCluster:
         self._order = order
         self._notify = notify
         self._jobs: Jobs | None = None
+        self._left = ""
         self._scheduler = OwnScheduler(Slurm().node_addresses, interface=order.config.interface)
+        if may_have_jobs(order.directory):
+            self._write_address(self.address)  # before workers of an earlier master leave
 
     @property
     def address(self) -> str:
@@ -156,7 +184,7 @@ class SlurmCluster:
         self._order.directory.mkdir(parents=True, exist_ok=True)
         order, partitions = self._order, Slurm().partitions()
         kinds = _kinds_for(order, partitions, need)
-        self._write_address()
+        self._write_address(self.address)
         self._jobs = Jobs(
             kinds,
             max_jobs=order.max_jobs,
@@ -208,32 +236,54 @@ class SlurmCluster:
         if self._jobs is not None:
             self._jobs.exclude_node(node, why)
 
+    @property
+    def left(self) -> str:
+        """Which jobs may be left after `scale_down`, and how to cancel them; empty if none is."""
+        return self._left
+
+    def hand_over(self) -> None:
+        """Leave the jobs on which trials run to the next master, and cancel the others.
+
+        A job whose trials end before that leaves by itself. Only `close` may follow.
+        """
+        jobs, self._jobs = self._jobs, None
+        if jobs is not None:
+            with contextlib.suppress(JobQueueError):
+                self._write_address("")
+                jobs.hand_over()
+
     def scale_down(self) -> None:
         """Cancel the jobs; may be repeated."""
         jobs, self._jobs = self._jobs, None
-        if jobs is not None:
-            jobs.close()
-            remove_jobs(self._order.directory)
-            self._order.scheduler_file.unlink(missing_ok=True)
+        if jobs is None:
+            return
+        with contextlib.suppress(JobQueueError):
+            # Workers of jobs that cannot be cancelled leave by themselves.
+            self._write_address("")
+        jobs.close()
+        self._left = jobs.left
+        if not self._left:
+            forget_jobs(self._order.directory)
 
     def close(self, *, force: bool = False) -> None:
         """Cancel the jobs and stop the scheduler; may be repeated.
 
         Args:
-            force: Only cancel the jobs, by one command each, whose answer is not checked.
+            force: Only cancel the jobs, by one quick command each.
         """
         if force:
             if self._jobs is not None:
                 self._jobs.close(force=True)
+                self._left = self._jobs.left
             return
         self.scale_down()
         self._scheduler.close()
 
-    def _write_address(self) -> None:
+    def _write_address(self, address: str) -> None:
         file = self._order.scheduler_file
         new = file.with_suffix(f".{os.getpid()}")
         try:
-            new.write_text(json.dumps({"address": self.address}), encoding="utf-8")
+            new.write_text(json.dumps({"address": address}), encoding="utf-8")
             new.replace(file)
         except OSError as error:
             raise JobQueueError(f"{file} cannot be written: {error.strerror}") from error

@@ -76,6 +76,7 @@ class Jobs:
         self._others: Mapping[Need, int] = {}
         self._excluded = ExcludedNodes()
         self._last_line = ""
+        self._left = ""
 
     def open(self, wanted: int) -> None:
         """Take over existing jobs, and submit those that this number of trials still needs.
@@ -143,11 +144,7 @@ class Jobs:
     def snapshot(self) -> tuple[Job, ...]:
         """Return the jobs that are not over, as Slurm last showed them."""
         with self._lock:
-            return tuple(
-                record.job
-                for record in self._records.values()
-                if record.job.state is not JobState.OVER and not record.is_cancelled
-            )
+            return self._present()
 
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""
@@ -164,6 +161,11 @@ class Jobs:
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
+    @property
+    def left(self) -> str:
+        """Which jobs may be left after `close`, and how to cancel them; empty if none is left."""
+        return self._left
+
     def summary(self) -> str:
         """Return the states of the jobs, in a line for the user."""
         return summary_of(self.snapshot(), self._wanted)
@@ -173,11 +175,13 @@ class Jobs:
 
         Args:
             cancel: Whether to cancel the jobs.
-            force: Only cancel the jobs, by one command each, whose answer is not checked.
+            force: Only cancel the jobs, by one quick command each.
         """
         if force:
-            with contextlib.suppress(SlurmUnavailableError):
+            try:
                 self._slurm.cancel_all(self._kinds)
+            except SlurmUnavailableError as error:
+                self._left = self._left_words(str(error))
             return
         self._polling.stop()
         if not self._polling.is_started:
@@ -189,6 +193,17 @@ class Jobs:
         self._polling.join()
         if cancel:
             self._cancel_all()
+
+    def hand_over(self) -> None:
+        """Stop the thread, and cancel the jobs on which no trial runs; the others stay.
+
+        Raises:
+            SlurmUnavailableError: Slurm does not answer.
+        """
+        self._polling.stop()
+        with self._lock:
+            idle = [job.id for job in self._present() if not self._workers.get(job.id, False)]
+        self._slurm.cancel(idle)
 
     # --- in the thread ----------------------------------------------------------------------
 
@@ -403,6 +418,14 @@ class Jobs:
             "job: a trial waits that fits into none of the present jobs"
         )
 
+    def _present(self) -> tuple[Job, ...]:
+        """Return the jobs that are not over; the caller holds the lock."""
+        return tuple(
+            record.job
+            for record in self._records.values()
+            if record.job.state is not JobState.OVER and not record.is_cancelled
+        )
+
     def _alive(self) -> list[Job]:
         return [job for job in self.snapshot() if job.state in _ALIVE]
 
@@ -422,6 +445,7 @@ class Jobs:
 
     def _cancel_all(self) -> None:
         """Cancel all of the study's jobs that Slurm shows, until it shows none."""
+        self._left = ""
         why = "they still exist"
         for _ in range(_CANCEL_TRIES):
             try:
@@ -433,8 +457,11 @@ class Jobs:
             except SlurmUnavailableError as error:
                 why = str(error)
             time.sleep(_CANCEL_PAUSE_SECONDS)
-        commands = ", ".join(f"scancel --name={name}" for name in self._kinds)
-        self._notify(f"Slurm jobs may be left ({why}); cancel them with: {commands}")
+        self._left = self._left_words(why)
+
+    def _left_words(self, why: str) -> str:
+        commands = "; ".join(f"scancel --name={name}" for name in self._kinds)
+        return f"Slurm jobs of this study may be left ({why}). Cancel them with: {commands}"
 
     def _notify_once(self, line: str) -> None:
         if line and line != self._last_line:

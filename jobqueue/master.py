@@ -117,8 +117,12 @@ def find_master(study: str) -> Job | None:
     return next((job for job in shown if job.state is not JobState.OVER), None)
 
 
-def cancel_study(study: str) -> int:
+def cancel_study(study: str, *, is_master: bool = False) -> int:
     """Cancel all jobs of a study, the master first; returns how many there were.
+
+    Args:
+        study: The prefix of the names of the study's jobs.
+        is_master: Whether this process is the master, whose job is left alone.
 
     Raises:
         SlurmUnavailableError: Slurm does not answer.
@@ -126,7 +130,11 @@ def cancel_study(study: str) -> int:
     slurm = Slurm()
     name, prefix = master_name(study), f"{study}-"
     jobs = [each for each in slurm.jobs(None) if each.state is not JobState.OVER]
-    ours = [each for each in jobs if each.name == name or each.name.startswith(prefix)]
+    ours = [
+        each
+        for each in jobs
+        if each.name.startswith(prefix) or (each.name == name and not is_master)
+    ]
     ours.sort(key=lambda each: each.name != name)
     slurm.cancel([each.id for each in ours])
     return len(ours)

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import os
 import textwrap
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -240,6 +241,8 @@ class Tuner:
         Raises:
             ObjectiveFailedError: It has none, because its trials failed.
         """
+        if result.left_behind:
+            warnings.warn(result.left_behind, stacklevel=3)
         study = Study(directory)
         view = study.view()
         failed = [trial for trial in view.trials if trial.state is TrialState.FAILED]

@@ -314,6 +314,7 @@ def test_who_leaves_at_once_cancels_all_kinds_and_waits_for_nothing(
 
     queue.cancel_all = silent  # type: ignore[method-assign] # it fails
     jobs.close(force=True)
+    assert jobs.left.startswith("Slurm jobs of this study may be left (scancel has not answered")
     jobs.close()
 
 
@@ -341,13 +342,25 @@ def test_cancelling_is_tried_again_and_what_may_be_left_is_said(
             raise SlurmUnavailableError("scancel failed")
 
     queue.cancel = never  # type: ignore[method-assign] # it fails
-    notes: list[str] = []
-    jobs = jobs_of(queue, tmp_path, notes=notes)
+    jobs = jobs_of(queue, tmp_path, "a", "b")
     jobs.open(1)
     jobs.close()
-    assert notes[-1] == (
-        "Slurm jobs may be left (scancel failed); cancel them with: scancel --name=a"
+    assert jobs.left == (
+        "Slurm jobs of this study may be left (scancel failed). Cancel them with: "
+        "scancel --name=a; scancel --name=b"
     )
+
+
+def test_the_next_master_is_left_the_jobs_on_which_trials_run(queue: Queue, tmp_path: Path) -> None:
+    """It may wait in the queue for hours, and idle jobs would hold their GPUs."""
+    queue.change["a"] = in_turn(running, running, pending_for("Resources"))
+    jobs = jobs_of(queue, tmp_path, max_jobs=3)
+    jobs.open(3)
+    busy, idle, _ = sorted(queue.alive)
+    jobs.set_demand(3, {busy: True, idle: False})
+    jobs.hand_over()
+    jobs.close(cancel=False)
+    assert queue.alive == {busy}
 
 
 def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:

@@ -89,6 +89,31 @@ def test_a_killed_master_is_resumed_with_the_same_jobs(hptune: Hptune, slurm: Pr
     assert new == []
 
 
+@pytest.mark.slow  # a minute; the message is tested without Slurm in tests/jobqueue
+def test_jobs_that_slurm_did_not_cancel_are_said_and_their_workers_leave(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=12, seconds=0.3)
+    run = start(hptune, SLICES, "--trials", 1, "--gpus-per-trial", 1, "--max-jobs", 1)
+    wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
+    (job,) = job_ids(slurm)
+    slurm.stop_controller()
+    try:
+        ended = run.wait(seconds=150)
+        log = next((hptune.study() / "jobs").glob(f"*-{job}.log"))
+        wait_until(lambda: "no study needs this worker" in log.read_text(), "it left", seconds=30)
+    finally:
+        slurm.start_controller()
+    assert ended.code == 1
+    assert "Done: 1/1 trials" in ended.out
+    (name,) = re.findall(r"Cancel them with: scancel --name=(\S+)", ended.err)
+    assert log.name == f"{name}-{job}.log"
+    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=30)
+    again = hptune("resume", "study")
+    assert (again.code, "cancelled" in again.err) == (0, False)
+    assert not (hptune.study() / "jobs" / "scheduler.json").exists()
+
+
 @pytest.mark.slow  # waiting with its reason is met in test_jobs too
 def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
     hptune: Hptune, slurm: PrivateSlurm

@@ -166,6 +166,24 @@ class PrivateSlurm:
             shown = self.run("sinfo", "-N", "-l") + self.run("squeue", "--states=all")
             raise TimeoutError(f"{error}; Slurm shows\n{shown}and says\n{log}") from None
 
+    def stop_controller(self) -> None:
+        """Make Slurm silent: its commands fail, and its jobs run on."""
+        daemon = self._daemons.pop("slurmctld")
+        daemon.terminate()
+        daemon.wait()
+
+    def start_controller(self) -> None:
+        """Start a controller, which finds the state that the last one left."""
+        self._start("slurmctld", "-D")
+        wait_until(self._answers, "a controller that answers", seconds=40)
+
+    def _answers(self) -> bool:
+        try:
+            self.run("squeue", "--noheader")
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
     def start_node(self, node: str) -> None:
         """Start a node's slurmd."""
         self._start("slurmd", "-D", "-N", node, name=node)

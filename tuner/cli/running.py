@@ -228,6 +228,8 @@ def _close(directory: StudyDirectory, result: RunResult) -> None:
 
     study = Study(directory)
     print_last(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
+    if result.left_behind:
+        raise StudyError(result.left_behind)
     if result.finish.finish_reason is FinishReason.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
     view = study.view()

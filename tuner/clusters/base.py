@@ -145,6 +145,14 @@ class Cluster(abc.ABC):
     def scale_down(self) -> None:  # noqa: B027 - workers of others are left alone
         """Stop the workers that it found, before anything that may take long or hang."""
 
+    def hand_over(self) -> None:  # noqa: B027 - few have workers to leave to another master
+        """Leave what runs to the next master, and give back the rest; the process ends now."""
+
+    @property
+    def left_behind(self) -> str:
+        """What could not be stopped, and how the user stops it; empty if nothing is left."""
+        return ""
+
     @abc.abstractmethod
     def close(self, *, force: bool = False) -> None:
         """Close the executor, and end what was started. May be repeated.

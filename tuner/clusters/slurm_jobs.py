@@ -102,6 +102,15 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             self.jobs.scale_to(usual, workers, needs)
         return [self._lines.get() for _ in range(self._lines.qsize())]
 
+    def hand_over(self) -> None:
+        """Leave the jobs on which trials run to the next master, and cancel the others."""
+        self.jobs.hand_over()
+
+    @property
+    def left_behind(self) -> str:
+        """Which jobs could not be cancelled, and the command that does it."""
+        return "" if self._jobs is None else self._jobs.left
+
     def drained(self) -> Sequence[str]:
         """Return the workers of the job that makes room for another kind of job."""
         return self.jobs.drained()

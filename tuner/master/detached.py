@@ -18,7 +18,7 @@ from ..clusters.jobs import jobs_name, translated_errors
 from ..clusters.shown_jobs import job_words
 from ..clusters.slurm_jobs import check_jobs
 from ..config.settings import StudySettings
-from ..errors import StudyLockedError, UsageError
+from ..errors import StudyError, StudyLockedError, UsageError
 from ..storage.directory import StudyDirectory, study_exists
 from ..storage.file_errors import storage_errors
 from .stop_requests import end_process
@@ -214,22 +214,38 @@ def master_job(directory: StudyDirectory) -> MasterJob | None:
         return None
 
 
-def cancel_jobs(directory: StudyDirectory) -> bool:
-    """Cancel a detached master that waits to start, and its jobs; returns if there were any.
+def cancel_jobs(directory: StudyDirectory, *, is_master: bool = False) -> int:
+    """Cancel the jobs that a dead master left, and a detached master that waits to start.
+
+    Args:
+        directory: The study's directory.
+        is_master: Whether this process is the master, whose own job is left alone.
+
+    Returns:
+        How many jobs there were.
 
     Raises:
-        UsageError: Slurm does not answer.
+        StudyError: Slurm does not answer.
     """
+    from jobqueue.cluster import forget_jobs, may_have_jobs
     from jobqueue.master import cancel_study
 
-    if not (directory.path / "jobs" / "master.sbatch").exists():
-        return False
-    with translated_errors():
-        return cancel_study(jobs_name(directory.path)) > 0
+    folder = directory.path / "jobs"
+    if not may_have_jobs(folder) and (is_master or not (folder / "master.sbatch").exists()):
+        return 0
+    try:
+        count = cancel_study(jobs_name(directory.path), is_master=is_master)
+    except SlurmUnavailableError as error:
+        raise StudyError(
+            f"Slurm jobs of this study may be left ({error}). Cancel them with "
+            f"`hptune stop {directory}` when Slurm answers"
+        ) from error
+    forget_jobs(folder)
+    return count
 
 
 def handover(
-    notify: Callable[[str], None], *, last: Callable[[], None]
+    notify: Callable[[str], None], *, give_back: Callable[[], None], last: Callable[[], None]
 ) -> Callable[[int], bool] | None:
     """Return what a detached master does on a signal; None for a master that is no job.
 
@@ -239,6 +255,8 @@ def handover(
 
     Args:
         notify: Takes a line for the user.
+        give_back: Called if Slurm starts the job again, which may take hours: ends the workers
+            that run no trial.
         last: Called after the last line, before the process ends.
     """
     from jobqueue.master import RequeueInquiry, RequeueOutcome, notice_seconds
@@ -255,7 +273,10 @@ def handover(
             inquiries.append(RequeueInquiry(in_time if number == signal.SIGUSR1 else _KILL_SECONDS))
         outcome = inquiries[0].answer
         if outcome is not None and outcome is not RequeueOutcome.ENDS:
-            notify(_HANDOVER_LINES[outcome is RequeueOutcome.REQUEUED])
+            is_requeued = outcome is RequeueOutcome.REQUEUED
+            notify(_HANDOVER_LINES[is_requeued])
+            if is_requeued:
+                give_back()
             last()
             end_process()
         if outcome is RequeueOutcome.ENDS and (why := inquiries[0].refusal):

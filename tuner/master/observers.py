@@ -77,6 +77,9 @@ class RunObservers:
         """End the run without waiting for anything."""
         self.display.progress.stop()
         self.workers.close(force=True)
+        if left := self.workers.cluster.left_behind:
+            self.display.progress.note(left)
+            self.display.progress.stop()
         self.display.leave_at_once()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..core.trial import AttemptId
 from ..errors import UnknownMetricError
 from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
-from ..reporting.text import duration
+from ..reporting.text import duration, plural
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
@@ -43,10 +43,12 @@ class RunResult:
     Attributes:
         finish: How it ended.
         seconds: How long masters have worked on the study in all.
+        left_behind: What could not be stopped, and how the user stops it; empty for nothing.
     """
 
     finish: Finish
     seconds: float
+    left_behind: str = ""
 
 
 def start(
@@ -110,7 +112,7 @@ def _start(
         }
         with Ledger.create(directory, facts, while_locked=_patience(lock, display)) as ledger:
             study = OpenStudy(directory, lock, ledger, Engine(make_pruner))
-            return _run(plan, study, workers, display)
+            return _run_and_stop(plan, study, workers, display)
 
 
 def resume(
@@ -156,7 +158,10 @@ def resume(
         check_changes(settings, state)
         _recover(ledger, past, reports)
         asks_for_more = bool(changes or tries or accept_space)
-        if not asks_for_more and (finish := _finished(facts)) is not None:
+        finish = None if asks_for_more else _finished(facts)
+        if finish is not None or not settings.slurm:
+            _cancel_left_jobs(directory, display)
+        if finish is not None:
             display.progress.note(
                 "nothing is left to do here; --trials, --epochs or --try asks for more"
             )
@@ -176,7 +181,16 @@ def resume(
                 tries=[point for point in tries if point not in stored.start_points],
             )
             ledger.set_facts(plan.facts())
-            return _run(plan, OpenStudy(directory, lock, ledger, engine), workers, display)
+            study = OpenStudy(directory, lock, ledger, engine)
+            return _run_and_stop(plan, study, workers, display)
+
+
+def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
+    """Cancel the Slurm jobs of an earlier master; this run has no use for them."""
+    from .detached import cancel_jobs
+
+    if count := cancel_jobs(directory, is_master=True):
+        display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
 
 
 def _finished(facts: Mapping[str, Any]) -> Finish | None:
@@ -217,6 +231,21 @@ def _recover(ledger: Ledger, past: Past, reports: Mapping[AttemptId, int]) -> No
         trials, attempts = engine.take_changes()
         ledger.append(events, trials=trials, attempts=attempts)
     discard_journals(directory)
+
+
+def _run_and_stop(
+    plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDisplay
+) -> RunResult:
+    """Run the study; the workers stop while this process still holds its lock."""
+    try:
+        result = _run(plan, study, workers, display)
+    except BaseException:
+        workers.close()
+        if left := workers.cluster.left_behind:
+            display.progress.note(left)
+        raise
+    workers.close()
+    return replace(result, left_behind=workers.cluster.left_behind)
 
 
 def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDisplay) -> RunResult:
@@ -291,7 +320,11 @@ def _requests(
         timeout_seconds=settings.timeout_seconds,
         worked_seconds=study.engine.active_seconds,
         overspent=study.engine.overspent,
-        may_stop=handover(display.progress.note, last=display.progress.stop),
+        may_stop=handover(
+            display.progress.note,
+            give_back=workers.cluster.hand_over,
+            last=display.progress.stop,
+        ),
     )
 
 

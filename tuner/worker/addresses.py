@@ -27,6 +27,20 @@ def address_of(scheduler: str) -> str:
         return ""
 
 
+def is_over(scheduler: str) -> bool:
+    """Return whether a scheduler's file says that no worker is needed now.
+
+    >>> is_over("tcp://node1:8786"), is_over("/nowhere.json")
+    (False, False)
+    """
+    if "://" in scheduler:
+        return False
+    try:
+        return bool(json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"] == "")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def outward() -> str:
     """Return the address of this machine's default network interface; empty if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

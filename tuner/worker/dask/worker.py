@@ -18,7 +18,7 @@ from ...config.kinds import is_scheduler_address
 from ...core.resources import Capacity
 from ...errors import StudyError, UsageError
 from .. import device_locks, devices
-from ..addresses import address_of, reach
+from ..addresses import address_of, is_over, reach
 from ..private_folder import dask_folder
 from .dask_settings import DASK_SETTINGS, silence
 from .plugin import StudyPlugin
@@ -28,6 +28,10 @@ _POLL_SECONDS = 0.5
 
 _REACH_SECONDS = 5.0
 """Seconds to wait for the scheduler's port."""
+
+_OVER_SECONDS = 15.0
+"""Seconds for which a scheduler file must say that no worker is needed; a master that continues the
+study writes its address there some seconds after it has stopped the trials of the last one."""
 
 _START_SECONDS = 30.0
 """Seconds to wait for the scheduler to accept the worker."""
@@ -228,7 +232,7 @@ class _Joining:
 
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
-            self._say("the scheduler is gone; waiting for one to come back")
+            self._say("the scheduler is gone")
             finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]  # Dask's
             await _first(self._leave.wait(), finished)
         if self._leave.is_set():
@@ -252,8 +256,13 @@ class _Joining:
         """Return a worker that a scheduler accepted; None on a signal before that."""
         seconds = self._offer.death_timeout_seconds
         deadline = None if seconds is None else time.monotonic() + seconds
-        is_waiting = False
+        is_waiting, needed_at = False, time.monotonic()
         while not self._leave.is_set():
+            if not is_over(self._offer.scheduler):
+                needed_at = time.monotonic()
+            elif time.monotonic() - needed_at > _OVER_SECONDS:
+                self._say("no study needs this worker now")
+                return None
             address = address_of(self._offer.scheduler)
             if address and (worker := await self._started(address)):
                 return worker

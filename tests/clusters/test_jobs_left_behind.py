@@ -1,0 +1,66 @@
+"""Slurm jobs that a dead master left, and workers that no study needs any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from in_process import InProcess
+
+from tuner.clusters.jobs import jobs_name
+from tuner.worker.dask import worker
+
+
+@pytest.fixture
+def bin_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the first directory where Slurm's commands are looked for."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def command(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(stat.S_IRWXU)
+
+
+def left_by_a_dead_master(study: Path) -> None:
+    (study / "jobs").mkdir(parents=True)
+    (study / "jobs" / "scheduler.json").write_text(json.dumps({"address": "tcp://gone:1"}))
+
+
+def test_stop_cancels_the_jobs_that_a_dead_master_left(cli: InProcess, bin_directory: Path) -> None:
+    study = cli.study()
+    left_by_a_dead_master(study)
+    name = f"{jobs_name(study)}-workers"
+    shown = f"7_0|{name}|RUNNING|None|gpu|g1|N/A|N/A\\n8|another|RUNNING|None|gpu|g1|N/A|N/A"
+    command(bin_directory, "squeue", f"printf '{shown}\\n'")
+    command(bin_directory, "scancel", f"echo $* >> {bin_directory}/cancelled")
+    ended = cli("stop", "study")
+    assert (ended.code, "The study's Slurm jobs are cancelled." in ended.out) == (0, True)
+    assert (bin_directory / "cancelled").read_text() == "--quiet 7_0\n"
+    again = cli("stop", "study")
+    assert (again.code, "there is no study in" in again.err) == (2, True)
+
+
+def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, bin_directory: Path) -> None:
+    left_by_a_dead_master(cli.study())
+    command(bin_directory, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    ended = cli("stop", "study")
+    said = " ".join(ended.err.split())
+    assert (ended.code, "may be left (squeue failed: Unable to contact" in said) == (1, True)
+    assert "Cancel them with `hptune stop " in said
+
+
+def test_a_worker_whose_study_is_over_leaves(
+    cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_OVER_SECONDS", 0.0)
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": ""}))
+    ended = cli("worker", file, "--death-timeout", "10m")
+    assert (ended.code, "no study needs this worker now" in ended.out) == (0, True)
