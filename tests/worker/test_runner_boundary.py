@@ -6,6 +6,7 @@ import pytest
 from attempts import Attempts
 
 from tuner.core.trial import Cause
+from tuner.worker.monitoring import trial_log
 
 
 def test_values_that_the_code_has_set_arrive_as_plain_ones(attempts: Attempts) -> None:
@@ -50,3 +51,29 @@ def test_a_quota_that_is_used_up(attempts: Attempts, is_of_the_study: bool, caus
     )
     assert result.ending.cause is cause
     assert "quota" in result.ending.reason
+
+
+def test_a_log_that_grows_without_end_is_cut(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_log, "MOST_BYTES", 3_000_000)
+    result = attempts.run(
+        """
+        import time
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            log = trial.directory / "log.txt"
+            print("first line")
+            for _ in range(4_000):
+                print("y" * 999)
+            while log.stat().st_size > 3_000_000:
+                time.sleep(0.05)
+            print("last line")
+            return 1.0
+        """
+    )
+    assert result.ending.cause is Cause.RETURNED
+    assert result.log.startswith("first line")
+    assert result.log.endswith("last line\n")
+    assert "[hptune: 30" in result.log

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from ..errors import HptuneError
 
+_MOST_CHARACTERS = 20_000
+"""Characters of a traceback that are shown and stored: an error may hold a whole array as text."""
+
 _HPTUNE = str(Path(__file__).parents[1])
 
 
@@ -38,7 +41,20 @@ def user_traceback(error: BaseException, *, said: str = "") -> str:
         words = words.removesuffix("".join(shown.format_exception_only()).rstrip()).rstrip()
     for file, title in _cell_titles.items():
         words = words.replace(f'File "{file}"', title)
-    return without_colours(words)
+    return storable(without_colours(words), _MOST_CHARACTERS)
+
+
+def storable(text: str, most_characters: int) -> str:
+    """Return a text as the ledger and a terminal take it, without its middle if it is too long.
+
+    >>> storable("4 characters, and 4 more", 8)
+    '4 ch[16 characters left out]more'
+    """
+    text = text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+    if (left_out := len(text) - most_characters) <= 0:
+        return text
+    half = most_characters // 2
+    return f"{text[:half]}[{left_out} characters left out]{text[-half:]}"
 
 
 def without_colours(text: str) -> str:

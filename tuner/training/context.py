@@ -12,6 +12,9 @@ from ..core.goals import Goals
 from ..core.messages import Event, Reported
 from ..core.trial import AttemptId, Halt, Params, Report, StopAt
 
+_STEPS_END = 2**63
+"""The ledger holds integers below."""
+
 
 class AttemptStopped(BaseException):
     """Ends an attempt that was told to stop.
@@ -117,6 +120,7 @@ class TrialContext(OtherTuners):
             NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite. Do not catch it:
                 it ends the trial as a bad configuration.
             TypeError: The step or a metric is not a number.
+            ValueError: The step has more than 63 bits.
         """
         measured = as_metrics(metrics)
         for name in (each for each in metrics if each not in measured):
@@ -124,6 +128,8 @@ class TrialContext(OtherTuners):
         if not isinstance(step, SupportsInt):
             raise TypeError(f"trial.report: the step is {step!r}; a step is a whole number")
         report = Report(int(step), measured)
+        if abs(report.step) >= _STEPS_END:
+            raise ValueError(f"trial.report: the step is {report.step}; allowed is less than 2**63")
         self._reports.append(report)
         self._send(Reported(0.0, self._attempt, report))
         for name in (self.metric, "loss"):

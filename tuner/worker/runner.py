@@ -28,6 +28,7 @@ from .forkserver.channel import Channel, UnreadableMessage
 from .forkserver.client import Client
 from .monitoring.gpu import GpuUsage
 from .monitoring.master_liveness import MasterLiveness, MasterState
+from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
 from .monitoring.watchdog import MemoryWatchdog, Watchdog, ending_grace
 from .orders import AttemptOrder
@@ -381,6 +382,7 @@ class AttemptRunner:
                 self._memory.look()
                 for process in processes:
                     self._look_at(process, attempts=len(processes))
+                    limit_log(process.order.directory / "log.txt")
             except Exception:
                 logger.exception("an attempt could not be measured; it continues")
 

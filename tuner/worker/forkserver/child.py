@@ -16,12 +16,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...config.model_file import OF_EACH_TRIAL, Found, UserCode, load
-from ...config.user_errors import user_traceback, without_colours
+from ...config.user_errors import storable, user_traceback, without_colours
 from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
 from ...core.resources import Resources
 from ...core.trial import Cause, Ending, Halt, Params, ParamValue
@@ -34,6 +34,8 @@ from .channel import Channel, UnreadableMessage
 
 _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
+_MOST_CHARACTERS = 1000
+"""Characters of a reason, which is one line for people."""
 
 _CLAIMED_SLOTS = 2**16
 """Pointers in half of a chunk of 1 MiB: the other half is 32 chunks of the usual size."""
@@ -156,6 +158,7 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
         else:
             cause = error_causes.cause_of(error, has_gpu=bool(order.placement.gpus))
         ending = Ending(cause, reason=_one_line(error), detail=user_traceback(error))
+    ending = replace(ending, reason=storable(ending.reason, _MOST_CHARACTERS))
     with contextlib.suppress(OSError):
         # It was asked for and not used; if anything lies in it, it stays.
         (order.directory / "checkpoint").rmdir()
