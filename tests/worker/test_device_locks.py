@@ -63,6 +63,38 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.parametrize("then", ["listen()", "listen(0)", "getsockname()"])
+def test_another_user_cannot_lock_a_gpu(then: str) -> None:
+    identity = device_locks._seen_here("GPU-b")
+    stranger = f"""
+import os, socket
+os.setuid(65534)
+lock = socket.socket(socket.AF_UNIX)
+lock.bind(chr(0) + "hptune-{identity}")
+lock.{then}
+waiting = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+for each in waiting * ("{then}" == "listen(0)"):
+    each.settimeout(0)
+    each.connect_ex(chr(0) + "hptune-{identity}")
+print("bound", flush=True)
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", stranger], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "bound\n"
+        offer = offered("tcp://x:1", cpus=1, gpus=None, memory_bytes=None)
+        assert offer.capacity.gpus == GPUS
+        who = "an unknown user" if then != "listen()" else f"user nobody, process {other.pid}"
+        assert f"hold locks in your name: GPU-b ({who})" in offer.note
+        other.kill()
+    device_locks.release(GPUS, ())
+    assert device_locks.others_locks() == ""
+    assert device_locks.lock_gpus(GPUS, 3) == GPUS
+
+
 def test_a_worker_with_fewer_gpus_than_its_job_asked_for_joins_no_study(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

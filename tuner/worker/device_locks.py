@@ -9,8 +9,9 @@ processes of attempts           the cores that they compute on              `loc
 studies on one worker           its cores and GPUs, in turn                 `device_queue`
 ==============================  ==========================================  ==================
 
-A lock between processes is a bound socket with an abstract name: it is no file, and it disappears
-with its process, however that ends. Where there are no abstract names, every lock is free.
+A lock between processes is a listening socket with an abstract name: it is no file, and it
+disappears with its process, however that ends. Where there are no abstract names, every lock is
+free. Any user may take any name, so a lock that belongs to another user does not count.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import contextlib
 import errno
 import hashlib
 import os
+import pwd
 import socket
+import struct
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -30,7 +34,14 @@ from .monitoring.gpu import GpuUsage
 _held: dict[str, socket.socket] = {}
 """The locks of this process, by the names that it uses."""
 
+_not_ours: dict[str, str] = {}
+"""The locks that other users hold, by the names that this process uses, and who they are."""
+
 _guard = threading.Lock()
+
+_TRIES = 5
+_PAUSE_SECONDS = 0.02
+"""Pause between tries to see whose a lock is; another process of ours may be about to listen."""
 
 
 def lock_gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
@@ -58,6 +69,18 @@ def lock_gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
         return tuple(name for name in names if name in _held)[:most]
 
 
+def others_locks() -> str:
+    """Return a warning that other users have taken names of this user's locks; empty if none."""
+    with _guard:
+        found = ", ".join(f"{name} ({who})" for name, who in _not_ours.items())
+    if not found:
+        return ""
+    return (
+        f"other users of this machine hold locks in your name: {found}. They are ignored, so "
+        "hptune does not know whether another study of yours uses the same"
+    )
+
+
 def lock_core_set(numbers: Iterable[int]) -> bool:
     """Lock a set of cores to share out; return False if another study shares out the same set.
 
@@ -72,6 +95,7 @@ def release(gpus: Iterable[str], numbers: Iterable[int]) -> None:
     """Release these GPUs and this set of cores."""
     with _guard:
         for name in (*gpus, _core_set(numbers)):
+            _not_ours.pop(name, None)
             if (held := _held.pop(name, None)) is not None:
                 held.close()
 
@@ -95,8 +119,9 @@ def lock_cores(wanted: Iterable[int], allowed: Iterable[int]) -> tuple[int, ...]
 
 
 def _lock_core(core: int) -> bool:
-    # Unlike GPUs, cores have the same numbers in all jobs and containers of a machine.
-    return _lock(f"core {core}", f"core-{core}-{os.getuid()}-{devices.node()}")
+    # Unlike GPUs, cores have the same numbers in all jobs and containers of a machine. Whose lock
+    # it is does not matter: where no core is free, a locked one is used.
+    return _bind(f"core {core}", f"core-{core}-{os.getuid()}-{devices.node()}")
 
 
 def _core_set(numbers: Iterable[int]) -> str:
@@ -104,23 +129,61 @@ def _core_set(numbers: Iterable[int]) -> str:
 
 
 def _lock(name: str, identity: str) -> bool:
-    """Take a lock unless another process has it; return whether this process has it now.
+    """Take a lock unless another process of this user has it; return whether it is free for us.
 
     Args:
         name: The name in `_held`.
         identity: The name of the device that all processes use.
     """
+    who: str | None = ""
+    for _ in range(_TRIES):
+        if _bind(name, identity):
+            return True
+        if (who := _holder(identity)) is None:
+            return False
+        time.sleep(_PAUSE_SECONDS)
+    _not_ours[name] = str(who)
+    _held[name] = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    return True
+
+
+def _bind(name: str, identity: str) -> bool:
+    """Take a lock unless another process has it; return whether this process has it now."""
     if name in _held:
         return True
-    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        lock.bind(f"\0hptune-{identity}")
+        lock.bind(_address(identity))
+        lock.listen(socket.SOMAXCONN)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             lock.close()
             return False
     _held[name] = lock
     return True
+
+
+def _holder(identity: str) -> str | None:
+    """Return which other user holds a lock; None if it is this user."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0)  # a stranger may never accept
+        try:
+            probe.connect(_address(identity))
+            found = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return "an unknown user"
+    pid, uid, _ = struct.unpack("3i", found)
+    if uid == os.getuid():
+        return None
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return f"user {name}, process {pid}"
+
+
+def _address(identity: str) -> str:
+    return f"\0hptune-{identity}"
 
 
 def _seen_here(device: str) -> str:

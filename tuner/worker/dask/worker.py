@@ -126,7 +126,8 @@ def offered(
             f"{devices.node()} (CUDA_VISIBLE_DEVICES is {seen}), so it runs no trials"
         )
     capacity = replace(_within(has, cpus, memory), gpus=free)
-    note = _note_on(capacity, machine)
+    notes = _note_on(capacity, machine), device_locks.others_locks()
+    note = "; ".join(filter(None, notes))
     return Offer(scheduler, capacity, name, death_timeout_seconds, interface, local_directory, note)
 
 
