@@ -49,6 +49,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> N
         BUILD + "class A:\n    def objective(self): ...",
         BUILD + "objective = lambda hp, trial: 1",
         BUILD + "def tune(hp, trial): ...",
+        "class Mine(kt.HyperModel):\n    def fit(self, hp, model): ...",
         "def train(): ...",
     ],
 )

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import click
 
 from ..errors import StudyError, UsageError
 from ..reporting.results.trials import STATES
-from .options import as_json, newest_study, study_directory
+from .options import SectionedCommand, as_json, newest_study, setting_option, study_directory
 from .output import broken_pipe_ignored, echo, terminal_width
 
 if TYPE_CHECKING:
@@ -134,10 +135,11 @@ def log(where: tuple[Path, ...], number: str) -> None:
         shutil.copyfileobj(stream, sys.stdout.buffer)
 
 
-@click.command(short_help="Show the search space that a model file declares.")
+@click.command(cls=SectionedCommand, short_help="Show the search space that a model file declares.")
 @click.argument("model_file", type=click.Path(path_type=Path))
+@setting_option("entry")
 @as_json
-def space(model_file: Path, as_json: bool) -> None:
+def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     """Show the hyperparameters that MODEL_FILE declares, with their ranges and conditions.
 
     The file is run in a process of its own, as for a study. Nothing is trained.
@@ -147,7 +149,7 @@ def space(model_file: Path, as_json: bool) -> None:
     from ..master.objective_reader import read_objective
     from ..reporting.results.space import space_json, space_text
 
-    found = read_objective(check_path(model_file))
+    found = read_objective(replace(check_path(model_file), entry=entry or ""))
     known = SearchSpace.from_json(found.space)
     if as_json:
         echo(space_json(known, warnings=found.warnings, is_complete=found.is_complete))

@@ -21,6 +21,8 @@ NO_LOAD_DATA = (
 )
 _MAY_BIND_ANYTHING = frozenset(("exec", "globals", "setattr", "vars", "load_data"))
 """Names and texts whose use may bind a name that the source does not show."""
+_NEED_NO_LOAD_DATA = ("load_data", "objective", "fit")
+"""Functions, or methods, with which a file may have data."""
 
 
 def check_syntax(path: Path) -> None:
@@ -89,21 +91,21 @@ def _first_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _lacks_load_data(tree: ast.Module) -> bool:
-    """Return whether the file builds models and binds no `load_data`, in whatever way."""
+    """Return whether the file builds models for Keras's `fit` and binds no `load_data`."""
     builds = False
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name, args=ast.arguments(args=[first, *more])):
-                if name in ("load_data", "objective") or [each.arg for each in more] == ["trial"]:
+                if name in _NEED_NO_LOAD_DATA or [each.arg for each in more] == ["trial"]:
                     return False
                 builds = builds or (first.arg == "hp" and not more)
             case ast.ClassDef(bases=bases):
                 builds = builds or any(ast.unparse(each).endswith("HyperModel") for each in bases)
             case ast.FunctionDef(name=name) | ast.alias(name=name, asname=None):
-                if name in ("load_data", "objective", "*"):
+                if name in (*_NEED_NO_LOAD_DATA, "*"):
                     return False
             case ast.alias(asname=name) | ast.Name(id=name, ctx=ast.Store()):
-                if name in ("load_data", "objective"):
+                if name in _NEED_NO_LOAD_DATA:
                     return False
             case ast.Name(id=name) | ast.Constant(value=name):
                 if isinstance(name, str) and name in _MAY_BIND_ANYTHING:

@@ -192,8 +192,9 @@ def _check_model(model: Any, built_by: str, *, owns_fit: bool) -> None:
         raise ModelFileError(f"{built_by} returned None; {wanted}")
     if owns_fit:
         return  # a fit of the user's own trains any object
-    if not callable(getattr(model, "fit", None)):
-        raise ModelFileError(f"{built_by} returned {model!r}; {wanted}")
+    if not callable(getattr(model, "fit", None)) or not hasattr(model, "compile"):
+        other = "; train other models in objective(hp, trial)" if hasattr(model, "fit") else ""
+        raise ModelFileError(f"{built_by} returned {model!r}; {wanted}{other}")
     if not getattr(model, "compiled", True):
         raise ModelFileError(
             f"{built_by} returned a model that is not compiled; {wanted}: call "

@@ -19,6 +19,7 @@ BUILD = """
 import keras
 import keras_tuner
 import numpy as np
+from copy import deepcopy
 
 OBJECTIVE = "val_loss"
 
@@ -182,6 +183,11 @@ FITS = {
         "x, y, validation_data, callbacks=None",
         "return model.fit(x, y, validation_data=validation_data, callbacks=callbacks)",
         [1],
+    ),
+    "names them in another order": (
+        "callbacks, *, y, x, **kwargs",
+        "return model.fit(x, y, callbacks=deepcopy(callbacks), **kwargs)",
+        [1, 2],
     ),
     "trains twice": (
         "x, y, **kwargs",

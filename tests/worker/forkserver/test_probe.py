@@ -145,6 +145,10 @@ def load_data():
     [
         (("    return model", ""), ["build_model(hp) returned None", "compiled Keras model"]),
         (("    return model", "    return 3"), ["build_model(hp) returned 3"]),
+        (
+            ("    return model", "    return type('Forest', (), {'fit': print})()"),
+            ["compiled Keras model; train other models in objective(hp, trial)"],
+        ),
         (('    model.compile("sgd", "mse")\n', ""), ["not compiled", "model.compile"]),
         (("def load_data", "def read_data"), ["no load_data()", "((x, y), (x_val, y_val))"]),
         (("return (x, y), (x, y)", "return x, y, x, y"), ["a tuple of 4", "(train, validation)"]),

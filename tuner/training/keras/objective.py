@@ -166,6 +166,9 @@ def own_fit(
     """
     optional = ("epochs", "verbose")
     takes = inspect.signature(hypermodel.fit).parameters
+    if all(name in takes for name in ("x", "y")[: len(arguments)]):  # in any order
+        keywords = {**dict(zip(("x", "y"), arguments, strict=False)), **keywords}
+        arguments = ()
     if not any(each.kind is each.VAR_KEYWORD for each in takes.values()):
         keywords = {
             name: value for name, value in keywords.items() if name in takes or name not in optional

@@ -160,6 +160,9 @@ def _callback_class() -> Any:
             self._recorder = recorder
             self.resumption = recorder.resumption  # where the extended CallbackList looks for it
 
+        def __deepcopy__(self, _copies: Any) -> Any:
+            return self  # as a user's `fit` may copy its callbacks for each fold
+
         def on_train_begin(self, _logs: Any = None) -> None:
             self._recorder.times.begin()
 
