@@ -176,11 +176,10 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
     refused(
         hptune(*command, "val_auc"),
         hptune.directory,
-        "unknown metric 'val_auc' (did you mean 'auc'?); the trial reports: auc, loss",
-        "was removed",
+        "objective() returns no metric called 'val_auc': did you mean auc? It reports loss, auc",
     )
     constraint = ("--objective", "auc", "--constraint", "params<9")
-    refused(hptune(*command[:-1], *constraint), hptune.directory, "'params'", "reports: auc, loss")
+    refused(hptune(*command[:-1], *constraint), hptune.directory, "'params'", "reports loss, auc")
 
 
 def test_if_all_trials_failed_the_message_asks_for_more(hptune: Hptune) -> None:

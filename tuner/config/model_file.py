@@ -120,8 +120,9 @@ class Found:
         constants: The file's values of `CONSTANTS`, by name.
         metric: Default objective of a Keras model: its accuracy if it measures one, else its loss;
             on the validation data if there are any.
-        metrics: Metrics that a Keras model reports; empty if unknown, as for several outputs and
-            for an `objective` function.
+        metrics: Metrics that a trial reports; empty if unknown, as for several outputs and for an
+            `objective` that returns a number.
+        reports_others: Whether trials may report metrics beyond those, such as a callback's.
         warnings: Warnings for the user.
         is_complete: Whether the probe saw all declarations. If not, trials may find more
             hyperparameters.
@@ -134,6 +135,7 @@ class Found:
     constants: Mapping[str, object]
     metric: str = ""
     metrics: tuple[str, ...] = ()
+    reports_others: bool = True
     warnings: tuple[str, ...] = ()
     is_complete: bool = False
     may_train: bool = False

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.goals import Comparison, Constraint, Goals, metric_meant
+from ..core.goals import MEASURED, Comparison, Constraint, Goals, metric_meant
 from ..core.trial import Direction, Goal
-from ..errors import UsageError
+from ..errors import UnknownMetricError, UsageError
 from .fit_results import RETURNED
 from .model_file import Found
 
@@ -126,27 +126,51 @@ def resolve_goals(
     if direction is None and of_the_file:
         direction = _read_direction(constants.get("DIRECTION"))
     check_objectives(named, conditions, direction)
-    notes: list[str] = []
+    unknown = _unknown_metrics(named, conditions, found)
+    notes = list(unknown.values())
     if not named:
         chosen = [_default_goal(found, direction, notes)]
     else:
         other_way = _other_way(constants, of_the_file=of_the_file) if len(named) == 1 else ""
-        chosen = [_goal(each, direction, other_way) for each in named]
+        chosen = [_goal(each, direction, other_way, unknown) for each in named]
     goals = Goals(tuple(chosen), tuple(read_constraint(each) for each in conditions))
-    return goals, [*notes, *_unknown_metrics(goals, found.metrics)]
+    return goals, [*notes, *_training_notes(goals.goal.metric, found)]
 
 
-def _unknown_metrics(goals: Goals, known: Sequence[str]) -> list[str]:
-    """Return a note on each metric that the model does not name; a callback may report it."""
-    notes = []
-    for metric in goals.metrics:
-        if known and metric not in known:
-            near = metric_meant(metric, known)
-            meant = f"did you mean {near}? It" if near else "it"
-            notes.append(
-                f"no metric of the model is called {metric!r}: {meant} reports {', '.join(known)}"
-            )
+def _unknown_metrics(
+    named: Sequence[str], conditions: Sequence[str], found: Found
+) -> dict[str, str]:
+    """Return a note on each metric that trials may not report.
+
+    Raises:
+        UnknownMetricError: Trials cannot report it.
+    """
+    asked = [read_objective(each)[0] for each in named]
+    asked += [read_constraint(each).metric for each in conditions]
+    what = "no metric of the model is" if found.is_keras else "objective() returns no metric"
+    notes, known = dict[str, str](), found.metrics
+    for metric in asked if known else ():
+        if metric in known:
+            continue
+        near = metric_meant(metric, known)
+        why = f"did you mean {near}? It" if near else "it"
+        if found.is_keras and metric.removeprefix("val_") in known:
+            why = "there is no validation data, so it"
+        line = f"{what} called {metric!r}: {why} reports {', '.join(known)}"
+        if not found.reports_others:
+            raise UnknownMetricError(f"{line}. Name one of these")
+        notes[metric] = line
     return notes
+
+
+def _training_notes(metric: str, found: Found) -> list[str]:
+    """Return a warning if the objective is measured on the training data for lack of others."""
+    reported = {found.metric, *found.metrics}
+    is_trained = found.is_keras and metric in reported - {*MEASURED, RETURNED}
+    if not is_trained or any(each.startswith("val_") for each in reported):
+        return []
+    line = f"there is no validation data, so {metric} is measured on the training data, where a "
+    return [f"{line}model that overfits looks best"]
 
 
 def _is_of_the_file(objectives: Sequence[str], constants: Mapping[str, object]) -> bool:
@@ -173,9 +197,16 @@ def _other_way(constants: Mapping[str, object], *, of_the_file: bool) -> str:
     return f"{way} (DIRECTION in the model file is that of its own OBJECTIVE, {own})"
 
 
-def _goal(text: str, direction: Direction | None, other_way: str) -> Goal:
+def _goal(
+    text: str, direction: Direction | None, other_way: str, unknown: Mapping[str, str]
+) -> Goal:
     metric, own = read_objective(text)
     known = own or direction or direction_of(metric)
+    if known is None and metric in unknown:
+        raise UsageError(
+            f"{unknown[metric]}. If a callback reports it, name the objective {metric}:max or "
+            f"{metric}:min"
+        )
     if known is None:
         raise UsageError(
             f"the direction of {metric!r} is not known from its name; "

@@ -136,7 +136,9 @@ def _probe_objective(
         return
     else:
         if not isinstance(result, tuple | list):  # how many objectives there are is not known here
-            read_result(result, "value", ())
+            metrics = read_result(result, "value", ())
+            if isinstance(result, Mapping):
+                findings.add(metrics=tuple(metrics), reports_others=False)
         is_quick = time.monotonic() - began < QUICK_SECONDS
     # A slow objective that never used its trial has trained: it is not called for each branch.
     findings.add(is_complete=is_quick and _call_branches(call, hp))
@@ -155,7 +157,11 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     metric, known = prefix + _default_metric(names), _reported_metrics(model, names, prefix)
     if code.fit_result is FitResult.NUMBER:
         metric = RETURNED
-    findings.add(metric=metric, metrics=known if code.fit_result is FitResult.HISTORY else ())
+    findings.add(
+        metric=metric,
+        metrics=known if code.fit_result is FitResult.HISTORY else (),
+        reports_others=owns_fit or bool(given.get("callbacks")) or not _is_of_keras(model),
+    )
     is_complete = _call_branches(lambda: build(code, hp), hp, findings.warn)
     if owns_fit:
         # Last, because a fit that calls neither `model.fit` nor a callback trains.
@@ -289,6 +295,16 @@ def _reported_metrics(model: Any, names: Sequence[str], prefix: str) -> tuple[st
         return ()  # Keras names losses and metrics after the outputs
     trained = ("loss", *names)
     return tuple(dict.fromkeys([*trained, *(prefix + name for name in trained), *MEASURED]))
+
+
+def _is_of_keras(model: Any) -> bool:
+    """Return whether the model and its layers are Keras's own: others may have metrics of theirs.
+
+    Args:
+        model: A model or a layer.
+    """
+    is_own = type(model).__module__.partition(".")[0] == "keras"
+    return is_own and all(map(_is_of_keras, getattr(model, "layers", ())))
 
 
 def _metric_names(config: Any) -> list[str]:

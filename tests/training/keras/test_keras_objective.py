@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from attempts import Attempts
 
 from tuner.config.objectives import resolve_goals
 from tuner.core.trial import Cause, Direction, Score
+from tuner.errors import UsageError
 from tuner.worker.forkserver.client import ForkServer
 
 BUILD = """
@@ -366,7 +368,8 @@ def test_a_hypermodel_may_make_its_own_data(attempts: Attempts) -> None:
 
 def test_an_unknown_metric_lists_those_there_are(attempts: Attempts) -> None:
     text = BUILD.replace('OBJECTIVE = "val_loss"', 'OBJECTIVE, DIRECTION = "val_auc", "max"')
-    result = attempts.run(text + DATA)
+    # Without the callback, which may report it, no trial would start.
+    result = attempts.run(text + DATA + "FIT = {'callbacks': [keras.callbacks.Callback()]}\n")
     assert result.ending.cause is Cause.UNKNOWN_METRIC
     assert result.ending.reason == ("unknown metric 'val_auc'; the trial reports: loss, val_loss")
 
@@ -401,11 +404,31 @@ def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts)
     assert {*reported} == {"loss", "mae", "val_loss", "val_mae"}
     assert {*reported, "params"} <= {*found.metrics}
     assert resolve_goals(found, ["val_mae"], ["params<2e6"])[1] == []
-    _, notes = resolve_goals(found, ["val_mea"], ["parms<2e6"], Direction.MIN)
+    with pytest.raises(UsageError, match="is called 'quirk': it reports loss, mae, val_loss"):
+        resolve_goals(found, ["quirk"])  # although its direction is not known
+    with pytest.raises(UsageError, match=r"is called 'parms': did you mean params\?"):
+        resolve_goals(found, [], ["parms<2e6"])
+    # A callback of the user's may report it.
+    found = replace(found, reports_others=True)
+    _, notes = resolve_goals(found, ["val_mea"], [], Direction.MIN)
     assert [note.partition("?")[0] for note in notes] == [
-        "no metric of the model is called 'val_mea': did you mean val_mae",
-        "no metric of the model is called 'parms': did you mean params",
+        "no metric of the model is called 'val_mea': did you mean val_mae"
     ]
+    with pytest.raises(UsageError, match=r"did you mean val_mae.*If a callback reports it"):
+        resolve_goals(found, ["val_mea"])
+
+
+def test_only_a_model_without_code_of_the_users_cannot_report_other_metrics(
+    attempts: Attempts,
+) -> None:
+    text = BUILD + DATA.replace("arrays(8)", "None")
+    found = attempts.probe(text + "FIT = {'callbacks': [keras.callbacks.Callback()]}\n")
+    assert found.reports_others
+    assert (
+        "there is no validation data, so loss is measured" in resolve_goals(found, ["loss"])[1][0]
+    )
+    with pytest.raises(UsageError, match="called 'val_loss': there is no validation data"):
+        resolve_goals(replace(found, reports_others=False))
 
 
 CUSTOM = """
