@@ -59,7 +59,7 @@ class Study:
         self._reader = LedgerReader(self._directory)
 
     def __repr__(self) -> str:
-        shown = f"Study({str(self._directory.path)!r})"
+        shown = f"Study('{self._directory}')"
         with contextlib.suppress(HptuneError):  # the study may be removed
             view = self.view()
             best = (

@@ -59,7 +59,6 @@ class Tuner:
     Args:
         model_fn: `build_model(hp)` that returns a compiled Keras model, a `keras_tuner.HyperModel`
             (class or instance), or `objective(hp, trial)` that returns a number or metrics.
-        objective: The metric to optimise, or a list of several; see below.
         directory: Directory of the study; None for `studies/MODEL_FN-N`.
         resume: Continue the study in `directory` if there is one, with the model function as it is
             now. Its search space must be the same. Settings that a resumed study cannot change
@@ -128,8 +127,12 @@ class Tuner:
             raise self._in_python(error) from None
 
     def __repr__(self) -> str:
-        given = {name: getattr(self._settings, name) for name in self._given}
-        shown = [f"{BY_NAME[name].argument}={value!r}" for name, value in given.items()]
+        shown = []
+        for name in self._given:
+            value, setting = getattr(self._settings, name), BY_NAME[name]
+            if isinstance(value, str | float):  # as a user writes it, such as 10m
+                value = setting.kind.show(value)
+            shown.append(f"{setting.argument}={value!r}")
         where = [] if self._directory is None else [f"directory={str(self._directory.path)!r}"]
         return f"Tuner({', '.join((self._name, *shown, *where))})"
 

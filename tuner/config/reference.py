@@ -30,6 +30,10 @@ marked with "yes" in the column *Resume*; the others stay as they were when the 
 """
 
 
+_OF_FILES = ("entry",)
+"""Settings that only a model file has; `Tuner` is given what to tune."""
+
+
 def in_python(message: str, function: str = "...") -> str:
     """Return a message with arguments for options, and calls of `Tuner` for `hptune resume`.
 
@@ -98,8 +102,11 @@ def arguments_text() -> str:
     for section, settings in _sections():
         lines.append(f"{section}:")
         for each in settings:
+            if each.name in _OF_FILES:
+                continue
             default = f" Default: {in_python(each.default_text)}." if each.default_text else ""
-            text = f"{each.argument}: {in_python(each.help)}{default}"
+            several = " May be a list." if each.kind.is_repeated else ""
+            text = f"{each.argument}: {in_python(each.help)}{several}{default}"
             lines += textwrap.wrap(text, 92, initial_indent="    ", subsequent_indent=" " * 8)
         lines.append("")
     return "\n".join(lines)
@@ -114,6 +121,7 @@ def parameters() -> list[inspect.Parameter]:
             default=str(each.default) if isinstance(each.default, enum.Enum) else each.default,
         )
         for each in SETTINGS
+        if each.name not in _OF_FILES
     ]
 
 

@@ -323,8 +323,8 @@ class StudySettings:
     cache_data: bool | int = setting(
         kinds.switch_or_size(),
         Section.PLACE,
-        "Call load_data once per node and share its arrays between the trials there. SIZE limits "
-        "the space on each node.",
+        "Call load_data once per node and share its arrays between the trials there. A size "
+        "such as 20GB limits their space on each node.",
         default=True,
         default_text="on, up to half of the free space",
     )
