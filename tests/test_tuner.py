@@ -85,7 +85,7 @@ def test_a_study_is_resumed_only_on_request(hptune: Hptune) -> None:
     again = hptune.script(script.replace("RESUME", "False")).wait()
     assert again.code == 1
     assert "StudyExistsError" in again.err
-    assert f"Tuner(objective, directory='{hptune.study()}', resume=True).fit()" in again.err
+    assert "Tuner(objective, directory='study', resume=True).fit()" in again.err
     assert "another directory with directory=" in again.err
     more = hptune.script(script.replace("RESUME", "True").replace("else 2", "else 3")).wait()
     assert more.code == 0, more.err
@@ -154,7 +154,7 @@ def test_ctrl_c_stops_the_study_and_resume_continues(hptune: Hptune) -> None:
     wait_for((hptune.study() / "trials/0/log.txt").exists, "the first trial", seconds=30)
     started.interrupt()
     ended = started.wait()
-    call = f"Tuner(objective, directory='{hptune.study()}', resume=True).fit()"
+    call = "Tuner(objective, directory='study', resume=True).fit()"
     assert f"KeyboardInterrupt: interrupted: 0/2 trials. Continue with: {call}" in ended.err
     assert "not reached" not in ended.out
     assert states(hptune.study()) == {"WAITING": 2}
