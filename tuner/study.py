@@ -29,7 +29,7 @@ from .reporting.results.view import StudyView
 from .reporting.text import moment, path
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
-from .storage.ledger import LedgerReader
+from .storage.ledger import LedgerReader, damage_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,8 @@ class Study:
     @cached_property
     def goals(self) -> Goals:
         """The study's objectives and constraints."""
-        return goals_of(self._reader.facts())
+        with damage_errors(self._directory):
+            return goals_of(self._reader.facts())
 
     @property
     def goal(self) -> Goal:
@@ -196,6 +197,10 @@ class Study:
 
     def view(self) -> StudyView:
         """Return the data that texts and tables about the study are made from."""
+        with damage_errors(self._directory):
+            return self._view()
+
+    def _view(self) -> StudyView:
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
         models = StudyFiles(self._directory, self.goals).models()
@@ -214,9 +219,9 @@ class Study:
             possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds,
-            last_finish=_last_finish(facts.get("ended")),
+            last_finish=_last_finish(facts["ended"]),
             workers=None if master is None else self._reader.workers(),
-            created_at=facts["created_at"],
+            created_at=float(facts["created_at"]),
         )
 
     def status_text(self, *, width: int | None = None) -> str:

@@ -88,13 +88,13 @@ def detach_again(
         UsageError: As for `detach_new`.
     """
     from ..storage.ledger import LedgerReader
-    from .resume_checks import ResumeState
+    from .resume_checks import ResumeState, read_settings
     from .resume_plan import check_resume
 
     reader = LedgerReader(directory.open())
-    used = _active_seconds(reader) if changes.get("timeout_seconds") else 0.0
+    used = _active_seconds(directory, reader) if changes.get("timeout_seconds") else 0.0
     state = ResumeState(directory, reader.facts(), reader.trials(), used)
-    stored = StudySettings.from_json(state.facts["settings"]).found_in(directory.path)
+    stored = read_settings(directory, state.facts)
     settings = stored.changed(changes)
     if owner := directory.owner():
         raise StudyLockedError(
@@ -111,13 +111,15 @@ def detach_again(
     return _submit(settings, directory, arguments)
 
 
-def _active_seconds(reader: LedgerReader) -> float:
+def _active_seconds(directory: StudyDirectory, reader: LedgerReader) -> float:
     from ..core.engine.engine import Engine
     from ..pruners.registry import make_pruner
+    from ..storage.ledger import damage_errors
 
     engine = Engine(make_pruner)
-    for event in reader.events():
-        engine.handle(event)
+    with damage_errors(directory):
+        for event in reader.events():
+            engine.handle(event)
     return engine.active_seconds
 
 

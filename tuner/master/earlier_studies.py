@@ -12,7 +12,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Trial, TrialState
 from ..errors import UsageError
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader
+from ..storage.ledger import LedgerReader, damage_errors
 
 
 def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
@@ -29,10 +29,12 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> EarlierStudy:
     Raises:
         UsageError: There is no study, no complete trial in it, or no hyperparameter in common.
     """
-    reader = LedgerReader(StudyDirectory(Path(name)))
+    directory = StudyDirectory(Path(name))
+    reader = LedgerReader(directory)
     facts = reader.facts()
     complete = [trial for trial in reader.trials() if trial.state is TrialState.COMPLETE]
-    earlier = goals_of(facts).goal
+    with damage_errors(directory):
+        earlier = goals_of(facts).goal
     measured = tuple(_judged(trial, goals) for trial in complete if _has_metrics(trial, goals))
     direction, is_same_metric = goals.goal.direction, True
     if not measured:

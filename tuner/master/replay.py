@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from ..core.trial import Params
 from ..errors import SpaceError
 from ..pruners.registry import make_pruner
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader
+from ..storage.ledger import LedgerReader, damage_errors
 from .suggester import InformedSampler, sampler_maker
 
 
@@ -98,8 +99,8 @@ def replay(
         NoStudyError: There is no study.
     """
     reader = LedgerReader(directory)
-    facts = reader.facts()
-    search = _Search(make_sampler or _maker(facts), Engine(make_pruner))
+    with damage_errors(directory):
+        search = _Search(make_sampler or _maker(reader.facts()), Engine(make_pruner))
     same = 0
     for event in reader.events():
         if isinstance(event, StudyOpened):
@@ -112,7 +113,9 @@ def replay(
                 if _canonical(pair[0]) != _canonical(pair[1]):
                     return Replayed(same, Difference(event.first_number + i, *pair))
                 same += 1
-        for command in search.engine.handle(event):
+        with damage_errors(directory):
+            commands = search.engine.handle(event)
+        for command in commands:
             search.carry_out(command)
     return Replayed(same, None)
 
@@ -161,7 +164,7 @@ def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
         StudySettings.from_json(facts["settings"]),
         goals=goals_of(facts),
-        seed=facts["seed"],
+        seed=operator.index(facts["seed"]),
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -9,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ..config.model_file import SourceKind
+from ..config.objectives import goals_of
 from ..config.settings import StudySettings
+from ..core.messages import FinishReason
+from ..core.space.earlier_study import EarlierStudy
+from ..core.space.space import SearchSpace
 from ..core.trial import Trial
 from ..errors import ModelFileError, UsageError
 from ..reporting.text import duration
 from ..storage.directory import StudyDirectory
+from ..storage.ledger import damage_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,24 @@ class ResumeState:
     facts: Mapping[str, Any]
     trials: Collection[Trial]
     active_seconds: float = 0.0
+
+
+def read_settings(directory: StudyDirectory, facts: Mapping[str, Any]) -> StudySettings:
+    """Return the settings of a stored study, after checking that all its facts can be read.
+
+    Raises:
+        StudyError: The ledger is damaged.
+    """
+    with damage_errors(directory):
+        goals_of(facts)
+        for space in (facts["space"], facts["declared_space"]):
+            SearchSpace.from_json(space)
+        for study in facts["warm_start"]:
+            EarlierStudy.from_json(study)
+        if facts["ended"] is not None:
+            FinishReason(facts["ended"]["finish_reason"])
+        operator.index(facts["seed"])
+        return StudySettings.from_json(facts["settings"]).found_in(directory.path)
 
 
 def check_changes(settings: StudySettings, state: ResumeState) -> None:

@@ -20,14 +20,14 @@ from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
 from ..reporting.text import duration, plural
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger
+from ..storage.ledger import Ledger, damage_errors
 from ..storage.lock import MasterLock
 from .compose import OpenStudy, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
 from .plan import RunPlan, check_request, plan_start
 from .recovery import collect, discard_journals
-from .resume_checks import ResumeState, check_changes
+from .resume_checks import ResumeState, check_changes, read_settings
 from .resume_plan import Past, plan_resume
 from .stop_requests import StopRequests
 from .workforce import UNLIMITED_TRIALS, Workforce, choose_cluster
@@ -147,7 +147,7 @@ def resume(
         Ledger.open(directory, while_locked=_patience(lock, display)) as ledger,
     ):
         facts = ledger.facts
-        stored = StudySettings.from_json(facts["settings"]).found_in(directory.path)
+        stored = read_settings(directory, facts)
         settings = stored.changed(changes)
         # From here on, a request to stop is meant for this master.
         directory.clear_stop_request()
@@ -206,11 +206,12 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[At
     engine = Engine(make_pruner)
     found_later: list[Sequence[Mapping[str, object]]] = []
     reports: Counter[AttemptId] = Counter()
-    for event in ledger.events():
-        commands = engine.handle(event)
-        if isinstance(event, Reported):
-            reports[event.attempt] += 1
-        found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
+    with damage_errors(directory):
+        for event in ledger.events():
+            commands = engine.handle(event)
+            if isinstance(event, Reported):
+                reports[event.attempt] += 1
+            found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
     engine.take_changes()
     ledger.check(engine.trials)
     return Past(directory, ledger.facts, engine, found_later), reports

@@ -141,6 +141,31 @@ def remove_dead_dot_lock(database: Path) -> None:
 
 
 @contextlib.contextmanager
+def damage_errors(directory: StudyDirectory) -> Iterator[None]:
+    """Turn what the contents of a damaged or edited ledger raise into one error.
+
+    For code that only reads the contents and decodes them, whatever that raises.
+
+    Raises:
+        StudyError: The contents are damaged.
+    """
+    try:
+        yield
+    except (StudyError, OSError):
+        raise
+    except Exception as err:  # wrong types, missing keys, values that are not allowed, …
+        raise damaged(directory, f"{type(err).__name__}: {err}") from err
+
+
+def damaged(directory: StudyDirectory, found: str) -> StudyError:
+    """Return the error for a file whose contents cannot be read."""
+    return StudyError(
+        f"the file study.db in {directory} is damaged or no study ({found[:200]}). Restore it from "
+        "a backup; `sqlite3 study.db .recover` shows what can be saved"
+    )
+
+
+@contextlib.contextmanager
 def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
     """Turn SQLite's errors into hptune's.
 
@@ -152,8 +177,10 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
         yield
     except sqlite3.Error as err:
         code = getattr(err, "sqlite_errorcode", None)
-        if code is None:  # a wrong call, not a wrong file
-            raise
+        if code is None:
+            if isinstance(err, sqlite3.OperationalError):  # a text that is not UTF-8
+                raise damaged(directory, str(err)) from err
+            raise  # a wrong call, not a wrong file
         if code == sqlite3.SQLITE_READONLY_DBMOVED:
             raise removed(directory.path) from err
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
@@ -171,10 +198,7 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
             ):
                 raise storage_full(directory.database, str(err)) from err
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                raise StudyError(
-                    f"the file study.db in {directory} is damaged or no study ({err}). Restore it "
-                    "from a backup; `sqlite3 study.db .recover` shows what can be saved"
-                ) from err
+                raise damaged(directory, str(err)) from err
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
                 raise StudyError(
                     f"{held_by(directory)}, for {BUSY_SECONDS:.0f} seconds now. End it, then try "
@@ -211,8 +235,21 @@ def held_by(directory: StudyDirectory) -> str:
 
 
 def read_facts(connection: sqlite3.Connection) -> dict[str, Any]:
-    """Return the facts about the study as a whole, by name."""
+    """Return the facts about the study as a whole, by name.
+
+    Raises:
+        ValueError: One of them is not JSON.
+    """
     return {key: loads(value) for key, value in connection.execute("SELECT * FROM study")}
+
+
+def report_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row of `SELECT_REPORTS`.
+
+    Raises:
+        TypeError: A cell has another type than its column.
+    """
+    return _checked(row, _REPORT_TYPES)
 
 
 def read_events(
@@ -257,16 +294,22 @@ def trial_row(trial: Trial) -> tuple[object, ...]:
 
 
 def trial_of(row: tuple[Any, ...]) -> Trial:
-    """Return the trial of a row of `SELECT_TRIALS`."""
-    number, state, params, value, step, metrics, origin, attempts, reason, detail = row
+    """Return the trial of a row of `SELECT_TRIALS`.
+
+    Raises:
+        TypeError: A cell has another type than its column.
+    """
+    number, state, params, value, step, metrics, origin, attempts, reason, detail = _checked(
+        row, _TRIAL_TYPES
+    )
     return Trial(
         number=number,
-        params=loads(params),
+        params=_mapping(loads(params)),
         origin=origin,
         state=TrialState(state),
         value=value,
         step=step,
-        metrics=loads(metrics),
+        metrics={name: _number(value) for name, value in _mapping(loads(metrics)).items()},
         attempts=attempts,
         reason=reason,
         detail=detail,
@@ -303,9 +346,13 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
 
 
 def attempt_of(row: tuple[Any, ...]) -> Attempt:
-    """Return the attempt of a row of `SELECT_ATTEMPTS`."""
+    """Return the attempt of a row of `SELECT_ATTEMPTS`.
+
+    Raises:
+        TypeError: A cell has another type than its column.
+    """
     trial, number, outcome, worker, node, devices, placed, started, ended, reason, cause, *used = (
-        row
+        _checked(row, _ATTEMPT_TYPES)
     )
     held = loads(devices)
     return Attempt(
@@ -330,3 +377,31 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         why=held.get("why", ""),
         before=HeldBefore(**held["before"]) if "before" in held else None,
     )
+
+
+_TYPES: dict[str, tuple[type, ...]] = {"integer": (int,), "real": (float, int), "text": (str,)}
+_TRIAL_TYPES = "integer text text real? integer? text text integer text text"
+_ATTEMPT_TYPES = (
+    "integer integer text? text text text real real? real? text text?" + " real?" * len(_USAGE)
+)
+_REPORT_TYPES = "integer integer integer text real? real"
+
+
+def _checked(row: tuple[Any, ...], types: str) -> tuple[Any, ...]:
+    """Return a row whose cells have the types of their columns; SQLite does not enforce them."""
+    for cell, kind in zip(row, types.split(), strict=True):
+        if not (isinstance(cell, _TYPES[kind.removesuffix("?")]) or (cell is None and "?" in kind)):
+            raise TypeError(f"a cell holds {cell!r}, which is not {kind.removesuffix('?')}")
+    return row
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"a cell holds {value!r}, which is not a JSON object")
+    return value
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError(f"a metric is {value!r}, which is not a number")
+    return value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.messages import Event, StudyOpened, WorkerJoined, WorkerLeft
 from ...core.trial import Attempt, Trial
@@ -19,11 +19,15 @@ from .database import (
     attempt_of,
     check_format,
     connect,
+    damage_errors,
     read_events,
     read_facts,
+    report_of,
     sqlite_errors,
     trial_of,
 )
+
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +80,25 @@ class LedgerReader:
 
     def trials(self) -> list[Trial]:
         """Return every trial, by number."""
-        return [trial_of(row) for row in self._trial_rows("ORDER BY number")]
+        return self._rows(f"{SELECT_TRIALS} ORDER BY number", read=trial_of)
 
     def trial(self, number: int) -> Trial | None:
         """Return one trial; None if there is no such number."""
-        rows = self._trial_rows("WHERE number = ?", number)
-        return trial_of(rows[0]) if rows else None
+        return next(
+            iter(self._rows(f"{SELECT_TRIALS} WHERE number = ?", number, read=trial_of)), None
+        )
 
     def attempts(self, trial: int | None = None) -> list[Attempt]:
         """Return every attempt, or those of one trial, by trial and number."""
         query, values = _of(SELECT_ATTEMPTS, trial, "ORDER BY trial, number")
-        return [attempt_of(row) for row in self._rows(query, *values)]
+        return self._rows(query, *values, read=attempt_of)
 
     def reports(self, trial: int | None = None) -> list[ReportRow]:
         """Return every report, or those of one trial, in the order of their arrival."""
         query, values = _of(SELECT_REPORTS, trial, "ORDER BY rowid")
         return [
             ReportRow(of, attempt, step, metric, math.nan if value is None else value, time)
-            for of, attempt, step, metric, value, time in self._rows(query, *values)
+            for of, attempt, step, metric, value, time in self._rows(query, *values, read=report_of)
         ]
 
     def events(self) -> Iterator[Event]:
@@ -117,16 +122,18 @@ class LedgerReader:
                         pass
         return len(joined)
 
-    def _trial_rows(self, condition: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._rows(f"{SELECT_TRIALS} {condition}", *values)
-
-    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+    def _rows(
+        self, query: str, *values: object, read: Callable[[tuple[Any, ...]], _Row]
+    ) -> list[_Row]:
         with self._reading() as connection:
-            return connection.execute(query, values).fetchall()
+            rows = connection.execute(query, values).fetchall()
+        with damage_errors(self._directory):
+            return [read(row) for row in rows]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with (
+            damage_errors(self._directory),
             sqlite_errors(self._directory),
             contextlib.closing(
                 connect(self._directory.database, locks_work=self._directory.locks_work())

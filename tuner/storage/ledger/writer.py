@@ -24,6 +24,7 @@ from .database import (
     check_format,
     connect,
     create_tables,
+    damage_errors,
     held_by,
     is_busy,
     read_events,
@@ -131,6 +132,7 @@ class Ledger:
         """
         directory.open()
         with contextlib.ExitStack() as stack:
+            stack.enter_context(damage_errors(directory))
             stack.enter_context(sqlite_errors(directory))
             if not (locks_work := directory.locks_work()):
                 remove_dead_dot_lock(directory.database)
@@ -194,7 +196,7 @@ class Ledger:
 
     def events(self) -> Iterator[Event]:
         """Yield every event in order, for replay."""
-        with sqlite_errors(self._directory):
+        with damage_errors(self._directory), sqlite_errors(self._directory):
             yield from read_events(self._connection)
 
     def check(self, trials: Iterable[Trial]) -> None:
@@ -209,9 +211,10 @@ class Ledger:
         Raises:
             StudyError: They differ.
         """
-        with sqlite_errors(self._directory):
+        with damage_errors(self._directory), sqlite_errors(self._directory):
             rows = self._connection.execute(f"{SELECT_TRIALS} ORDER BY number").fetchall()
-        written, replayed = map(_comparable, (map(trial_of, rows), trials))
+            written = _comparable(map(trial_of, rows))
+        replayed = _comparable(trials)
         if written == replayed:
             return
         numbers = written.keys() | replayed.keys()
@@ -229,7 +232,7 @@ class Ledger:
     @property
     def facts(self) -> dict[str, Any]:
         """The facts about the study as a whole, by name."""
-        with sqlite_errors(self._directory):
+        with damage_errors(self._directory), sqlite_errors(self._directory):
             return read_facts(self._connection)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:

@@ -1,0 +1,92 @@
+"""Studies that were damaged or edited by hand: one clear error, never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from in_process import InProcess
+from stored_study import typical
+
+Damage = Callable[[Path], None]
+
+
+def sql(statement: str) -> Damage:
+    def damage(database: Path) -> None:
+        with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute(statement)
+
+    return damage
+
+
+def fact(key: str, value: str) -> Damage:
+    return sql(f"UPDATE study SET value = '{value}' WHERE key = '{key}'")
+
+
+def cut(database: Path) -> None:
+    database.write_bytes(database.read_bytes()[:5000])
+
+
+def scribble(database: Path) -> None:
+    database.write_bytes(
+        database.read_bytes().replace(b'"learning_rate"', b'"learning_\xff\xff\xff"')
+    )
+
+
+IN_ALL = {
+    "empty": lambda database: database.write_bytes(b""),
+    "truncated": cut,
+    "a text": lambda database: database.write_text("hello\n" * 1000),
+    "no facts": sql("DELETE FROM study"),
+    "no table": sql("DROP TABLE study"),
+    "newer": fact("format", "99"),
+    "no JSON": fact("settings", '{"sour'),
+    "no settings": sql("DELETE FROM study WHERE key = 'settings'"),
+    "other settings": fact("settings", '{"source": 3}'),
+    "no goals": fact("goals", '"fast"'),
+    "no space": fact("space", '[{"class_name": "Star"}]'),
+    "odd end": fact("ended", '{"finish_reason": "luck"}'),
+    "not UTF-8": scribble,
+}
+IN_THE_TRIALS = {
+    "no trials": sql("DROP TABLE trials"),
+    "params": sql("UPDATE trials SET params = '[1]'"),
+    "metrics": sql("""UPDATE trials SET metrics = '{"loss": "low"}'"""),
+    "state": sql("UPDATE trials SET state = 'LOST' WHERE number = 3"),
+    "value": sql("UPDATE trials SET value = 'high'"),
+    "devices": sql("UPDATE attempts SET devices = '{}'"),
+    "time": sql("UPDATE attempts SET placed = 'noon'"),
+}
+
+
+@pytest.mark.parametrize("name", [*IN_ALL, *IN_THE_TRIALS])
+def test_a_damaged_ledger_is_named_by_every_command(cli: InProcess, name: str) -> None:
+    typical(cli.directory / "study")
+    {**IN_ALL, **IN_THE_TRIALS}[name](cli.directory / "study/study.db")
+    commands = [
+        *("status", "status --json", "best", "trials", "show", "export", "export --format json"),
+        *(("replay", "resume") if name in IN_ALL else ()),
+    ]
+    (cli.directory / "model.py").touch()
+    for command in commands:
+        first, *options = command.split()
+        trial = [2] if first == "show" else []
+        ended = cli(first, "study", *trial, *options)
+        assert ended.code == 1, (command, ended)
+        (line,) = ended.err.splitlines()
+        assert line.startswith("Error: "), (command, ended)
+        assert "study" in line
+        advice = ("Restore it from a backup", "restore it from a backup", "Use the hptune that")
+        assert any(each in line for each in advice), (command, line)
+    assert "unreadable" in cli("list", ".").out
+
+
+def test_events_that_do_not_fit_together_are_no_traceback(cli: InProcess) -> None:
+    typical(cli.directory / "study")
+    (cli.directory / "model.py").touch()
+    for command in ("replay", "resume"):
+        ended = cli(command, "study")
+        assert (ended.code, "before the study was opened" in ended.err) == (1, True), ended
