@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .commands import Slurm
 from .config import Shape, SlurmConfig
-from .errors import ConfigError, JobQueueError, SubmissionError
+from .errors import ClosedForNowError, ConfigError, JobQueueError, SubmissionError
 from .job_kinds import JobKind, size_suffix
 from .jobs import Jobs
 from .jobs_file import remove_jobs
@@ -108,6 +108,8 @@ def check(order: ClusterOrder) -> None:
         kind = _job_kind(order, shape, partitions, Need())
         try:
             slurm.check(kind.script)
+        except ClosedForNowError:
+            continue  # the study waits, and says so
         except SubmissionError as error:
             raise SubmissionError(f"{order.config.prefix(shape)}{error}") from error
 

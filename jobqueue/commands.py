@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .errors import SlurmUnavailableError, SubmissionError
+from .errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
 from .nodes import SINFO_FORMAT, Partition, node_names, parse_sinfo
 
 SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e|%S"
@@ -35,6 +35,14 @@ _NO_ANSWER = re.compile(
     re.IGNORECASE,
 )
 """Messages of commands that got no lasting answer (`slurm_strerror` lists all messages)."""
+
+
+_CLOSED_FOR_NOW = re.compile(
+    r"not available \((inactive or drain|down, drained or reserved)\)"
+    r"|nodes are busy|maintenance",
+    re.IGNORECASE,
+)
+"""Messages of refusals that end with the partition's pause or the maintenance."""
 
 
 class JobState(enum.StrEnum):
@@ -171,16 +179,14 @@ class Slurm:
             exclude: The nodes that they must not run on.
 
         Raises:
-            SubmissionError: Slurm refuses them; none of them was submitted.
+            SubmissionError: Slurm refuses them; none of them was submitted. It is a
+                ClosedForNowError if Slurm may take them later.
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         command = ["sbatch", "--parsable", f"--array=0-{count - 1}"]
         if nodes := ",".join(sorted(exclude)):
             command.append(f"--exclude={nodes}")
-        done = self._run(command, script)
-        if done.returncode:
-            raise SubmissionError(f"Slurm refuses the job: {_message(done.stderr)}")
-        number = done.stdout.strip().partition(";")[0]
+        number = self._submitted(command, script)
         return tuple(f"{number}_{i}" for i in range(count))
 
     def submit_one(self, script: str) -> str:
@@ -190,10 +196,7 @@ class Slurm:
             SubmissionError: Slurm refuses it.
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        done = self._run(["sbatch", "--parsable"], script)
-        if done.returncode:
-            raise SubmissionError(f"Slurm refuses the job: {_message(done.stderr)}")
-        return done.stdout.strip().partition(";")[0]
+        return self._submitted(["sbatch", "--parsable"], script)
 
     def requeue(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
         """End a job and have Slurm start it again later, with the same id.
@@ -229,9 +232,7 @@ class Slurm:
             SubmissionError: Slurm would refuse it.
             SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        done = self._run(["sbatch", "--test-only"], script)
-        if done.returncode:
-            raise SubmissionError(f"Slurm refuses the job: {_message(done.stderr)}")
+        self._submitted(["sbatch", "--test-only"], script)
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs; those that are over already are ignored.
@@ -285,6 +286,17 @@ class Slurm:
             SlurmUnavailableError: Slurm does not answer.
         """
         return self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%e").strip()
+
+    def _submitted(self, command: list[str], script: str) -> str:
+        """Run an sbatch; returns the id of the job or the array that it prints."""
+        done = self._run(command, script)
+        if done.returncode:
+            words = _message(done.stderr)
+            if _NO_ANSWER.search(words):
+                raise SlurmUnavailableError(f"sbatch failed: {words}")
+            kind = ClosedForNowError if _CLOSED_FOR_NOW.search(words) else SubmissionError
+            raise kind(f"Slurm refuses the job: {words}")
+        return done.stdout.strip().partition(";")[0]
 
     def _ask(self, *command: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
         done = self._run(list(command), timeout_seconds=timeout_seconds)

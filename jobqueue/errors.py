@@ -15,6 +15,10 @@ class SubmissionError(JobQueueError):
     """Slurm refuses a job; the message has Slurm's words."""
 
 
+class ClosedForNowError(SubmissionError):
+    """Slurm takes no jobs of this kind at present, as during maintenance; later it may."""
+
+
 class SlurmUnavailableError(JobQueueError):
     """Slurm's commands are missing here, or do not answer."""
 

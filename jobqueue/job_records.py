@@ -23,6 +23,8 @@ class JobRecord:
         was_idle: Whether no trial ran on it at the last poll.
         is_drained: Whether it takes no more trials, to make room for another job.
         is_cancelled: Whether this process has cancelled it.
+        ending_since: Since when it ends, by the monotonic clock; None if it does not.
+        limit_at: When its walltime ends, in seconds since the epoch; None if unknown.
     """
 
     job: Job
@@ -31,6 +33,8 @@ class JobRecord:
     was_idle: bool = False
     is_drained: bool = False
     is_cancelled: bool = False
+    ending_since: float | None = None
+    limit_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -83,3 +87,9 @@ def tail_of(path: Path, lines: int = 15) -> str:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except OSError:
         return "(nothing)"
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a file that is not blank; empty if there is none."""
+    lines = tail_of(path).splitlines() if path.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -11,14 +11,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from .commands import Job, JobState, Slurm
-from .errors import JobsFailError, SlurmUnavailableError, SubmissionError
+from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes, failing_node
 from .job_kinds import JobKind, JobKinds
-from .job_records import FAILURES_IN_A_ROW, JobKindHealth, JobRecord, counted, summary_of, tail_of
+from .job_records import (
+    FAILURES_IN_A_ROW,
+    JobKindHealth,
+    JobRecord,
+    counted,
+    last_line,
+    summary_of,
+    tail_of,
+)
 from .jobs_file import ShownJobs, by_id, write_jobs
 from .plan import JobPlan, LiveJob, plan
 from .polling import Polling
 from .sizing import Need
+
+_ENDING_SECONDS = 120.0
+"""How long a job that ends counts as a job: Slurm may requeue it. A silent node takes longer."""
+
+_EARLY_SECONDS = 75.0
+"""How much earlier than asked Slurm may announce the end of a job's walltime, with a margin."""
 
 _REFUSED_SECONDS = 60.0
 """How long no job of a shape is submitted after Slurm has refused one."""
@@ -87,8 +101,9 @@ class Jobs:
         """
         self._wanted = wanted
         try:
-            self._cancel_old_kinds()
-            self._step(is_first=True)
+            shown = self._slurm.jobs(None if self._prefix else self._kinds)
+            self._cancel_old_kinds(shown)
+            self._step([job for job in shown if job.name in self._kinds], is_first=True)
         except BaseException:
             # Also on Ctrl-C: sbatch may have submitted jobs whose ids were never read.
             self._cancel_all()
@@ -118,7 +133,8 @@ class Jobs:
         self._polling.check()
         with self._lock:
             others = dict(others or {})
-            is_new = (trials, others) != (self._wanted, self._others)
+            has_changed = self._workers.keys() != workers.keys()
+            is_new = has_changed or (trials, others) != (self._wanted, self._others)
             self._wanted, self._others = trials, others
             self._workers, self._refused = dict(workers), dict(refused or {})
             for job_id in workers:
@@ -209,11 +225,10 @@ class Jobs:
 
     def _poll(self) -> bool:
         before = self.snapshot()
-        self._step()
+        self._step(self._slurm.jobs(self._kinds))
         return before != self.snapshot()
 
-    def _step(self, *, is_first: bool = False) -> None:
-        shown = self._slurm.jobs(self._kinds)
+    def _step(self, shown: Sequence[Job], *, is_first: bool = False) -> None:
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, self._others)
             workers, refused = self._workers, self._refused
@@ -241,13 +256,12 @@ class Jobs:
         if self._directory is not None:
             write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
 
-    def _cancel_old_kinds(self) -> None:
-        if not self._prefix:
-            return
+    def _cancel_old_kinds(self, shown: Sequence[Job]) -> None:
         old = [
             job
-            for job in self._slurm.jobs(None)
-            if job.name.startswith(self._prefix)
+            for job in shown
+            if self._prefix
+            and job.name.startswith(self._prefix)
             and job.state in _ALIVE
             and not self._kinds.adopt(job.name)
         ]
@@ -269,6 +283,12 @@ class Jobs:
             elif job.state in _ALIVE:
                 record.is_cancelled = False  # requeued by hand, or not cancelled after all
             record.job = job if job.node else replace(job, node=record.job.node)
+            if job.state is JobState.RUNNING and job.ends_at is not None:
+                record.limit_at = job.ends_at
+            if job.state is not JobState.ENDING:
+                record.ending_since = None
+            elif record.ending_since is None:
+                record.ending_since = time.monotonic()
             record.has_run |= job.state in (JobState.RUNNING, JobState.ENDING) or bool(job.node)
         present = {job.id for job in shown}
         for job_id in self._records.keys() - present:
@@ -283,8 +303,13 @@ class Jobs:
             return
         job = record.job
         word = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
-        why = f" ({job.reason})" if job.reason else ""
-        self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}{why}")
+        word += f" ({job.reason})" if job.reason else ""
+        if self._has_reached_walltime(record):
+            word = f"has reached its walltime ({self._kinds[job.name].shape.walltime})"
+            word += "; its trials continue in other jobs" if record.was_useful else ""
+        elif record.has_run and not record.was_useful and (said := last_line(self._log_of(job))):
+            word += f" before its worker had joined. Its last line: {said}"
+        self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}")
         if record.has_run and not record.was_useful and job.slurm_state not in _NOT_ITS_FAULT:
             if self._excluded.has_any(job.nodes):
                 return
@@ -298,6 +323,15 @@ class Jobs:
                 "ended before their worker had joined. "
                 f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
             )
+
+    def _has_reached_walltime(self, record: JobRecord) -> bool:
+        """Return whether a job that ended was at its walltime, or had left shortly before it."""
+        job = record.job
+        if job.slurm_state == "TIMEOUT":
+            return True
+        is_left = job.slurm_state in ("COMPLETED", "") and record.limit_at is not None
+        notice = self._kinds[job.name].shape.notice_seconds + _EARLY_SECONDS
+        return is_left and time.time() > (record.limit_at or 0.0) - notice
 
     def _cancel_refused(self, refused: Mapping[str, str]) -> None:
         """Cancel the jobs whose workers were refused."""
@@ -371,8 +405,13 @@ class Jobs:
     def _plan(self, wanted: Mapping[Need, int], workers: Mapping[str, bool]) -> JobPlan:
         kinds = self._kinds.to_plan(wanted, self._is_open)
         jobs = []
-        for job in self._alive():
+        for job in self.snapshot():
             record = self._records[job.id]
+            if job.state not in _ALIVE:
+                since = record.ending_since or 0.0
+                if time.monotonic() - since < _ENDING_SECONDS:
+                    jobs.append(LiveJob(job.id, job.name, is_ending=True))
+                continue
             is_idle = not workers.get(job.id, False)
             # A job counts as idle after two polls: trials may be on their way to its worker.
             jobs.append(self._live_job(record, is_busy=not (is_idle and record.was_idle)))
@@ -387,6 +426,14 @@ class Jobs:
             try:
                 exclude = self._excluded.together_with(kind.shape.excluded)
                 ids = self._slurm.submit(kind.script, count, exclude=exclude)
+            except ClosedForNowError as error:
+                self._health_of(name).refused_until = time.monotonic() + _REFUSED_SECONDS
+                where = f"partition {kind.shape.partition}"
+                self._notify_once(
+                    f"no job can be submitted to {where} now, so it is tried again "
+                    f"every {_REFUSED_SECONDS:g} s. {error}"
+                )
+                continue
             except SubmissionError as error:
                 if self._readmit_nodes():
                     continue
@@ -394,6 +441,7 @@ class Jobs:
                 which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
                 refusals.append(f"{error}{which}")
                 continue
+            self._polling.on_submission()
             with self._lock:
                 for job_id in ids:
                     self._records[job_id] = JobRecord(
@@ -438,7 +486,14 @@ class Jobs:
             shape = self._kinds[job.name].shape
             margin = min(shape.notice_seconds + 60, shape.walltime_seconds / 2)
             left = job.ends_at - time.time() - margin
-        return LiveJob(job.id, job.name, pending, is_busy and not pending, record.is_drained, left)
+        return LiveJob(
+            job.id,
+            job.name,
+            is_pending=pending,
+            is_busy=is_busy and not pending,
+            is_drained=record.is_drained,
+            seconds_left=left,
+        )
 
     def _log_of(self, job: Job) -> Path:
         return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"

@@ -13,11 +13,13 @@ from .commands import Job, JobState, Slurm
 from .config import Shape
 from .errors import SlurmUnavailableError, SubmissionError
 from .job_kinds import JobKind
-from .polling import POLL_SECONDS
 from .script import with_command
 
 LONGEST_SECONDS = 600
 """The walltime of such a job at most, so that Slurm finds a gap for it."""
+
+_POLL_SECONDS = 3.0
+"""The time between two looks at the job, which lasts a minute."""
 
 _GONE_SECONDS = 40.0
 """How long a cancelled job may take to end: it may clean up after itself."""
@@ -52,7 +54,7 @@ def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
         (job_id,) = slurm.submit(script, 1)
         job = Job(job_id, kind.job_name, JobState.PENDING, "PENDING")
         while job.state is not JobState.OVER:
-            time.sleep(POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
             shown = slurm.jobs([kind.job_name])
             # Slurm forgets a job some time after its end.
             job = next(
@@ -79,7 +81,7 @@ def _end(slurm: Slurm, name: str) -> None:
         # The job may clean up after itself, and this must have ended as well.
         deadline = time.monotonic() + _GONE_SECONDS
         while left and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
             left = [job for job in slurm.jobs([name]) if job.state is not JobState.OVER]
 
 

@@ -44,6 +44,7 @@ class LiveJob:
         is_pending: Whether it waits to start.
         is_busy: Whether trials run on its worker.
         is_drained: Whether it takes no more trials.
+        is_ending: Whether it ends now. It counts as a job: Slurm may requeue it.
         seconds_left: How long it lasts; None if unknown, 0 or less if it is about to end.
     """
 
@@ -52,6 +53,7 @@ class LiveJob:
     is_pending: bool = False
     is_busy: bool = False
     is_drained: bool = False
+    is_ending: bool = False
     seconds_left: float | None = None
 
 
@@ -82,6 +84,8 @@ def plan(
     Trials are assigned size by size: each fills the room that the sizes before it have left, and
     then new jobs that can hold it.
 
+    - If there are more jobs than allowed, because Slurm requeued some, those that wait and those
+      without trials are cancelled, and of the others one is drained.
     - A job that is about to end does not count, so that its successor is submitted before its end.
     - New jobs go to the shape with the fewest pending jobs, so that a full partition does not hold
       up the study while another is empty.
@@ -101,6 +105,8 @@ def plan(
     {'large': 1}
     >>> plan({"big": 1, "any": 9}, jobs[:1], kinds, max_jobs=1).drain
     '1_0'
+    >>> plan({"any": 9}, jobs, kinds, max_jobs=1).cancel
+    ('1_1',)
 
     Args:
         wanted: How many trials of each size run or could begin now, in the order of assignment.
@@ -109,7 +115,10 @@ def plan(
         max_jobs: How many jobs there may be in all; those about to end do not count.
     """
     jobs = _Occupancy(alive, kinds, max_jobs)
-    drain = ""
+    excess = jobs.excess
+    if idle_excess := tuple(job.id for job in excess if not job.is_busy):
+        return JobPlan({}, idle_excess)
+    drain = excess[0].id if excess and not jobs.any_is_drained else ""
     for size, trials in wanted.items():
         left = jobs.assign(size, trials)
         if left <= 0 or jobs.new:
@@ -138,7 +147,13 @@ class _Occupancy(Generic[Size]):
         self._kinds = kinds
         self._max_jobs = max_jobs
         known = {kind.name: kind for kind in kinds}
-        lasting = [job for job in alive if job.seconds_left is None or job.seconds_left > 0]
+        ending = [job for job in alive if job.is_ending]
+        lasting = [
+            job
+            for job in alive
+            if not job.is_ending and (job.seconds_left is None or job.seconds_left > 0)
+        ]
+        self._ending = len(ending)
         # Idle and pending jobs come last: these are the first to be cancelled.
         lasting.sort(key=lambda job: (not job.is_busy, job.is_pending))
         self._there = [(job, _Room(known.get(job.kind), job.is_drained)) for job in lasting]
@@ -149,6 +164,7 @@ class _Occupancy(Generic[Size]):
             if share.kind is not None:
                 self._having[share.kind.group] += 1
                 self._waiting[share.kind.group] += job.is_pending
+        self._having.update(known[job.kind].group for job in ending if job.kind in known)
 
     @property
     def new(self) -> Mapping[str, int]:
@@ -159,6 +175,12 @@ class _Occupancy(Generic[Size]):
     def unused(self) -> tuple[str, ...]:
         """The jobs without assigned or running trials."""
         return tuple(job.id for job in self._unused() if not job.is_busy)
+
+    @property
+    def excess(self) -> list[LiveJob]:
+        """The jobs beyond the limit, those that run trials last."""
+        most = max(0, len(self._there) - self._max_jobs)
+        return [job for job, _ in reversed(self._there)][:most]
 
     @property
     def any_is_drained(self) -> bool:
@@ -174,7 +196,7 @@ class _Occupancy(Generic[Size]):
         left = trials
         for share in self._shares():
             left -= share.take(size, left)
-        while left > 0 and len(self._there) + len(self._new) < self._max_jobs:
+        while left > 0 and self._count + len(self._new) < self._max_jobs:
             able = [
                 kind
                 for kind in self._kinds
@@ -193,7 +215,7 @@ class _Occupancy(Generic[Size]):
     def replaceable_for(self, size: Size) -> list[LiveJob]:
         """Return the unassigned jobs that could be replaced by one that holds such a trial."""
         able = [kind for kind in self._kinds if kind.trials.get(size)]
-        is_full = len(self._there) >= self._max_jobs
+        is_full = self._count >= self._max_jobs
         found = []
         for job in self._unused():
             group = next((kind.group for kind in self._kinds if kind.name == job.kind), "")
@@ -204,6 +226,10 @@ class _Occupancy(Generic[Size]):
                     found.append(job)
                     break
         return found
+
+    @property
+    def _count(self) -> int:
+        return len(self._there) + self._ending
 
     def _shares(self) -> list[_Room[Size]]:
         return [*(share for _, share in self._there), *self._new]

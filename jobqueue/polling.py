@@ -9,10 +9,13 @@ from collections.abc import Callable
 
 from .errors import JobQueueError, JobsFailError, SlurmUnavailableError
 
-POLL_SECONDS = 3.0
+POLL_SECONDS = 10.0
 """The shortest time between two polls, each of one command for all jobs."""
 
-SLOWEST_POLL_SECONDS = 30.0
+SUBMITTED_POLL_SECONDS = 2.0
+"""The same after a submission: jobs that can start at once do so in this time."""
+
+SLOWEST_POLL_SECONDS = 60.0
 """The longest time between two polls."""
 
 _POLL_GROWS = 1.3
@@ -35,6 +38,7 @@ class Polling:
         self._poll = poll
         self._notify = notify
         self._wake = threading.Event()
+        self._has_submitted = False
         self._stopping = False
         self._failure: JobQueueError | None = None
         self._thread: threading.Thread | None = None
@@ -48,6 +52,10 @@ class Polling:
         """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
         self._thread.start()
+
+    def on_submission(self) -> None:
+        """Poll for the new jobs earlier than otherwise; called from `poll` or before `start`."""
+        self._has_submitted = True
 
     def poll_soon(self) -> None:
         """Poll as soon as the shortest time has passed."""
@@ -75,14 +83,13 @@ class Polling:
 
     def _run(self) -> None:
         pause = POLL_SECONDS
-        while not self._stopping:
-            asked = time.monotonic()
+        while self._waited(pause):
             try:
-                if self._poll():
-                    pause = POLL_SECONDS
+                has_changed = self._poll()
             except SlurmUnavailableError as error:
                 # It may be busy or restarting; the jobs continue meanwhile.
                 self._notify(f"Slurm does not answer: {error}")
+                has_changed = False
             except JobQueueError as error:
                 self._failure = error
                 return
@@ -93,14 +100,16 @@ class Polling:
                     f"the Slurm jobs cannot be managed any more: {error!r}"
                 )
                 return
-            self._wake.wait(pause)
-            if self._wake.is_set():
-                self._wake.clear()
-                pause = POLL_SECONDS
-            else:
-                pause = min(pause * _POLL_GROWS, SLOWEST_POLL_SECONDS)
-            self._pause_until(asked + POLL_SECONDS)
+            pause = POLL_SECONDS if has_changed else min(pause * _POLL_GROWS, SLOWEST_POLL_SECONDS)
 
-    def _pause_until(self, then: float) -> None:
-        while not self._stopping and (left := then - time.monotonic()) > 0:
+    def _waited(self, pause: float) -> bool:
+        """Wait for the next poll; returns whether there is one."""
+        began, has_submitted = time.monotonic(), self._has_submitted
+        self._has_submitted = False
+        least = SUBMITTED_POLL_SECONDS if has_submitted else POLL_SECONDS
+        while not self._stopping and (left := began + least - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
+        if not has_submitted:
+            self._wake.wait(max(0.0, began + pause - time.monotonic()))
+        self._wake.clear()
+        return not self._stopping

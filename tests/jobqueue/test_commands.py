@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobqueue.commands import Slurm
-from jobqueue.errors import SlurmUnavailableError
+from jobqueue.errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
 
 
 @pytest.fixture
@@ -53,3 +53,24 @@ def test_commands_do_not_hear_the_terminals_ctrl_c(bin_directory: Path) -> None:
     command(bin_directory, "sbatch", f"#!/bin/sh\nps -o sid= -p $$ > {found}\necho 7\n")
     assert Slurm().submit("#!/bin/sh", 2) == ("7_0", "7_1")
     assert int(found.read_text()) != os.getsid(0)
+
+
+_FAILED = "sbatch: error: Batch job submission failed: "
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        # As sbatch of release 22.05 prints them.
+        ("Required partition not available (inactive or drain)", ClosedForNowError),
+        ("Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
+        ("Requested node configuration is not available", SubmissionError),
+    ],
+)
+def test_refusals_that_pass_differ_from_others(
+    bin_directory: Path, said: str, error: type[Exception]
+) -> None:
+    command(bin_directory, "sbatch", f"#!/bin/sh\necho '{_FAILED}{said}' >&2\nexit 1\n")
+    with pytest.raises(error) as caught:
+        Slurm().submit("", 1)
+    assert caught.type is error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from jobqueue import jobs as jobs_module
 from jobqueue import polling
 from jobqueue.commands import Job, JobState, Slurm
 from jobqueue.config import Shape, parse_config
-from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
+from jobqueue.errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from jobqueue.job_kinds import JobKind
 from jobqueue.jobs import Jobs
 from jobqueue.sizing import Need, WorkerShape
@@ -101,6 +102,7 @@ def in_turn(*changes: Change) -> Change:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(polling, "SUBMITTED_POLL_SECONDS", 0.01)
     monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 0.01)
     monkeypatch.setattr(jobs_module, "_REFUSED_SECONDS", 0.02)
     monkeypatch.setattr(jobs_module, "_CANCEL_PAUSE_SECONDS", 0.0)
@@ -248,6 +250,109 @@ def test_a_thread_that_breaks_ends_the_study_aloud(queue: Queue, tmp_path: Path)
     queue.before_answer = broken
     with pytest.raises(JobsFailError, match="managed any more: ValueError"):
         drive(jobs_of(queue, tmp_path), queue)
+
+
+def test_the_limit_holds_while_jobs_are_requeued(queue: Queue, tmp_path: Path) -> None:
+    """A requeued job ends, waits with the same id, and runs again."""
+    queue.change["a"] = running
+    states = itertools.chain([JobState.ENDING] * 4, itertools.repeat(JobState.PENDING))
+    most = 0
+
+    def requeued() -> None:
+        nonlocal most
+        if queue.looks > 3:
+            queue.there["1_0"] = replace(queue.there["1_0"], state=next(states))
+        kinds = (JobState.PENDING, JobState.RUNNING)
+        most = max(most, sum(job.state in kinds for job in queue.there.values()))
+
+    queue.before_answer = requeued
+    jobs = jobs_of(queue, tmp_path, max_jobs=2)
+    try:
+        jobs.open(9)
+        while queue.looks < 20:
+            jobs.set_demand(9, {"1_1": True})
+            queue.wait_for_a_look()
+    finally:
+        queue.before_answer = lambda: None
+        jobs.close()
+    assert (most, set(queue.there)) == (2, {"1_0", "1_1"})
+
+
+def test_jobs_beyond_a_lower_limit_are_cancelled(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = in_turn(running, running, pending_for("Priority"), pending_for("Priority"))
+    queue.submit("a", 4)
+    jobs = jobs_of(queue, tmp_path, max_jobs=2)
+    try:
+        jobs.open(9)
+        assert queue.alive == {"1_0", "1_1"}
+    finally:
+        jobs.close()
+
+
+def test_a_partition_that_takes_no_jobs_for_now_is_waited_for(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = running
+    submit, tries = queue.submit, []
+
+    def closed(script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
+        tries.append(count)
+        if len(tries) < 4:
+            raise ClosedForNowError("Slurm refuses the job: Required partition not available")
+        return submit(script, count, exclude=exclude)
+
+    queue.submit = closed  # type: ignore[method-assign] # it fails
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    assert (len(tries), len(queue.there)) == (4, 1)
+    assert notes[0].startswith("no job can be submitted to partition p now, so it is tried again")
+
+
+def test_the_end_of_a_walltime_is_told_as_such(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = lambda job: replace(running(job), ends_at=time.time() + 100)
+
+    def useful(queue: Queue) -> dict[str, bool]:
+        there = dict.fromkeys(queue.alive, True)
+        if queue.looks > 5:
+            queue.there["1_0"] = ended("COMPLETED")(queue.there["1_0"])
+        return there
+
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, notes=notes), queue, useful=useful, looks=20)
+    words = "has reached its walltime (01:00:00); its trials continue in other jobs"
+    assert f"job 1_0 on n1 {words}" in notes
+
+
+def test_a_job_that_ends_before_its_worker_joined_shows_its_last_line(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change["a"] = ran_and_ended("FAILED")
+    (tmp_path / "a-1_0.log").write_text("loading\nhptune: setup failed: module load cuda/99\n\n")
+    notes: list[str] = []
+    with pytest.raises(JobsFailError):
+        drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    assert (
+        "job 1_0 on n1 ended: FAILED before its worker had joined. Its last line: hptune: setup "
+        "failed: module load cuda/99"
+    ) in notes
+
+
+def test_slurm_is_asked_seldom_but_soon_after_a_submission(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "POLL_SECONDS", 60.0)
+    looks: list[int] = []
+    jobs = jobs_of(queue, tmp_path)
+    try:
+        jobs.open(1)
+        looks.append(queue.looks)
+        while queue.looks < 2:
+            queue.wait_for_a_look()
+        for wanted in range(2, 9):  # changes of the demand do not make it ask more often
+            jobs.set_demand(wanted, {"1_0": True})
+            queue.wait_for_a_look()
+        looks.append(queue.looks)
+    finally:
+        jobs.close()
+    assert looks == [1, 2]
 
 
 def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
