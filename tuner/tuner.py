@@ -308,7 +308,7 @@ def _load_data(
     directory: StudyDirectory, x: Any, y: Any, validation: Any, sample_weight: Any
 ) -> Callable[[], Any] | None:
     """Return what gives the trials their data; arrays are written into the study's directory."""
-    directory.path.mkdir(parents=True, exist_ok=True)
+    directory.make()
     if x is None or (callable(x) and y is None):
         load: Callable[[], Any] | None = x
         return load

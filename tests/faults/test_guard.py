@@ -81,8 +81,12 @@ def test_a_study_that_is_renamed(hptune: Hptune, gate: Path) -> None:
     assert "was removed or renamed" in ended.err
     assert ended.err.count("\n") == 1, ended.err
     assert not hptune.study().exists()
+    assert "warning" not in ended.err
     gate.touch()
-    assert hptune("resume", hptune.study("renamed")).code == 0
+    hptune.study("renamed").chmod(0o777)
+    resumed = hptune("resume", "-q", hptune.study("renamed"))
+    assert resumed.code == 0
+    assert "warning: every user of this machine may write to" in resumed.err
 
 
 def test_what_others_leave_in_the_temporary_directory(hptune: Hptune) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,33 @@ def test_a_path_is_shown_without_detours_unless_they_lead_elsewhere(
     assert StudyDirectory("gone/../y/.").path == tmp_path / "y"
     assert StudyDirectory("link/y").path == tmp_path / "link" / "y"
     assert StudyDirectory("link/../y").path.resolve() == tmp_path / "far" / "y"
+
+
+def test_a_new_study_is_its_owners_alone(tmp_path: Path) -> None:
+    alone = StudyDirectory(tmp_path / "new" / "study").create()
+    assert alone.path.stat().st_mode & 0o777 == 0o700
+    assert alone.others_may_write() == ""
+    alone.path.chmod(0o755)
+    assert alone.others_may_write() == ""
+    (alone.path / "objective.pkl").touch()
+    (alone.path / "objective.pkl").chmod(0o666)
+    assert "every user of this machine may write to" in alone.others_may_write()
+    assert "objective.pkl" in alone.others_may_write()
+    alone.path.chmod(0o700)
+    assert alone.others_may_write() == ""
+
+    (tmp_path / "shared").mkdir(mode=0o755)
+    shared = StudyDirectory(tmp_path / "shared").create()
+    assert shared.path.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+def test_a_study_that_belongs_to_others(directory: StudyDirectory) -> None:
+    os.chown(directory.path, 0, 65534)
+    directory.path.chmod(0o770)
+    assert re.search(r"group \w+ may write to", directory.others_may_write())
+    os.chown(directory.path, 65534, 0)
+    assert "user nobody may write to" in directory.others_may_write()
 
 
 def test_a_later_chdir_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

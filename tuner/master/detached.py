@@ -133,6 +133,7 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
     path = Path(settings.slurm)
     with translated_errors(), storage_errors(directory.path):
         check_jobs(path, directory.path, settings.max_jobs)
+        directory.make()
         order = MasterOrder(
             config=read_config(path),
             study=jobs_name(directory.path),

@@ -100,7 +100,7 @@ def _start(
     workforce: Workforce,
     display: RunDisplay,
 ) -> RunResult:
-    _note_reading(settings, display)
+    _note_reading(settings, directory, display)
     with workforce as workers:
         found = workers.objective.read(directory.path)
         plan = plan_start(settings, found, workers)
@@ -167,7 +167,7 @@ def resume(
             )
             return RunResult(finish, engine.active_seconds)
         workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
-        _note_reading(settings, display)
+        _note_reading(settings, directory, display)
         with workforce as workers:
             found = workers.objective.read(directory.path)
             plan = plan_resume(
@@ -329,7 +329,9 @@ def _requests(
     )
 
 
-def _note_reading(settings: StudySettings, display: RunDisplay) -> None:
+def _note_reading(settings: StudySettings, directory: StudyDirectory, display: RunDisplay) -> None:
+    if warning := directory.others_may_write():
+        display.progress.note(warning)
     if display.is_quiet:
         return
     source = settings.source

@@ -19,16 +19,23 @@ import os
 import secrets
 import shlex
 import shutil
+import stat
 from pathlib import Path
 from typing import Self
 
 from ..errors import NoStudyError, StudyExistsError, UsageError
 from ..reporting import text
 from .file_errors import storage_errors
+from .filesystem import other_writers
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
 
 _FOLDER = "studies"
+_PRIVATE = 0o700
+"""Mode of a new study's directory: others who write there could run code as the user."""
+_OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
+_LOADED = ("study.db", "objective.pkl", "data.joblib", "code", "trials")
+"""Names in the directory that decide which code runs: the ledger names the model file."""
 
 
 def whole_path(path: str | os.PathLike[str]) -> Path:
@@ -102,8 +109,9 @@ class StudyDirectory:
         with storage_errors(self._path):
             self._check_unused()
             try:
-                for directory in (self._path, self.best, self.trials):
-                    directory.mkdir(parents=True, exist_ok=True)
+                self.make()
+                for directory in (self.best, self.trials):
+                    directory.mkdir(exist_ok=True)
             except (FileExistsError, NotADirectoryError) as err:
                 raise self._in_the_way(err.filename) from err
             except OSError as err:
@@ -111,6 +119,24 @@ class StudyDirectory:
             (self._path / "lock").touch()
             self._stop_file.touch()
         return self
+
+    def make(self) -> None:
+        """Create the directory itself, for this user alone; one that exists keeps its rights."""
+        self._path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+
+    def others_may_write(self) -> str:
+        """Return a warning if other users can change what is loaded from here as code."""
+        with storage_errors(self._path):
+            for path in (self._path, *(self._path / name for name in _LOADED)):
+                if path.exists() and (who := other_writers(path)):
+                    return (
+                        f"warning: {who} may write to {shlex.quote(str(path))}, and so run code as "
+                        f"you: code and data are loaded from it. `chmod -R go-w {self}` prevents "
+                        "it if the files are yours"
+                    )
+                if path is self._path and not path.stat().st_mode & _OTHERS_ENTER:
+                    break
+        return ""
 
     def check_place(self) -> None:
         """Check that a study can be created here, without creating anything.
@@ -171,7 +197,7 @@ class StudyDirectory:
                         "directory. Choose another one with --study"
                     )
                 with contextlib.suppress(FileExistsError):
-                    (path := folder / f"{name}-{number}").mkdir()
+                    (path := folder / f"{name}-{number}").mkdir(mode=_PRIVATE)
                     return cls(path)
         raise AssertionError("there is always a next number")
 

@@ -1,7 +1,11 @@
-"""The file system of a path, from the kernel's table of mounts."""
+"""The file system of a path, from the kernel's table of mounts, and who may write to the path."""
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,3 +75,31 @@ def _read(line: str) -> Mount | None:
     point = fields[4].encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
     options = [*fields[5].split(","), *(rest[2].split(",") if len(rest) > 2 else ())]
     return Mount(point, rest[0], tuple(dict.fromkeys(options)))
+
+
+def other_writers(path: Path) -> str:
+    """Return which users besides this one and root may write to a path; empty if none.
+
+    A group that only this user belongs to, as many systems give each user, counts as this user.
+    """
+    found = path.stat()
+    if found.st_uid not in (0, os.getuid()):
+        return f"user {_user_name(found.st_uid)}"
+    if found.st_mode & stat.S_IWOTH:
+        return "every user of this machine"
+    if not found.st_mode & stat.S_IWGRP:
+        return ""
+    mine = _user_name(os.getuid())
+    try:
+        group = grp.getgrgid(found.st_gid)
+    except KeyError:
+        return f"group {found.st_gid}"
+    is_mine = group.gr_name == mine and not {*group.gr_mem} - {mine}
+    return "" if is_mine else f"group {group.gr_name}"
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
