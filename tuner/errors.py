@@ -13,6 +13,8 @@ because most are raised in one process and shown by another.
 
 from __future__ import annotations
 
+import importlib.util
+
 
 class HptuneError(Exception):
     """Base class of the errors that hptune reports to the user.
@@ -63,6 +65,10 @@ class NoStudyError(UsageError):
     """The directory holds no study."""
 
 
+class MissingPackageError(UsageError):
+    """A package of one of hptune's extras is not installed."""
+
+
 class StudyError(HptuneError):
     """The study cannot continue; remove the cause and resume it (exit code 1)."""
 
@@ -94,3 +100,51 @@ class InvalidTransition(RuntimeError):
 
     def __str__(self) -> str:
         return "\n  ".join((self.what, *self.story))
+
+
+_FRAMEWORKS = ("tensorflow", "jax", "torch")
+_EXTRAS = {
+    "bokeh": ("dashboard",),
+    "jax": ("jax",),
+    "keras": _FRAMEWORKS,
+    "keras_tuner": _FRAMEWORKS,
+    "optuna": ("optuna",),
+    "pandas": ("dataframe",),
+    "skopt": ("skopt",),
+    "sklearn": ("examples",),
+    "tensorflow": ("tensorflow",),
+    "torch": ("torch",),
+}
+"""The extras that bring a module; one of them is enough."""
+
+
+def how_to_install(module: str | None) -> str:
+    """Return the command that installs a module of an extra; empty if no extra has it.
+
+    >>> how_to_install("skopt")
+    "pip install 'hptune[skopt]'"
+    >>> how_to_install("keras")
+    "pip install 'hptune[tensorflow]' (or jax or torch in place of tensorflow)"
+    """
+    first, *others = _EXTRAS.get(module or "", ("",))
+    if not first:
+        return ""
+    choice = f" (or {' or '.join(others)} in place of {first})" if others else ""
+    return f"pip install 'hptune[{first}]'{choice}"
+
+
+def check_installed(module: str, purpose: str) -> None:
+    """Check that a module of an extra is installed.
+
+    Args:
+        module: The module.
+        purpose: What needs it, as the subject of a sentence.
+
+    Raises:
+        MissingPackageError: It is not installed.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise MissingPackageError(
+            f"{purpose} needs {module}, which is not installed; install it with: "
+            f"{how_to_install(module)}"
+        )

@@ -21,7 +21,7 @@ from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial
-from .errors import HptuneError, StudyError
+from .errors import HptuneError, StudyError, check_installed
 from .reporting.results import best, export, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
@@ -179,7 +179,7 @@ class Study:
         is missing.
 
         Raises:
-            ImportError: pandas is not installed.
+            MissingPackageError: pandas is not installed.
         """
         return _dataframe(export.table(self.view()))
 
@@ -189,7 +189,7 @@ class Study:
         The columns are trial, attempt, step, metric, value, and time (seconds since the epoch).
 
         Raises:
-            ImportError: pandas is not installed.
+            MissingPackageError: pandas is not installed.
         """
         return _dataframe(export.curves(self._reader.reports()))
 
@@ -304,7 +304,12 @@ class Study:
             export.export_json(self.view(), self._reader.reports(), stream)
 
     def report_html(self) -> str:
-        """Return the report: one HTML page that needs no other file and no network."""
+        """Return the report: one HTML page that needs no other file and no network.
+
+        Raises:
+            MissingPackageError: Bokeh is not installed.
+        """
+        check_installed("bokeh", "the report")
         from .reporting.html.report import Setup, report_html
 
         facts = self._reader.facts()
@@ -367,10 +372,9 @@ def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
 
 
 def _dataframe(rows: export.Table) -> pd.DataFrame:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("data frames need pandas: pip install pandas") from error
+    check_installed("pandas", "a data frame")
+    import pandas as pd
+
     return pd.DataFrame(rows.rows, columns=rows.columns)
 
 

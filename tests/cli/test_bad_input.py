@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import shutil
 import sqlite3
 from pathlib import Path
@@ -154,6 +155,26 @@ def test_the_file(reading_cli: InProcess, text: str, words: list[str]) -> None:
     ended = reading_cli("run", model, *LIGHT, "--study", reading_cli.study())
     refused(ended, reading_cli.directory, *words)
     assert "Traceback" not in ended.err
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    reading_cli: InProcess, finished_study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = importlib.util.find_spec
+    missing = {"skopt", "optuna", "bokeh"}
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name)
+    )
+    reading_cli.file("good.py", GOOD)
+    for arguments, extra in (
+        ((*RUN, *LIGHT, "--search", "skopt"), "skopt"),
+        ((*RUN, *LIGHT, "--search", "optuna:TPESampler"), "optuna"),
+        (("report", finished_study), "dashboard"),
+    ):
+        refused(reading_cli(*arguments), reading_cli.directory, f"pip install 'hptune[{extra}]'")
+    file = "raise ModuleNotFoundError(\"No module named 'jax'\", name='jax')"
+    ended = reading_cli("run", reading_cli.file("model.py", file), *LIGHT)
+    refused(ended, reading_cli.directory, "No module named 'jax'", "pip install 'hptune[jax]'")
 
 
 def test_the_users_own_error(hptune: Hptune) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import warnings
@@ -124,7 +125,8 @@ async def _serve(
             ) from error
     try:
         dashboard = scheduler.services.get("dashboard")
-        link = "" if dashboard is None else f"http://{host}:{dashboard.port}/status"
+        has_pages = dashboard is not None and importlib.util.find_spec("bokeh") is not None
+        link = "" if not has_pages else f"http://{host}:{dashboard.port}/status"
         opened(scheduler.address, link)
         if notify is not None:
             scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..config.model_file import check_path, load
+from ..errors import how_to_install
 from ..training.keras.first_batch import see_framework, tiny_code, train_one_batch
 from ..worker import devices
-from .findings import Finding, Subject, failed, passed
+from .findings import Finding, Subject, failed, passed, warned
 
 
 def check_training(subject: Subject) -> Iterator[Finding]:
     """Import the framework, ask for its devices, and train one batch."""
+    if importlib.util.find_spec("keras") is None and not subject.model_file:
+        yield warned(
+            "framework",
+            "Keras is not installed: only objective(hp, trial) without Keras can be tuned",
+            how_to_install("keras"),
+        )
+        return
     try:
         seen = see_framework()
     except Exception as error:  # whatever a framework raises when it is imported
         yield failed(
             "framework",
             f"cannot be imported: {_words(error)}",
-            "pip install keras and one of tensorflow, jax and torch, and set KERAS_BACKEND",
+            f"{how_to_install('keras')}, and set KERAS_BACKEND for one other than TensorFlow",
         )
         return
     granted = len(devices.gpus()) if subject.gpus_per_trial != 0 else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import importlib.util
 import logging
 import pickle
 import shlex
@@ -331,7 +332,9 @@ class DaskExecutor(Executor):
 
     @property
     def dashboard(self) -> str:
-        """Address of Dask's dashboard."""
+        """Address of Dask's dashboard; empty without Bokeh, which draws it."""
+        if importlib.util.find_spec("bokeh") is None:
+            return ""
         with contextlib.suppress(Exception):  # the scheduler is gone, which `events` will report
             return str(self._client.dashboard_link or "")
         return ""

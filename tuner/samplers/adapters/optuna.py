@@ -20,7 +20,7 @@ from ...core.seeds import Purpose, generator
 from ...core.space.enumeration import is_open
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, ParamValue, Suggestion, Trial, TrialState
-from ...errors import UsageError
+from ...errors import UsageError, check_installed
 from ..common.encoding import Column, Encoding
 from ..common.untried import Keyed, Untried
 
@@ -232,13 +232,9 @@ def _reports(trial: Trial, values: Sequence[float] | None) -> dict[int, float]:
 
 
 def _optuna() -> ModuleType:
-    try:
-        import optuna
-    except ImportError as error:
-        raise UsageError(
-            "Optuna's samplers need Optuna, which is not installed; "
-            "install it with: pip install 'hptune[optuna]'"
-        ) from error
+    check_installed("optuna", "an Optuna sampler")
+    import optuna
+
     found: ModuleType = optuna
     return found
 

@@ -12,6 +12,7 @@ from threadpoolctl import ThreadpoolController
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial
+from ...errors import check_installed
 from ..common.encoding import Column, Encoding, Floats
 from ..common.initial_design import InitialDesign
 from ..common.observations import History, Observations, Tier
@@ -68,6 +69,7 @@ class SkoptSampler(Sampler):
         surrogate: str = "gp",
         candidates: int = 10_000,
     ) -> None:
+        check_installed("skopt", "--search skopt")
         self._seed = seed
         self._surrogate = surrogate
         self._encoding = Encoding(space)

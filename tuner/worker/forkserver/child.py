@@ -25,7 +25,7 @@ from ...config.user_errors import storable, user_traceback, without_colours
 from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
 from ...core.resources import Resources
 from ...core.trial import Cause, Ending, Halt, Params, ParamValue
-from ...errors import HptuneError, ModelFileError
+from ...errors import HptuneError, ModelFileError, how_to_install
 from .. import devices
 from ..monitoring import usage
 from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
@@ -284,7 +284,9 @@ def _one_line(error: BaseException) -> str:
         return " ".join(error.message.split())
     text = " ".join(without_colours(str(error)).split())
     name = type(error).__name__
-    return f"{name}: {text[:300]}" if text else name
+    line = f"{name}: {text[:300]}" if text else name
+    remedy = how_to_install(error.name) if isinstance(error, ModuleNotFoundError) else ""
+    return f"{line}; install it with: {remedy}" if remedy else line
 
 
 # --- probes -------------------------------------------------------------------------------------
