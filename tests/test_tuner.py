@@ -305,7 +305,7 @@ def test_help_shows_all_settings_and_their_defaults() -> None:
     assert parameters["stop_at"].default == "batch"
 
 
-def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune) -> None:
+def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune, cli: InProcess) -> None:
     ended = hptune.script(
         """
         import json
@@ -316,17 +316,27 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune) -> No
         def build_model(hp):
             model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(hp.Int("units", 2, 8))])
             model.add(keras.layers.Dense(1))
-            model.compile(keras.optimizers.SGD(hp.Float("rate", 0.1, 0.2)), "mse")
+            double = keras.layers.Lambda(lambda x: 2 * x)
+            model.add(double)
+            weight = 1.0
+            model.compile(
+                keras.optimizers.SGD(hp.Float("rate", 0.1, 0.2)),
+                lambda y, p: weight * keras.ops.mean((y - p) ** 2),
+            )
             return model
 
         x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
-        y = x.sum(axis=1)
+        y = x.sum(axis=1, keepdims=True)
         tuner = Tuner(build_model, objective="val_mae", trials=3, directory="study", quiet=True,
                       metrics=["mae"], hyperparameters={"rate": 0.05})
         study = tuner.fit(
             x[:48], y[:48], validation_data=(x[48:], y[48:]), epochs=3, batch_size=16
         )
         assert {trial.params["rate"] for trial in study.trials} == {0.05}
+        chosen = study.best_hyperparameters
+        build_model(chosen).fit(x, y, epochs=1, verbose=0)
+        assert json.loads(json.dumps(chosen)) == dict(chosen) == study.best_trial.params
+        assert list(chosen.values()) == list(study.best_trial.params.values())
         loss, mae = study.best_model().evaluate(x[48:], y[48:], verbose=0)
         print(json.dumps([study.best_trial.value, mae, list(study.trials_dataframe()["state"])]))
         """
@@ -335,6 +345,8 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune) -> No
     value, measured, found = json.loads(ended.out.splitlines()[-1])
     assert measured == pytest.approx(value, rel=1e-5)
     assert found == ["COMPLETE"] * 3
+    # Keras cannot load the loss, so the study builds the model again.
+    assert "study').best_model()" in cli("best", "study").out
 
 
 def test_trials_run_on_the_workers_of_a_client_and_a_joblib_backend(hptune: Hptune) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .config.model_file import SourceKind, load, own_objects
+from .config.model_file import SourceKind
 from .config.objectives import goals_of
 from .config.reference import given_options, resume_call
 from .config.settings import StudySettings
@@ -30,6 +30,7 @@ from .reporting.text import moment, path
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader, damage_errors
+from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,9 +142,13 @@ class Study:
         return best
 
     @property
-    def best_hyperparameters(self) -> dict[str, Any]:
-        """The best trial's configuration."""
-        return dict(self.best_trial.params)
+    def best_hyperparameters(self) -> ChosenHyperparameters:
+        """The best trial's configuration: a dict, and an `hp` for the model function.
+
+        `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
+        """
+        params = dict(self.best_trial.params)
+        return ChosenHyperparameters.of(self._reader.facts()["space"], params)
 
     @property
     def model_path(self) -> Path | None:
@@ -153,23 +158,26 @@ class Study:
     def best_model(self, number: int | None = None) -> Any:
         """Return the best trial's Keras model, as it was after its best epoch.
 
+        A model that Keras cannot load from its file alone is built again by the model function,
+        and gets the stored weights.
+
         Args:
             number: Number of one of `best_trials`; None for `best_trial`.
 
         Raises:
-            StudyError: There is no Keras model.
+            StudyError: There is no Keras model, or it cannot be loaded.
         """
-        path = StudyFiles(self._directory, self.goals).model_path(number)
-        if path is None or path.suffix != ".keras":
+        files = StudyFiles(self._directory, self.goals)
+        path = files.model_path(number)
+        of = files.best_number() if number is None else number
+        if of is None or path is None or not path.is_file():
             found = "no trial stored a model" if path is None else f"the trial stored {path}"
-            raise StudyError(f"{self._directory} has no model.keras: {found}")
-        settings = StudySettings.from_json(self._reader.facts()["settings"])
-        source = settings.found_in(self._directory.path).source
-        # Keras can read a model with custom layers only if it knows their classes.
-        own = own_objects(load(source)) if Path(source.path).exists() else {}
-        import keras
+            raise StudyError(f"{self._directory} has no Keras model: {found}")
+        facts = self._reader.facts()
+        source = StudySettings.from_json(facts["settings"]).found_in(self._directory.path).source
+        from .training.keras.kept_model import load_kept
 
-        return keras.saving.load_model(path, custom_objects=own)
+        return load_kept(path, source, facts["space"], self.trial(of).params)
 
     def trials_dataframe(self) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
@@ -203,7 +211,8 @@ class Study:
     def _view(self) -> StudyView:
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
-        models = StudyFiles(self._directory, self.goals).models()
+        files = StudyFiles(self._directory, self.goals)
+        tried = facts.get("model_loader") or {}
         master = self._directory.owner()
         return StudyView(
             directory=str(self._directory.path),
@@ -215,11 +224,14 @@ class Study:
             latest=self._latest_reports(),
             master=master,
             epochs=facts["epochs"],
-            models={number: str(path) for number, path in models.items()},
+            models={number: str(path) for number, path in files.models().items()},
             possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds,
             last_finish=_last_finish(facts["ended"]),
+            model_loader=(
+                tried["loader"] if tried.get("trial") == files.best_number() else "study"
+            ),
             workers=None if master is None else self._reader.workers(),
             created_at=float(facts["created_at"]),
         )

@@ -14,11 +14,12 @@ from ..config.model_file import OF_EACH_TRIAL, Found, ObjectiveSource
 from ..config.settings import StudySettings
 from ..core.resources import Resources
 from ..core.space.completion import completed
+from ..core.space.parameters.json_form import JsonEntry
 from ..core.space.space import SearchSpace
 from ..core.trial import Params
 from ..errors import UsageError
 from ..worker.forkserver.client import ForkServer
-from ..worker.orders import ProbeOrder, SizeOrder
+from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
 
 
 def read_objective(source: ObjectiveSource) -> Found:
@@ -97,6 +98,13 @@ class ObjectiveReader:
                 values = ", ".join(f"{name}={value!r}" for name, value in params.items())
                 raise UsageError(f"RESOURCES(hp) with {values}: {error.message}") from error
         return sizes
+
+    def model_loader(self, path: Path, space: Sequence[JsonEntry], params: Params) -> str:
+        """Return what it takes to load a kept model, a `Loader`; empty if that is unknown."""
+        source, directory = self._settings.source, self._settings.working_directory
+        return self._fork_server.try_model(
+            ModelOrder(source, directory, path, tuple(space), params)
+        )
 
     def _declared(
         self, space: SearchSpace, configurations: Sequence[Params]

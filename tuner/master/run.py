@@ -19,6 +19,7 @@ from ..errors import UnknownMetricError
 from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
 from ..reporting.text import duration, plural
+from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, damage_errors
 from ..storage.lock import MasterLock
@@ -276,6 +277,8 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         study.ledger.set_facts({"ended": ended})
         discard_journals(study.directory)
+        if finish.finish_reason is not FinishReason.INTERRUPTED:
+            _try_best_model(plan, study, workers)
     raise_finish(finish, study.directory, engine, plan.settings.budget_trials)
     return RunResult(finish, engine.active_seconds)
 
@@ -297,6 +300,18 @@ def _patience(lock: MasterLock, display: RunDisplay) -> Callable[[float, str], N
             )
 
     return wait
+
+
+def _try_best_model(plan: RunPlan, study: OpenStudy, workers: Workforce) -> None:
+    """Record how the best model can be loaded."""
+    files = StudyFiles(study.directory, plan.goals)
+    number, path = files.best_number(), files.model_path()
+    if number is None or path is None or not path.is_file():
+        return
+    params = tuple(study.engine.trials)[number].params
+    loader = workers.objective.model_loader(path, study.ledger.facts["space"], params)
+    if loader:
+        study.ledger.set_facts({"model_loader": {"trial": number, "loader": loader}})
 
 
 def _trials_left(plan: RunPlan, engine: Engine) -> int:

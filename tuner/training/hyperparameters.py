@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from ..core.space.parameters import (
@@ -304,6 +305,55 @@ class HyperParameters:
 
     def _full_name(self, name: object) -> str:
         return "/".join((*self._name_scopes, str(name)))
+
+
+class ChosenHyperparameters(dict[str, Any], HyperParameters):
+    """A configuration as a dict, which the user's code can also take as its `hp`.
+
+    What the code declares besides gets its default, and is not added to the dict.
+    """
+
+    values: Any
+    __contains__ = HyperParameters.__contains__
+
+    def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
+        dict.__init__(self, values)
+        HyperParameters.__init__(self)
+        self.values = _Values(values)
+
+    @classmethod
+    def of(cls, space: Sequence[Mapping[str, object]], values: Mapping[str, Any]) -> Self:
+        """Return a configuration of a space in its JSON form."""
+        hp = cls(values)
+        parameters = map(parameter_from_json, space)
+        hp._declared = {identity(parameter): parameter for parameter in parameters}
+        return hp
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Read the result of `get_config`."""
+        return cls.of(config["space"], config["values"])
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of an active hyperparameter, `default` if there is none."""
+        return self.values.get(self._full_name(name), default)
+
+    def __missing__(self, name: str) -> Any:
+        return self.values[self._full_name(name)]
+
+    def copy(self) -> Self:
+        """Return an independent object with the same declarations and values."""
+        return self.from_config(self.get_config())
+
+    def __reduce__(self) -> Any:
+        return type(self).from_config, (self.get_config(),)
+
+
+class _Values(dict[str, Any]):
+    """The attribute `values` of an `hp`, which is also the method `values` of a dict."""
+
+    def __call__(self) -> Any:
+        return dict.values(self)
 
 
 def _valid(kind: Callable[..., _Made], **fields: Any) -> _Made:

@@ -155,8 +155,31 @@ class SizeOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOrder:
+    """The order to load a kept model once, to learn how it can be loaded.
+
+    Attributes:
+        source: The user's code.
+        working_directory: The directory of the user's command, for relative paths.
+        path: The model's file.
+        space: The search space in its JSON form.
+        params: The configuration of the model's trial.
+    """
+
+    source: ObjectiveSource
+    working_directory: str
+    path: Path
+    space: tuple[Mapping[str, object], ...]
+    params: Params
+
+
+@dataclass(frozen=True, slots=True)
 class NotFound:
     """The reason why the user's code could not be used."""
 
     message: str
     detail: str = ""
+
+
+Order = AttemptOrder | ProbeOrder | SizeOrder | ModelOrder
+"""What a child of the fork server carries out."""

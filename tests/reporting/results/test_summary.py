@@ -48,6 +48,7 @@ VIEW = StudyView(
     master=LivingMaster(),
     epochs=5,
     models={0: "runs/my digits/best/model.keras"},
+    model_loader="keras",
 )
 EMPTY = StudyView("runs/new", "random", GOALS, None, trials=[])
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from attempts import Attempts
 
+from tuner.config.model_file import check_path
 from tuner.config.objectives import resolve_goals
 from tuner.core.trial import Cause, Direction, Score
 from tuner.errors import UsageError
 from tuner.worker.forkserver.client import ForkServer
+from tuner.worker.orders import ModelOrder
 
 BUILD = """
 import keras
@@ -455,6 +457,46 @@ def test_a_layer_of_the_users_own(attempts: Attempts, tmp_path: Path) -> None:
     assert "cannot be saved" not in result.log
     measured = evaluated(tmp_path / "model.py", result.directory / "model.keras")
     assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-6)
+
+
+CLOSURE = ('"mse")', "lambda y, p: keras.ops.mean((y - p) ** 2))")
+OWN_LAYER = """
+class Own(keras.layers.Layer):  # without get_config
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+    def call(self, x):
+        return self.factor * x
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "loader"),
+    [
+        (BUILD, "keras"),
+        (BUILD.replace(*CLOSURE), "study"),
+        (
+            OWN_LAYER.join(BUILD.partition("\n\n")[::2]).replace(
+                "    model.compile", "    model.add(Own(2.0))\n    model.compile"
+            ).replace("keras.Input((2,)), ", ""),
+            "study",
+        ),
+        (
+            BUILD.replace("Dense(1)", "Dense(1, own)") + "\ndef own(x): return x\n",
+            "study",
+        ),
+    ],
+)  # fmt: skip
+def test_what_loads_a_kept_model(
+    attempts: Attempts, tmp_path: Path, text: str, loader: str
+) -> None:
+    text += DATA
+    run = attempts.run(text)
+    assert run.ending.cause is Cause.RETURNED, run.ending
+    source, space = check_path(tmp_path / "model.py"), attempts.probe(text).space
+    params = {"units": 2, "rate": 0.001}
+    order = ModelOrder(source, str(tmp_path), run.directory / "model.keras", space, params)
+    assert attempts.warm.try_model(order) == loader
 
 
 def test_the_same_seed_gives_the_same_training(attempts: Attempts) -> None:

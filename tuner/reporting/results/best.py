@@ -145,8 +145,11 @@ def _trainings(confirmation: Confirmation) -> str:
 def model_lines(view: StudyView) -> list[str]:
     """Return the path of the best model, and how to load it."""
     lines = [f"model  {view.model}"]
-    if view.model.endswith(".keras"):
+    is_model = view.model.endswith((".keras", ".h5"))
+    if is_model and view.model_loader == "keras":
         lines.append(f"load   keras.saving.load_model({view.model!r})")
+    elif is_model and view.model_loader == "study":
+        lines.append(f"load   tuner.Study({view.directory!r}).best_model()")
     return lines
 
 

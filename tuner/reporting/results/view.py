@@ -69,6 +69,7 @@ class StudyView:
         device_budget: Limit of the device hours; None if there is none.
         timeout_seconds: Limit of the study's time, over all runs; None if there is none.
         last_finish: How the last run ended; None while one runs, and if it was killed.
+        model_loader: What loads the best model: "keras", "study" (`Study.best_model`), "nothing".
         workers: How many workers the study has; None if unknown.
         created_at: When it was created, in seconds since the epoch; 0 if unknown.
     """
@@ -87,6 +88,7 @@ class StudyView:
     device_budget: DeviceBudget | None = None
     timeout_seconds: float | None = None
     last_finish: Finish | None = None
+    model_loader: str = "study"
     workers: int | None = None
     created_at: float = 0.0
     ranking: Ranking = field(init=False, compare=False, repr=False)

@@ -1,6 +1,6 @@
 """Build, train and keep a Keras model.
 
-Offers: `objective.train`, `recorder.Recorder`, `first_batch` (for `hptune doctor`).
+Offers: `objective.train`, `recorder.Recorder`, `kept_model`, `first_batch` (for `hptune doctor`).
 
 May import: `errors`, `core`, `config`, `training`, `training.data_cache`, `training.resume`.
 """

@@ -105,7 +105,7 @@ def _fit(code: UserCode, hp: Any, model: Any, recorder: Recorder, *, epochs: int
     data = load_data(code, hp)
     seed_after_loading(seed)
     if recorder.resumption.is_resumed and code.load_data is not None and not model.built:
-        _build(model, data)
+        build_variables(model, data)
     return train(code, hp, model, data, callback=recorder.callback(), epochs=epochs)
 
 
@@ -137,7 +137,7 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
     return model.fit(*arguments, **keywords)
 
 
-def _build(model: Any, data: Any) -> None:
+def build_variables(model: Any, data: Any) -> None:
     """Build a model that would otherwise get its variables from its first batch."""
     import keras
 
@@ -298,7 +298,9 @@ def save_model(model: Any, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         try:
             model.save(directory / MODEL_FILE)
-        except (TypeError, NotImplementedError, ValueError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # a `get_config` of the user's own may raise anything
             (directory / MODEL_FILE).unlink(missing_ok=True)
             log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
             model.save_weights(directory / WEIGHTS_FILE)

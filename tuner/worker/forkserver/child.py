@@ -28,7 +28,7 @@ from ...core.trial import Cause, Ending, Halt, Params, ParamValue
 from ...errors import HptuneError, ModelFileError, how_to_install
 from .. import devices
 from ..monitoring import usage
-from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
+from ..orders import AttemptOrder, ModelOrder, NotFound, Order, ProbeOrder, SizeOrder
 from . import error_causes, isolation, orphans
 from .channel import Channel, UnreadableMessage
 
@@ -44,7 +44,7 @@ DUMP_STACKS = signal.SIGRTMIN + 7
 """Signal on which a child writes the stacks of all its threads into its log, and continues."""
 
 
-def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Channel) -> NoReturn:
+def main(order: Order, channel: Channel) -> NoReturn:
     """Carry out the order, send the result through the channel, and end the process."""
     status = 1
     try:
@@ -53,6 +53,8 @@ def main(order: AttemptOrder | ProbeOrder | SizeOrder, channel: Channel) -> NoRe
             _with_ample_stack(_probe, order, channel)
         elif isinstance(order, SizeOrder):
             _with_ample_stack(_size, order, channel)
+        elif isinstance(order, ModelOrder):
+            _with_ample_stack(_load_model, order, channel)
         else:
             _with_ample_stack(_attempt, order, channel)
         status = 0
@@ -377,3 +379,13 @@ def _size(order: SizeOrder, channel: Channel) -> None:
         values = ", ".join(f"{name}={value!r}" for name, value in params.items())
         message = f"RESOURCES(hp) failed with {values}: {_one_line(error)}"
         channel.send(NotFound(message, user_traceback(error, said=message)))
+
+
+def _load_model(order: ModelOrder, channel: Channel) -> None:
+    """Answer with what it takes to load the model."""
+    _settle(order.working_directory)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    isolation.limit_threads(1)
+    from ...training.keras.kept_model import try_loading
+
+    channel.send(str(try_loading(order.path, order.source, order.space, order.params)))

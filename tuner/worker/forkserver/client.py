@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from ...config.model_file import Found, ObjectiveSource, SourceKind
 from ...errors import ModelFileError, StudyError
-from ..orders import AttemptOrder, NotFound, ProbeOrder, SizeOrder
+from ..orders import ModelOrder, NotFound, Order, ProbeOrder, SizeOrder
 from ..private_folder import create_folder
 from ..process_ids import began
 from . import orphans
@@ -33,6 +33,7 @@ FRAMEWORKS_ONLY = "frameworks-only"
 MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
 _SIZE_SECONDS = 60.0
+_LOAD_SECONDS = 60.0
 """Longest time for the user's RESOURCES(hp) to answer for some configurations."""
 _LOOK_SECONDS = 0.2
 """Time between two checks whether another thread has closed the server."""
@@ -183,6 +184,17 @@ class ForkServer:
             raise ModelFileError(f"{code}: {answer.message}", answer.detail)
         return answer
 
+    def try_model(self, order: ModelOrder) -> str:
+        """Load a model once, in a child; return what it takes, empty if it took too long."""
+        try:
+            with (
+                contextlib.closing(Client(self.address)) as client,
+                contextlib.closing(client.fork("model", order)) as channel,
+            ):
+                return channel.recv() if channel.poll(_LOAD_SECONDS) else ""
+        except (OSError, EOFError, UnreadableMessage):
+            return ""
+
     def close(self) -> None:
         """End the process and all its children; a thread that waits for it returns at once."""
         self._is_closed = True
@@ -228,7 +240,7 @@ class Client:
         self._server = pid, began(pid)
         self.connection: Connection[Any, Any] = Connection(connected.detach())
 
-    def fork(self, key: object, order: AttemptOrder | ProbeOrder | SizeOrder) -> Channel:
+    def fork(self, key: object, order: Order) -> Channel:
         """Ask for a child; `connection` later receives (key, exit status) at its end.
 
         Returns:

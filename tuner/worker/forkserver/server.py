@@ -36,7 +36,7 @@ from typing import Any
 from ...config.model_file import ObjectiveSource, SourceKind, frameworks, load
 from ...training.data_cache import data_cache
 from .. import devices
-from ..orders import AttemptOrder, ProbeOrder, SizeOrder, StudyBrief
+from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
 from . import child as trial_process
 from . import orphans
 from .channel import Channel
@@ -201,9 +201,9 @@ def _empty(awake: socket.socket) -> None:
             pass
 
 
-def _join_data_cache(order: AttemptOrder | ProbeOrder | SizeOrder) -> None:
+def _join_data_cache(order: Order) -> None:
     """Hold the study's data cache here: this process lives as long as the study's trials."""
-    if not isinstance(order, SizeOrder):
+    if isinstance(order, AttemptOrder | ProbeOrder):
         study = order.brief if isinstance(order, AttemptOrder) else order
         limits = study.limits if isinstance(study, StudyBrief) else study
         if limits.cache_bytes != 0:

@@ -1,0 +1,113 @@
+"""Kept models, loaded from their files.
+
+Keras alone loads a model of its own layers, losses and metrics. For others it needs the user's
+classes and functions by name. What is defined inside a function (a closure, a lambda) has no name:
+then the model is built again by the user's code, and gets the kept weights.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...config.model_file import ObjectiveSource, UserCode, load, own_objects
+from ...core.trial import Params
+from ...errors import StudyError
+from ..hyperparameters import make_hyperparameters
+from .objective import MODEL_FILE, build, build_variables, load_data
+
+_LAMBDA = "__lambda__"
+
+
+class Loader(enum.StrEnum):
+    """What loads a kept model."""
+
+    KERAS = "keras"
+    """`keras.saving.load_model(path)`."""
+    STUDY = "study"
+    """`Study(directory).best_model()`, which has the user's code."""
+    NOTHING = "nothing"
+
+
+def load_kept(
+    path: Path, source: ObjectiveSource, space: Sequence[Mapping[str, object]], params: Params
+) -> Any:
+    """Return the model in a file.
+
+    Args:
+        path: `model.keras`, or `model.weights.h5`.
+        source: The user's code.
+        space: The search space in its JSON form.
+        params: The configuration of the model's trial.
+
+    Raises:
+        StudyError: The model cannot be loaded.
+    """
+    code = load(source) if Path(source.path).exists() else None
+    ways: list[Callable[[], Any]] = []
+    if path.name == MODEL_FILE:
+        ways.append(lambda: _from_file(path, code))
+    if code is not None:
+        ways.append(lambda: _from_code(path, code, make_hyperparameters(space, params)))
+    if path.name == MODEL_FILE and _LAMBDA in _others(path):
+        ways.reverse()  # Keras loads a lambda, but not the names that it uses
+    errors: list[Exception] = []
+    for way in ways:
+        try:
+            return way()
+        except Exception as error:  # from classes of the user's own, too
+            errors.append(error)
+    reason = "; ".join(str(error).partition("\n")[0] for error in errors)
+    gone = f"; {source.path} is gone" if code is None else ""
+    raise StudyError(f"{path} cannot be loaded: {reason}{gone}") from errors[-1]
+
+
+def try_loading(
+    path: Path, source: ObjectiveSource, space: Sequence[Mapping[str, object]], params: Params
+) -> Loader:
+    """Load a kept model, and return what it takes."""
+    try:
+        load_kept(path, source, space, params)
+    except Exception:  # it may be the user's code that fails
+        return Loader.NOTHING
+    return Loader.KERAS if path.name == MODEL_FILE and not _others(path) else Loader.STUDY
+
+
+def _from_file(path: Path, code: UserCode | None) -> Any:
+    import keras
+
+    # What the user's own code trained and saved is as safe as that code.
+    own = {} if code is None else own_objects(code)
+    return keras.saving.load_model(path, custom_objects=own, safe_mode=False)
+
+
+def _from_code(path: Path, code: UserCode, hp: Any) -> Any:
+    model = build(code, hp)
+    if not model.built:
+        build_variables(model, load_data(code, hp))
+    model.load_weights(path)
+    return model
+
+
+def _others(path: Path) -> set[str]:
+    """Return the kinds of objects in a model that are not Keras's own."""
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    return {
+        each["class_name"]
+        for each in _objects(config)
+        if each["class_name"] == _LAMBDA or not str(each.get("module", "keras")).startswith("keras")
+    }
+
+
+def _objects(config: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield all serialized objects within one."""
+    if isinstance(config, Mapping) and "class_name" in config:
+        yield config
+    if isinstance(config, Mapping | list):
+        for each in config.values() if isinstance(config, Mapping) else config:
+            yield from _objects(each)
