@@ -26,9 +26,10 @@ def refuse_foreign_searches() -> Iterator[None]:
 
     def watching_import(*arguments: Any, **keywords: Any) -> Any:
         module = import_module(*arguments, **keywords)
-        for library in _SEARCHES.keys() - replaced.keys():
+        for library, (_, name) in _SEARCHES.items():
+            if library in replaced or library not in sys.modules:
+                continue
             if (found := _searching_class(library)) is not None:
-                name = _SEARCHES[library][1]
                 replaced[library] = found, name, vars(found)[name]
                 setattr(found, name, _refusal(library, name))
         return module
@@ -45,7 +46,7 @@ def refuse_foreign_searches() -> Iterator[None]:
 def _searching_class(library: str) -> type[Any] | None:
     kind, method = _SEARCHES[library]
     # The attribute is missing while the library itself is being imported.
-    owners = getattr(getattr(sys.modules.get(library), kind, None), "__mro__", ())
+    owners = getattr(getattr(sys.modules[library], kind, None), "__mro__", ())
     return next((each for each in owners if method in vars(each)), None)
 
 

@@ -27,8 +27,8 @@ def raise_finish(
     """
     if finish.finish_reason is FinishReason.UNKNOWN_METRIC:
         raise UnknownMetricError(
-            f"{finish.reason}. Name one of these as the objective (--objective, OBJECTIVE in the "
-            "model file, or Tuner(objective=…)) and in constraints (--constraint, CONSTRAINTS)."
+            f"{finish.reason}. Objectives are named with --objective, OBJECTIVE in the model file, "
+            "or Tuner(objective=…); constraints with --constraint or CONSTRAINTS."
         )
     if finish.finish_reason is FinishReason.NO_ROOM:
         raise storage_full(directory.path, finish.reason)

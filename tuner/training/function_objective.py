@@ -8,7 +8,7 @@ from typing import Any
 from ..config.model_file import UserCode
 from ..core.trial import Cause, Ending
 from ..errors import ModelFileError
-from .context import TrialContext
+from .context import TrialContext, UnknownMetric
 from .results import metrics_of
 
 ANY_METRIC = "value"
@@ -71,13 +71,17 @@ def read_result(result: Any, name: str, names: Sequence[str]) -> dict[str, float
 
     Raises:
         ModelFileError: It is not a result.
+        UnknownMetric: It is a tuple that has not one number for each objective.
     """
     metrics = metrics_of(result, name, names)
+    if metrics is None and isinstance(result, tuple):
+        raise UnknownMetric(
+            f"objective() returned {len(result)} values for {len(names)} objectives "
+            f"({', '.join(names)}); name each of them, in their order, or return a dict"
+        )
     if metrics is None:
-        several = f" a tuple of {len(names)} numbers," if len(names) > 1 else ""
         raise ModelFileError(
-            f"objective() returned {result!r}; allowed are a number,{several} a dict of metrics "
-            f"such as {{{name!r}: 0.93}}, or a list of them, whose mean is taken; a tuple "
-            "has a number for each objective that is named"
+            f"objective() returned {result!r}; allowed are a number, a dict of metrics such as "
+            f"{{{name!r}: 0.93}}, or a list of them, whose mean is taken"
         )
     return metrics
