@@ -255,7 +255,9 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
     executor = cluster.executor(layout, study_access(plan, study, workers))
     requests = _requests(plan.settings, study, workers, display)
     notifications = Notifications(
-        workers_are_known=cluster.is_local, memory_bytes=layout.resources.memory_bytes
+        workers_are_known=cluster.is_local,
+        memory_bytes=layout.resources.memory_bytes,
+        has_checkpoint=StudyFiles(study.directory, plan.goals).can_continue,
     )
     observers = RunObservers(display, notifications, workers, executor)
     loop = compose(plan, study, workers, executor=executor, requests=requests, observers=observers)

@@ -162,6 +162,11 @@ class StudyFiles:
         """Return whether the trial has a checkpoint to continue from."""
         return any((self._directory.trial(number) / RESUME).glob("*.ckpt"))
 
+    def can_continue(self, number: int) -> bool:
+        """Return whether the trial has a checkpoint, be it of hptune or of the objective's own."""
+        own = self._directory.trial(number) / "checkpoint"
+        return self.has_checkpoint(number) or any(own.glob("*"))
+
     def sweep(self, over: set[int], able_to_go_on: Collection[int] = ()) -> None:
         """Delete the files that a previous master should have deleted, but died before.
 

@@ -38,7 +38,7 @@ def shown(
 
 
 def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() -> None:
-    notifications = Notifications()
+    notifications = Notifications(has_checkpoint=lambda trial: trial < 2)
     assert shown(notifications, joined(1), at=0.0) == [
         "the worker on node1 joined with 8 cores and 1 GPU; now 1 worker"
     ]
@@ -51,10 +51,13 @@ def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() ->
         "the worker on node1 left (SIGTERM); now 1 worker"
     ]
     assert shown(notifications, left(1), at=300.0) == []
-    lost = attempt(0, ended_at=1.0, outcome=Outcome.LOST)
-    lost = replace(lost, placement=replace(lost.placement, worker="w2"))
-    assert shown(notifications, left(2), attempts=(lost,), at=400.0) == [
-        "the worker on node2 was lost; 1 trial resumes from its last checkpoint; now 0 workers"
+    lost = [attempt(n, ended_at=1.0, outcome=Outcome.LOST) for n in range(3)]
+    lost = [replace(each, placement=replace(each.placement, worker="w2")) for each in lost]
+    assert shown(notifications, left(2), attempts=tuple(lost), at=400.0) == [
+        (
+            "the worker on node2 was lost; 2 trials resume from their last checkpoint; 1 trial "
+            "starts again; now 0 workers"
+        )
     ]
 
 
@@ -64,7 +67,7 @@ def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
     lost = attempt(0, ended_at=1.0, outcome=Outcome.LOST)
     lost = replace(lost, placement=replace(lost.placement, worker="w1"))
     assert shown(notifications, left(1), attempts=(lost,), at=100.0) == [
-        "the worker on node1 was lost; 1 trial resumes from its last checkpoint; now 0 workers"
+        "the worker on node1 was lost; 1 trial starts again; now 0 workers"
     ]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...core.messages import (
     AttemptEnded,
@@ -41,9 +41,16 @@ class Notifications:
         workers_are_known: Whether the header names the first workers, because the run starts
             them itself. Then no line says that they joined.
         memory_bytes: The user's `--memory-per-trial`; 0 if left out.
+        has_checkpoint: Returns whether a trial has a checkpoint to continue from.
     """
 
-    def __init__(self, *, workers_are_known: bool = False, memory_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        workers_are_known: bool = False,
+        memory_bytes: int = 0,
+        has_checkpoint: Callable[[int], bool] = lambda _trial: False,
+    ) -> None:
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
         self._nodes: dict[str, str] = {}
@@ -51,7 +58,8 @@ class Notifications:
         self._joined: list[WorkerJoined] = []
         self._left: dict[str, list[str]] = {}
         self._died: dict[str, str] = {}
-        self._lost_trials = 0
+        self._has_checkpoint = has_checkpoint
+        self._lost_trials: list[int] = []
         self._retried: dict[AttemptId, Attempt] = {}
         self._next: dict[AttemptId, Attempt] = {}
         self._refused: dict[tuple[str, str], None] = {}
@@ -92,7 +100,8 @@ class Notifications:
                     pass
         for attempt in attempts:
             is_lost = attempt.outcome is Outcome.LOST
-            self._lost_trials += is_lost and attempt.placement.worker in died
+            if is_lost and attempt.placement.worker in died:
+                self._lost_trials.append(attempt.id.trial)
             if is_lost and attempt.id in ended and attempt.cause not in _NOT_NOTIFIED:
                 self._retried[attempt.id] = attempt
             before = AttemptId(attempt.id.trial, attempt.id.number - 1)
@@ -130,16 +139,23 @@ class Notifications:
             who = _workers(nodes)
             if len(nodes) == 1 and nodes[0] in self._nodes.values():
                 who += f" at {next(iter(self._died))}"  # the node has other workers
-            trials = ""
-            if self._lost_trials:
-                resume = "resumes from its" if self._lost_trials == 1 else "resume from their"
-                trials = f"; {text.plural(self._lost_trials, 'trial')} {resume} last checkpoint"
+            trials = self._lost_words()
             lines.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}{now}")
         for node, reason in self._refused:
             lines.append(f"the worker on {node} was refused: {reason}")
         self._joined, self._left, self._died, self._refused = [], {}, {}, {}
-        self._lost_trials = 0
+        self._lost_trials = []
         return lines
+
+    def _lost_words(self) -> str:
+        """Return what the trials of lost workers do; empty if there are none."""
+        known = sum(self._has_checkpoint(trial) for trial in self._lost_trials)
+        unknown = len(self._lost_trials) - known
+        resume = "resumes from its" if known == 1 else "resume from their"
+        words = [f"{text.plural(known, 'trial')} {resume} last checkpoint"] if known else []
+        start = "starts" if unknown == 1 else "start"
+        words += [f"{text.plural(unknown, 'trial')} {start} again"] if unknown else []
+        return "".join(f"; {each}" for each in words)
 
     def _retry_lines(self) -> list[str]:
         """Return one line for each cause of attempts that are retried."""
