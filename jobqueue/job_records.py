@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from .commands import Job, JobState
+from .script import SETUP_FAILED
 
 FAILURES_IN_A_ROW = 3
 """How many jobs in a row may fail until no more of their kind are submitted."""
+
+_SETUP_LINES = 1000
+"""How many lines of a job's output are searched for those of its setup."""
 
 
 @dataclass(slots=True)
@@ -87,6 +93,17 @@ def tail_of(path: Path, lines: int = 15) -> str:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except OSError:
         return "(nothing)"
+
+
+def setup_failures(path: Path) -> list[str]:
+    """Return the lines in which a job's output says what of its setup failed."""
+    with contextlib.suppress(OSError), path.open(errors="replace") as file:
+        return [
+            line[line.index(SETUP_FAILED) :].strip()
+            for line in islice(file, _SETUP_LINES)
+            if SETUP_FAILED in line
+        ]
+    return []
 
 
 def last_line(path: Path) -> str:

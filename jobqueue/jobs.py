@@ -20,6 +20,7 @@ from .job_records import (
     JobRecord,
     counted,
     last_line,
+    setup_failures,
     summary_of,
     tail_of,
 )
@@ -90,6 +91,8 @@ class Jobs:
         self._others: Mapping[Need, int] = {}
         self._excluded = ExcludedNodes()
         self._last_line = ""
+        self._joined: list[Job] = []
+        self._told_setups: set[str] = set()
         self._left = ""
 
     def open(self, wanted: int) -> None:
@@ -141,6 +144,7 @@ class Jobs:
                 record = self._records.get(job_id)
                 if record is not None and not record.was_useful:
                     record.was_useful = True
+                    self._joined.append(record.job)
                     self._health_of(record.job.name).failures = 0
         if is_new:
             self._polling.poll_soon()
@@ -232,7 +236,10 @@ class Jobs:
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, self._others)
             workers, refused = self._workers, self._refused
+            joined, self._joined = self._joined, []
             ended = self._update_records(shown, is_first=is_first)
+        for job in joined:
+            self._tell_setup(job)
         for record in ended:
             self._on_ended(record)
         if is_first and (alive := self._alive()):
@@ -323,6 +330,13 @@ class Jobs:
                 "ended before their worker had joined. "
                 f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
             )
+
+    def _tell_setup(self, job: Job) -> None:
+        """Tell which lines of its setup have failed in a job that works nevertheless."""
+        for line in setup_failures(self._log_of(job)):
+            if line not in self._told_setups:
+                self._told_setups.add(line)
+                self._notify(f"job {job.id}: {line}")
 
     def _has_reached_walltime(self, record: JobRecord) -> bool:
         """Return whether a job that ended was at its walltime, or had left shortly before it."""

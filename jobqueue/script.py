@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import signal
@@ -32,6 +33,22 @@ ENDS_AT = "HPTUNE_WORKER_ENDS_AT"
 MASTER_NOTICE = "HPTUNE_MASTER_NOTICE"
 """Environment variable of a master that is a job: the seconds between its notice and end."""
 
+SETUP_FAILED = "hptune: setup failed: "
+"""Beginning of the line that a job writes for a module or a line of the prologue that fails."""
+
+_TRAP = (
+    "hptune_depth=${#BASH_SOURCE[@]}",
+    # Lines of files that the prologue sources are not reported. $0 is a file, unless srun runs
+    # the lines on several nodes.
+    (
+        "trap 'hptune_status=$?; "
+        '[ ${#BASH_SOURCE[@]} -gt "$hptune_depth" ] || '
+        f'echo "{SETUP_FAILED}$(sed -n "${{LINENO}}p" "$0" 2> /dev/null || echo "$BASH_COMMAND")'
+        " (status $hptune_status)\" >&2' ERR"
+    ),
+)
+"""Shell lines that report each failing line after them; the job continues."""
+
 GPUS = "HPTUNE_WORKER_GPUS"
 """Environment variable with the number of GPUs that a worker's job asked for on its node."""
 
@@ -43,6 +60,9 @@ WHOLE_NODE = ("--overlap", "--mem=0", "--cpu-bind=none")
 
 Other steps may use it too, such as another worker or the shell of salloc.
 """
+
+_PRINTED_BYTES = 2**30 / 100
+"""The precision of the memory limit in a script."""
 
 ON_ALL_NODES = (
     *WHOLE_NODE,
@@ -125,7 +145,8 @@ def _rendered(
         walltime=shape.walltime,
         cores=worker.cpus,
         processes=1,
-        memory=f"{worker.memory_bytes}B",
+        # Rounded up to what dask-jobqueue prints, so that the last trial fits.
+        memory=f"{math.ceil(worker.for_trials_bytes / _PRINTED_BYTES) * _PRINTED_BYTES:.0f}B",
         job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
         job_directives_skip=skipped,
         job_extra_directives=directives,
@@ -255,9 +276,14 @@ def _file_name(path: Path, pattern: str = "") -> str:
 
 
 def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
-    lines = [f"module load {shlex.quote(each)}" for each in shape.modules]
+    lines = [
+        f"module load {shlex.quote(each)} || "
+        f"{{ echo {shlex.quote(f'{SETUP_FAILED}module load {each}')} >&2; exit 1; }}"
+        for each in shape.modules
+    ]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in shape.environment]
-    lines += shape.prologue
+    if shape.prologue:
+        lines += [*_TRAP, *shape.prologue, "trap - ERR"]
     if not worker.gpus:
         # Without device cgroups, a job without GPUs would see those of other jobs.
         lines.append("export CUDA_VISIBLE_DEVICES=")

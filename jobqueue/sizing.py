@@ -12,6 +12,10 @@ from .nodes import NodeShape, Partition
 
 MEBIBYTE = 1024**2
 
+WORKER_MEMORY_BYTES = 1024 * MEBIBYTE
+"""Memory of a job that its trials do not get: for the worker (0.2 GB) and the process that they are
+forked from, which has imported a framework (0.6 GB for TensorFlow)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -62,7 +66,7 @@ class WorkerShape:
     Attributes:
         cpus: Cores.
         gpus: GPUs.
-        memory_bytes: Memory; 0 to leave it to Slurm.
+        memory_bytes: Memory, with that of the worker itself; 0 to leave it to Slurm.
         trials: How many trials it holds at once.
     """
 
@@ -71,12 +75,19 @@ class WorkerShape:
     memory_bytes: int
     trials: int
 
+    @property
+    def for_trials_bytes(self) -> int:
+        """The part of its memory that trials may hold."""
+        return max(self.memory_bytes - WORKER_MEMORY_BYTES, self.memory_bytes // 2)
+
 
 def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) -> int:
     """Return how many such trials a node holds at once.
 
     >>> how_many_fit(NodeShape(8, 64 * 2**30, (("a100", 2),)), Need(cpus=3, gpus=1))
     2
+    >>> how_many_fit(NodeShape(8, 64 * 2**30), Need(memory_bytes=16 * 2**30))
+    3
     """
     fit = node.cpus // need.cpus
     gpus = node.gpu_count(gpu_type)
@@ -86,7 +97,8 @@ def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) ->
     elif each:
         fit = min(fit, gpus // int(each))
     if need.memory_bytes:
-        fit = min(fit, node.memory_bytes // need.memory_bytes)
+        room = max(0, node.memory_bytes - WORKER_MEMORY_BYTES)
+        fit = min(fit, room // need.memory_bytes)
     return fit
 
 
@@ -113,6 +125,11 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
             f"a trial needs {_describe(need.cpus, each, need.memory_bytes)}, but a job in "
             f"partition {shape.partition} can have "
             f"{_describe(limit.cpus, limit.gpu_count(), limit.memory_bytes)} at most"
+            + (
+                f", of which the worker needs {WORKER_MEMORY_BYTES / 1e9:.2g} GB"
+                if need.memory_bytes
+                else ""
+            )
         )
     if shape.trials_per_job is not None and shape.trials_per_job > fit:
         raise ConfigError(
@@ -126,7 +143,7 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     if shape.memory is not None:
         memory = shape.memory
     elif need.memory_bytes:
-        memory = need.memory_bytes * trials
+        memory = need.memory_bytes * trials + WORKER_MEMORY_BYTES
     else:
         owned = node.gpu_count(shape.gpu_type)
         share = max(cpus / node.cpus, gpus / owned if owned else 0.0)

@@ -335,6 +335,20 @@ def test_a_job_that_ends_before_its_worker_joined_shows_its_last_line(
     ) in notes
 
 
+def test_a_setup_line_that_failed_in_a_working_job_is_told_once(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change["a"] = running
+    for job in ("1_0", "1_1"):
+        (tmp_path / f"a-{job}.log").write_text("hptune: setup failed: ls /x (status 2)\njoined\n")
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
+    drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=9)
+    assert [line for line in notes if "setup" in line] == [
+        "job 1_0: hptune: setup failed: ls /x (status 2)"
+    ]
+
+
 def test_slurm_is_asked_seldom_but_soon_after_a_submission(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

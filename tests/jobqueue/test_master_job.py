@@ -35,7 +35,7 @@ SCRIPT = """\
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --signal=B:USR1@120
-module load python
+module load python || { echo 'hptune: setup failed: module load python' >&2; exit 1; }
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_MASTER_NOTICE=120
 cd /home/me || exit

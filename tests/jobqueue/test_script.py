@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from jobqueue.commands import JobState, parse_squeue
 from jobqueue.config import parse_config
+from jobqueue.job_records import setup_failures
 from jobqueue.script import WorkerCommand, job_script
 from jobqueue.sizing import WorkerShape
 
@@ -33,7 +35,7 @@ THREE_LINES = """\
 #SBATCH --gres=gpu:2
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_GPUS=2
-exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 64.00GiB --nanny --death-timeout 600
+exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 63.00GiB --nanny --death-timeout 600
 """  # noqa: E501 - a golden file has the lines that it has
 
 EVERYTHING = """\
@@ -54,10 +56,13 @@ EVERYTHING = """\
 #SBATCH --exclusive
 #SBATCH --constraint=skylake
 #SBATCH --nice=10
-module load gcc/12
-module load python/3.11
+module load gcc/12 || { echo 'hptune: setup failed: module load gcc/12' >&2; exit 1; }
+module load python/3.11 || { echo 'hptune: setup failed: module load python/3.11' >&2; exit 1; }
 export DATA='/data/my set'
+hptune_depth=${#BASH_SOURCE[@]}
+trap 'hptune_status=$?; [ ${#BASH_SOURCE[@]} -gt "$hptune_depth" ] || echo "hptune: setup failed: $(sed -n "${LINENO}p" "$0" 2> /dev/null || echo "$BASH_COMMAND") (status $hptune_status)" >&2' ERR
 ulimit -n 65536
+trap - ERR
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 exec apptainer exec '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
@@ -84,9 +89,9 @@ FOUR_NODES = """\
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
-exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'module load cuda/12
+exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'module load cuda/12 || { echo '"'"'hptune: setup failed: module load cuda/12'"'"' >&2; exit 1; }
 export DATA='"'"'/my data'"'"'
-exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 64.00GiB --death-timeout 600'
+exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 63.00GiB --death-timeout 600'
 """  # noqa: E501 - a golden file has the lines that it has
 
 
@@ -172,6 +177,53 @@ def test_gpus_of_a_type_a_launcher_and_another_python() -> None:
     )
     assert "#SBATCH --gres=gpu:a100:1\n" in script
     assert "\nexec srun --ntasks=1 nice /env/bin/python -P -m distributed" in script
+
+
+def run_by_bash(tmp_path: Path, toml: str, *, nodes: int = 1) -> tuple[int, str]:
+    """Run the script of a job; returns its status and what it writes into the job's log."""
+    text = f'partition = "gpu"\nwalltime = "30"\nnodes = {nodes}\npython = "echo"\n{toml}'
+    script = job_script(
+        parse_config(text).shapes[0],
+        WorkerShape(cpus=2, gpus=0, memory_bytes=GIBIBYTE, trials=1),
+        WorkerCommand(address="tcp://login:8786"),
+        job_name="j",
+        logs=Path("/logs"),
+    )
+    file = tmp_path / "script"
+    file.write_text(script)
+    # Environment modules are a function of the shell; srun is one here.
+    module = "() { local inner; false; return 3; }"
+    srun = '() { while [ "$1" != bash ]; do shift; done; "$@"; }'
+    functions = {"BASH_FUNC_module%%": module, "BASH_FUNC_srun%%": srun}
+    file.write_text(script.replace("exec srun", "srun"))
+    done = subprocess.run(
+        ["bash", str(file)],
+        env={**os.environ, **functions, "SLURM_JOB_END_TIME": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_whose_module_cannot_be_loaded_ends_and_says_so(tmp_path: Path, nodes: int) -> None:
+    status, said = run_by_bash(tmp_path, "modules = ['cuda/99']", nodes=nodes)
+    assert (status, said) == (1, "hptune: setup failed: module load cuda/99\n")
+
+
+def test_a_line_of_the_prologue_that_fails_is_reported_and_the_job_continues(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sourced").write_text("false\ntrue\n")
+    lines = ["module load cuda/99", "[ -e /nowhere ] && true", f"source {tmp_path}/sourced"]
+    status, said = run_by_bash(tmp_path, f"prologue = {lines!r}")
+    assert (status, said) == (0, "hptune: setup failed: module load cuda/99 (status 3)\n")
+    file = tmp_path / "job.log"
+    file.write_text(f"0: {said}joined\n")
+    assert setup_failures(file) == ["hptune: setup failed: module load cuda/99 (status 3)"]
+    status, said = run_by_bash(tmp_path, "prologue = ['ls /nowhere']", nodes=2)
+    assert (status, said.splitlines()[-1]) == (0, "hptune: setup failed: ls /nowhere (status 2)")
 
 
 SQUEUE = """\

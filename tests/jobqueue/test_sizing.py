@@ -69,7 +69,11 @@ def test_a_share_of_a_gpu() -> None:
 
 
 def test_memory_that_is_named_counts_and_memory_that_is_not_is_shared() -> None:
-    assert size_worker(NODE, Need(memory_bytes=20 * GIBIBYTE), SHAPE).trials == 3
+    worker = size_worker(NODE, Need(memory_bytes=20 * GIBIBYTE), SHAPE)
+    # The worker and the process that trials are forked from need some, too.
+    assert (worker.trials, worker.memory_bytes) == (3, 61 * GIBIBYTE)
+    assert worker.for_trials_bytes == 60 * GIBIBYTE
+    assert size_worker(NODE, Need(memory_bytes=16 * GIBIBYTE), SHAPE).trials == 3
     assert size_worker(NODE, Need(cpus=4), dataclasses.replace(SHAPE, trials_per_job=1)) == (
         WorkerShape(4, 0, 16 * GIBIBYTE, 1)
     )

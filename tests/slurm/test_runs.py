@@ -259,6 +259,7 @@ def test_a_launcher_starts_the_worker_and_a_preempted_job_loses_nothing(
     launcher = hptune.file("in image", '#!/bin/sh\nexport IMAGE="$1"; shift\nexec "$@"\n')
     launcher.chmod(0o755)
     toml = f"{SLICES}launcher = \"'{launcher}' tf.sif\"\npython = '{sys.executable}'\n"
+    toml += "prologue = ['ls /nowhere']\n"
     run = start(hptune, toml, "--trials", 1, "--gpus-per-trial", 1, "--max-jobs", 1)
     wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
     (job,) = job_ids(slurm)
@@ -266,7 +267,8 @@ def test_a_launcher_starts_the_worker_and_a_preempted_job_loses_nothing(
                for words in hptune.processes().values())  # fmt: skip
     # What Slurm sends a job whose nodes another one needs; its requeue or end comes later.
     slurm.run("scancel", "--batch", "--signal=TERM", job)
-    finish(hptune, run, count=1, epochs=15)
+    said = finish(hptune, run, count=1, epochs=15)
+    assert f"job {job}: hptune: setup failed: ls /nowhere (status 2)" in said
     held = rows(hptune.study(), "SELECT outcome, reason FROM attempts ORDER BY number")
     assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]
     wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
