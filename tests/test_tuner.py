@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from in_process import InProcess
@@ -272,7 +273,9 @@ LOCK = threading.Lock()
         (lambda: Tuner(objective, cpus_per_trial=9999), "a trial asks for 9999 cores"),
         (lambda: Tuner(objective, slurm="no.toml"), "no.toml cannot be read"),
         (lambda: Tuner(objective, resume=True), "such as directory='studies/objective-1'"),
-        (lambda: Tuner(objective, client=3, connect="tcp://a:1"), "both client and connect"),
+        (lambda: Tuner(objective, client=Mock(), connect="tcp://a:1"), "both client and connect"),
+        (lambda: Tuner(objective, client=3), "client is 3; allowed is a distributed.Client"),
+        (lambda: Tuner(objective, directory=f"{__file__}/x").fit(), "is not a directory. Choose"),
         (lambda: Tuner(lambda hp: hp, directory="study", resume=True).fit(), "pass x and y"),
         (lambda: Tuner(lambda _hp: LOCK.locked()).fit(x=[1]), "it uses 'LOCK' (cannot pickle"),
         (lambda: Tuner(lambda _hp: None).fit(x=LOCK, y=[1]), "the data cannot be sent"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import os
@@ -35,6 +36,7 @@ from .master.workforce import Workforce, choose_cluster
 from .reporting.terminal.display import make_progress, print_end, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
 from .storage.directory import StudyDirectory, study_exists
+from .storage.file_errors import storage_errors
 from .study import Study
 
 OBJECTIVE_FILE = "objective.pkl"
@@ -206,7 +208,9 @@ class Tuner:
                 if exists:
                     # Raises an error if a master runs the study, whose trials read these files.
                     directory.acquire().release()
-                save(code(directory), directory.path / OBJECTIVE_FILE)
+                directory.make()
+                with storage_errors(directory.path):
+                    save(code(directory), directory.path / OBJECTIVE_FILE)
             if not (exists or has_data or self._code.objective or self._code.owns_fit):
                 raise UsageError(
                     f"fit has no data, and there is no study in {directory} whose data it could "
@@ -224,7 +228,8 @@ class Tuner:
         finally:
             if not directory.database.exists():
                 for name in (OBJECTIVE_FILE, DATA_FILE):
-                    (directory.path / name).unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        (directory.path / name).unlink()
                 directory.give_up()
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
@@ -267,6 +272,8 @@ class Tuner:
                 f"directory='studies/{self._name}-1'"
             )
         sources = [name for name in ("connect", "slurm", "workers", "executor") if name in settings]
+        if self._client is not None and not hasattr(self._client, "scheduler_info"):
+            raise UsageError(f"client is {self._client!r}; allowed is a distributed.Client")
         if self._client is not None and sources:
             raise UsageError(
                 f"both client and {sources[0]} are given, but workers come from one place; give "
@@ -308,7 +315,6 @@ def _load_data(
     directory: StudyDirectory, x: Any, y: Any, validation: Any, sample_weight: Any
 ) -> Callable[[], Any] | None:
     """Return what gives the trials their data; arrays are written into the study's directory."""
-    directory.make()
     if x is None or (callable(x) and y is None):
         load: Callable[[], Any] | None = x
         return load

@@ -9,13 +9,13 @@ import pytest
 from distributed import LocalCluster
 
 from tuner.clusters.base import SchedulerCluster
-from tuner.clusters.existing import ExistingScheduler
+from tuner.clusters.existing import ClientWorkers, ExistingScheduler
 from tuner.clusters.layout import WorkerLayout
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.resources import Resources
 from tuner.errors import StudyError, UsageError
-from tuner.master.workforce import Workforce
+from tuner.master.workforce import Workforce, choose_cluster
 
 ADDRESS = "tcp://node1:8786"
 
@@ -63,6 +63,11 @@ def test_a_file_that_tells_no_address_is_said(tmp_path: Path) -> None:
 def test_two_answers_to_one_question_are_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         settings(**said)
+
+
+def test_a_client_replaces_the_workers_of_a_study_begun_elsewhere() -> None:
+    chosen = choose_cluster(settings(connect=ADDRESS), Path("study"), client=object())
+    assert isinstance(chosen, ClientWorkers)
 
 
 class Remembering(SchedulerCluster):

@@ -169,6 +169,9 @@ class StoredData:
         try:
             joblib.dump(data, fresh)
             fresh.replace(path)
+        except OSError:  # no space, say
+            fresh.unlink(missing_ok=True)
+            raise
         except Exception as error:  # an object that cannot be pickled may raise anything
             fresh.unlink(missing_ok=True)
             raise UsageError(

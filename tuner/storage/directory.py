@@ -108,21 +108,30 @@ class StudyDirectory:
         """
         with storage_errors(self._path):
             self._check_unused()
-            try:
-                self.make()
-                for directory in (self.best, self.trials):
-                    directory.mkdir(exist_ok=True)
-            except (FileExistsError, NotADirectoryError) as err:
-                raise self._in_the_way(err.filename) from err
-            except OSError as err:
-                raise self._no_place(err.errno) from err
+            self.make()
+            for folder in (self.best, self.trials):
+                self._make(folder)
             (self._path / "lock").touch()
             self._stop_file.touch()
         return self
 
     def make(self) -> None:
-        """Create the directory itself, for this user alone; one that exists keeps its rights."""
-        self._path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        """Create the directory itself, for this user alone; one that exists keeps its rights.
+
+        Raises:
+            UsageError: The path, or a parent, is no directory and cannot become one.
+            StorageFullError: There is no space, or writing is forbidden.
+        """
+        with storage_errors(self._path):
+            self._make(self._path, mode=_PRIVATE)
+
+    def _make(self, folder: Path, *, mode: int = 0o777) -> None:
+        try:
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as err:
+            raise self._in_the_way(err.filename) from err
+        except OSError as err:
+            raise self._no_place(err.errno) from err
 
     def others_may_write(self) -> str:
         """Return a warning if other users can change what is loaded from here as code."""
