@@ -22,7 +22,7 @@ ADDRESS = "tcp://node1:8786"
 
 def settings(**said: Any) -> StudySettings:
     return StudySettings(
-        source=ObjectiveSource(SourceKind.FILE, "model.py"), working_directory="/", **said
+        source=ObjectiveSource(SourceKind.PICKLE, "objective.pkl"), working_directory="/", **said
     )
 
 
