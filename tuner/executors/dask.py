@@ -202,7 +202,10 @@ class DaskExecutor(Executor):
                     scratch = stack.enter_context(dask_folder(self._folder))
                     cluster = start_cluster(self._cores, self._gpus, scratch)
                     stack.callback(cluster.close, timeout=20)
-                    self._client = Client(cluster, set_as_default=False)
+                    try:
+                        self._client = Client(cluster, set_as_default=False)
+                    except OSError as error:  # a TimeoutError is one, too
+                        raise StudyError(f"the Dask cluster does not answer: {error}") from error
                     self._own = stack.pop_all()
             self._opened = True
             self._connection = self._client.scheduler_comm

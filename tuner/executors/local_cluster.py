@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing import resource_tracker
@@ -20,6 +22,7 @@ from distributed import LocalCluster, Nanny, Status, Worker, WorkerPlugin
 from ..errors import StudyError
 from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
 
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is only looked at
 _STAY_SECONDS = 120.0
 """How long a worker that received SIGTERM waits for its master, which stops the trials first."""
 
@@ -55,7 +58,19 @@ def start_cluster(
                 env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {},
             )
     except (OSError, RuntimeError, TimeoutError) as error:
-        raise StudyError(f"the Dask cluster cannot be started: {error}") from error
+        raise StudyError(f"the Dask cluster cannot be started: {_cause(error)}") from error
+
+
+def _cause(error: BaseException) -> str:
+    """Return what made the cluster fail; Dask's own error says only which part of it did."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    if getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+        return str(error) or type(error).__name__
+    # Semaphores between processes are files in shared memory.
+    places = {each: os.statvfs(each) for each in (_SHARED_MEMORY, tempfile.gettempdir())}
+    full = [each for each, found in places.items() if not (found.f_bavail and found.f_favail)]
+    return f"{' and '.join(full) or error} is full; remove files there that are not in use"
 
 
 class _Nanny(Nanny):

@@ -1,0 +1,56 @@
+"""A Dask cluster on this machine that cannot be started, or not be used."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.clock import SystemClock
+from tuner.errors import StudyError
+from tuner.executors import dask, local_cluster
+from tuner.executors.dask import DaskExecutor
+
+
+def test_full_shared_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(**_: object) -> NoReturn:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            raise RuntimeError("_Nanny failed to start.") from error
+
+    monkeypatch.setattr(local_cluster, "LocalCluster", start)
+    monkeypatch.setattr(local_cluster, "_SHARED_MEMORY", "/proc")  # it never has space
+    with pytest.raises(StudyError, match="cannot be started: /proc is full; remove files"):
+        local_cluster.start_cluster([(0,)], (), tmp_path)
+
+
+def test_a_cluster_without_a_client_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Any] = []
+
+    class Cluster:
+        def close(self, *, timeout: float) -> None:
+            closed.append(timeout)
+
+    def connect(*_: object, **__: object) -> NoReturn:
+        raise OSError("the scheduler is gone")
+
+    monkeypatch.setattr(dask, "start_cluster", lambda *_: Cluster())
+    monkeypatch.setattr(dask, "Client", connect)
+    executor = DaskExecutor(
+        name="study",
+        source=ObjectiveSource(SourceKind.FILE, "model.py"),
+        clock=SystemClock(),
+        cores=[(0,)],
+        fork_server_address=str(tmp_path / "server"),
+    )
+    with pytest.raises(StudyError, match="does not answer: the scheduler is gone"):
+        executor.open()
+    assert closed == [20]
+    assert list(tmp_path.iterdir()) == []
+    executor.close()
