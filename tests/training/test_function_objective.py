@@ -96,7 +96,7 @@ def test_a_tuple_has_a_value_for_each_objective_and_a_list_is_averaged(attempts:
         assert "more" not in ending.metrics
     ending = attempts.run(text.replace("{returned}", "(1, 2, 3)")).ending
     assert ending.cause is Cause.UNKNOWN_METRIC  # which ends the run with exit 2
-    assert "returned 3 values for 2 objectives (score, size); name each" in ending.reason
+    assert "returned 3 values for score, size; name an objective for each" in ending.reason
 
 
 def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Attempts) -> None:

@@ -10,7 +10,7 @@ from typing import Any, SupportsFloat, SupportsInt
 
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
-from ..core.trial import AttemptId, Halt, Params, Report, StopAt
+from ..core.trial import AttemptId, Cause, Halt, Params, Report, StopAt
 
 _STEPS_END = 2**63
 """The ledger holds integers below."""
@@ -34,11 +34,24 @@ class TrialPruned(Exception):
     """Raised by the user's code: the trial is poor, and ends as pruned with what it reported."""
 
 
-def is_pruned(error: BaseException) -> bool:
-    """Return whether the user's code says that its trial is pruned, perhaps in Optuna's words."""
-    kind = type(error)
-    is_optunas = kind.__name__ == "TrialPruned" and kind.__module__.startswith("optuna.")
-    return isinstance(error, TrialPruned) or is_optunas
+_STATED = {
+    ("keras_tuner", "FatalError"): Cause.FATAL,
+    ("keras_tuner", "FailedTrialError"): Cause.GIVEN_UP,
+    ("optuna", "TrialPruned"): Cause.PRUNED,
+    ("tuner", "TrialPruned"): Cause.PRUNED,
+}
+
+
+def stated_cause(error: BaseException) -> Cause | None:
+    """Return what the user's code says by an exception of KerasTuner's, Optuna's or ours.
+
+    The exceptions are known by name, as their libraries need not be imported.
+
+    >>> stated_cause(TrialPruned()), stated_cause(ValueError())
+    (<Cause.PRUNED: 'pruned'>, None)
+    """
+    kinds = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__)
+    return next((_STATED[kind] for kind in kinds if kind in _STATED), None)
 
 
 class OtherTuners:

@@ -76,8 +76,8 @@ def read_result(result: Any, name: str, names: Sequence[str]) -> dict[str, float
     metrics = metrics_of(result, name, names)
     if metrics is None and isinstance(result, tuple):
         raise UnknownMetric(
-            f"objective() returned {len(result)} values for {len(names)} objectives "
-            f"({', '.join(names)}); name each of them, in their order, or return a dict"
+            f"objective() returned {len(result)} values for {', '.join(names)}; name an "
+            "objective for each of them, in their order, or return a dict"
         )
     if metrics is None:
         raise ModelFileError(

@@ -25,9 +25,9 @@ from ..core.space.parameters import (
     IntParameter,
     Parameter,
 )
-from ..core.trial import ParamValue
+from ..core.trial import Cause, ParamValue
 from ..errors import ModelFileError, SpaceError
-from .context import OtherTuners
+from .context import OtherTuners, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
 from .keras.objective import build, fit_arguments, load_data, own_fit
@@ -145,7 +145,7 @@ def _probe_objective(
 
 
 def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
-    model = build(code, hp)
+    model = _build(code, hp)
     owns_fit = code.owns_fit
     _check_model(model, code.build_text, owns_fit=owns_fit)
     data = load_data(code, hp)
@@ -171,6 +171,20 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     findings.add(is_complete=is_complete)
 
 
+def _build(code: UserCode, hp: HyperParameters) -> Any:
+    """Build the model with the defaults; with other values if the code gives the defaults up."""
+    try:
+        return build(code, hp)
+    except Exception as error:
+        if stated_cause(error) is not Cause.GIVEN_UP:
+            raise
+        for values in itertools.islice(_branches(hp), MAX_CALLS):
+            hp.values = dict(values)
+            with contextlib.suppress(type(error)):
+                return build(code, hp)
+        raise
+
+
 def _call_branches(
     call: Callable[[], Any], hp: HyperParameters, warn: Callable[[str], None] = lambda _: None
 ) -> bool:
@@ -187,6 +201,8 @@ def _call_branches(
         except SpaceError:
             raise
         except (Exception, SystemExit) as error:
+            if stated_cause(error) is Cause.GIVEN_UP:
+                continue
             chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
             warn(f"with {chosen} the model cannot be built: {error}")
     return True
@@ -268,13 +284,18 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> No
 
     with contextlib.suppress(AttributeError):  # not a Keras model
         model.fit = no_training
-    with contextlib.suppress(_TrainingBegins):
+    try:
         if code.fit is not None:
             code.fit(hp, model, data, [NoTraining()], 1)
         else:
             arguments, keywords = fit_arguments(data)
             keywords.update({"epochs": 1, "verbose": 2, "callbacks": [NoTraining()]})
             own_fit(code.hypermodel, hp, model, arguments, keywords)
+    except _TrainingBegins:
+        pass
+    except Exception as error:
+        if stated_cause(error) is not Cause.GIVEN_UP:
+            raise
 
 
 def _metric_names_of(model: Any) -> list[str]:

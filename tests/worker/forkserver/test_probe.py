@@ -277,6 +277,8 @@ class Mine(keras_tuner.HyperModel):
     def build(self, hp):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("units", 1, 4))])
         model.compile("sgd", "mse")
+        if model.count_params() == 3:
+            raise keras_tuner.errors.FailedTrialError("too small")
         return model
 
     def fit(self, hp, model, {signature}):
@@ -290,6 +292,7 @@ def load_data():
     return (x, y), (x, y)
 """)
     assert names(found) == {"units", "epochs", "batch_size"}
+    assert not found.warnings, "a configuration that the code gives up is no mistake"
 
 
 def test_an_objective_is_read_up_to_its_first_report(probe: Any) -> None:

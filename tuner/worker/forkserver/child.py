@@ -236,7 +236,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
             incumbents=order.incumbents,
         )
     except Exception as error:
-        if not context.is_pruned(error):
+        if context.stated_cause(error) is not Cause.PRUNED:
             raise
         halt = trial.halt or Halt.PRUNE
         return Ending(halt.cause, reason=_one_line(error))

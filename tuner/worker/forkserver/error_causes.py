@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 
 from ...core.trial import Cause
+from ...training.context import stated_cause
 
 _GENERIC_ERRORS = frozenset(("RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "InternalError"))
 _OUT_OF_MEMORY = (
@@ -29,13 +30,8 @@ def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
         error: What the user's code raised; the exceptions that it was raised from count too.
         has_gpu: Whether the attempt holds a GPU, whose memory the error may be about.
     """
-    # By name: KerasTuner need not be imported.
-    if type(error).__module__.startswith("keras_tuner."):
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if "FatalError" in names:
-            return Cause.FATAL
-        if "FailedTrialError" in names:
-            return Cause.GIVEN_UP
+    if (stated := stated_cause(error)) is not None:
+        return stated
     for each in _chain(error):
         if isinstance(each, MemoryError) or (
             isinstance(each, OSError) and each.errno == errno.ENOMEM
