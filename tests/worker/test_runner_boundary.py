@@ -77,3 +77,26 @@ def test_a_log_that_grows_without_end_is_cut(
     assert result.log.startswith("first line")
     assert result.log.endswith("last line\n")
     assert "[hptune: 30" in result.log
+
+
+def test_a_report_that_the_ledger_lacks_is_repeated(attempts: Attempts) -> None:
+    """All processes may be killed while the reports of saved steps are on their way."""
+    model = """
+        import os, signal
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            saved = trial.checkpoint_dir / "epoch"
+            done = int(saved.read_text()) if saved.exists() else 0
+            print("resumed from", trial.resumed_from)
+            for epoch in range(done + 1, 6):
+                trial.report(epoch, value=float(epoch), other=0.5)
+                saved.write_text(str(epoch))
+                if epoch == 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return 1.0
+        """
+    assert attempts.run(model, trial=1).steps == [1, 2, 3]
+    again = attempts.run(model, trial=1, number=1, resume_from=1)
+    assert again.steps == [2, 3, 4, 5]
+    assert "resumed from 3" in again.log

@@ -11,6 +11,7 @@ from typing import Any, SupportsFloat, SupportsInt
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
 from ..core.trial import AttemptId, Cause, Halt, Params, Report, StopAt
+from .report_file import ReportFile
 
 _STEPS_END = 2**63
 """The ledger holds integers below."""
@@ -121,6 +122,7 @@ class TrialContext(OtherTuners):
         self._send = send
         self._halt: Halt | None = None
         self._reports: list[Report] = []
+        self._file: ReportFile | None = None
 
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Report metrics to the study.
@@ -144,11 +146,22 @@ class TrialContext(OtherTuners):
         if abs(report.step) >= _STEPS_END:
             raise ValueError(f"trial.report: the step is {report.step}; allowed is less than 2**63")
         self._reports.append(report)
+        if self._file is not None:
+            self._file.add(report)
         self._send(Reported(0.0, self._attempt, report))
         for name in (self.metric, "loss"):
             value = measured.get(name, 0.0)
             if not math.isfinite(value):
                 raise NonFiniteMetric(f"{name} is {value} at step {step}")
+
+    def keep_reports(self) -> None:
+        """Keep reports on disk too, and repeat those of earlier attempts that the ledger lacks."""
+        file = ReportFile(self._directory)
+        if not self.is_first_attempt:
+            for report in file.later_than(self.resumed_from or 0, self.goals.goal.metric):
+                self.report(report.step, **report.metrics)
+                self.resumed_from = max(self.resumed_from or 0, report.step)
+        self._file = file
 
     def should_stop(self) -> bool:
         """Return whether the study wants this attempt to stop.

@@ -27,6 +27,7 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     """
     if code.objective is None:
         raise TypeError("no objective")
+    trial.keep_reports()
     result = code.objective(hp, trial)
     if not trial.has_reported_all:
         trial.stop_if_told()

@@ -1,0 +1,60 @@
+"""The reports of an objective on disk, so that none is missing after a kill of everything.
+
+::
+
+    trials/<number>/resume/reports.jsonl     one line for each report: the step, and the metrics
+
+An objective may have saved its own checkpoint of a step, and continue after it, while the report of
+that step was on its way to the ledger. The trial's next attempt finds the report here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from pathlib import Path
+
+from ..core.trial import Report
+
+_MOST_BYTES = 1_000_000
+"""Size at which the file is emptied; only its last reports may be missing in the ledger."""
+
+
+class ReportFile:
+    """The reports of one trial; without space or permission, none is kept.
+
+    Args:
+        trial_directory: The trial's directory.
+    """
+
+    def __init__(self, trial_directory: Path) -> None:
+        self._path = trial_directory / "resume" / "reports.jsonl"
+
+    def later_than(self, step: int, metric: str) -> list[Report]:
+        """Return the reports of later steps that have the metric, and finite values only."""
+        reports = []
+        with contextlib.suppress(OSError):
+            for line in self._path.read_bytes().split(b"\n")[:-1]:
+                with contextlib.suppress(ValueError):
+                    report = Report(*json.loads(line))
+                    is_finite = all(map(math.isfinite, report.metrics.values()))
+                    if report.step > step and metric in report.metrics and is_finite:
+                        reports.append(report)
+        return reports
+
+    def add(self, report: Report) -> None:
+        """Append a report; forked processes may do so at the same time."""
+        line = json.dumps([report.step, dict(report.metrics)]) + "\n"
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(
+                self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644
+            )
+            try:
+                if os.fstat(file).st_size > _MOST_BYTES:
+                    os.ftruncate(file, 0)
+                os.write(file, line.encode())
+            finally:
+                os.close(file)
