@@ -212,7 +212,7 @@ class Study:
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
         files = StudyFiles(self._directory, self.goals)
-        tried = facts.get("model_loader") or {}
+        tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
         master = self._directory.owner()
         return StudyView(
             directory=str(self._directory.path),
@@ -229,9 +229,7 @@ class Study:
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds,
             last_finish=_last_finish(facts["ended"]),
-            model_loader=(
-                tried["loader"] if tried.get("trial") == files.best_number() else "study"
-            ),
+            model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
             workers=None if master is None else self._reader.workers(),
             created_at=float(facts["created_at"]),
         )
@@ -243,6 +241,18 @@ class Study:
     def status_json(self) -> dict[str, object]:
         """Return the state of the study as plain values."""
         return summary.status_json(self.view(), now=time.time())
+
+    @property
+    def best_fault(self) -> str:
+        """What is wrong with the best trials' files in `best/`, and what helps; empty if nothing.
+
+        Not known while a master runs the study, because it may be replacing them.
+        """
+        view = self.view()
+        if view.master is not None:
+            return ""
+        files = StudyFiles(self._directory, self.goals)
+        return next(filter(None, (files.fault(trial.number) for trial in view.front)), "")
 
     def best_text(self) -> str:
         """Return the best trial and its model as text."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
 import sqlite3
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from in_process import InProcess
 from stored_study import typical
+
+from tuner.storage.artifacts import StudyFiles
+from tuner.study import Study
 
 Damage = Callable[[Path], None]
 
@@ -90,3 +96,32 @@ def test_events_that_do_not_fit_together_are_no_traceback(cli: InProcess) -> Non
     for command in ("replay", "resume"):
         ended = cli(command, "study")
         assert (ended.code, "before the study was opened" in ended.err) == (1, True), ended
+
+
+def test_a_best_model_that_was_damaged_or_deleted_is_noticed(cli: InProcess) -> None:
+    directory = typical(cli.directory / "study")
+    study = Study(directory)
+    best = study.best_trial
+    for name in ("model.keras", "model.weights.h5", "checkpoint/model.pt"):
+        (place := directory.trial(best.number) / name).parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(place, "w") as model:
+            model.writestr("config.json", "{}" * 1000)
+        shutil.rmtree(directory.best, ignore_errors=True)
+        StudyFiles(directory, study.goals).keep_best([best])
+        kept = directory.best / name
+        if name == "model.weights.h5":
+            kept.write_bytes(b"\x89HDF\r\n\x1a\n and so on")
+        ended = cli("best", "study")
+        assert (ended.code, ended.err) == (0, ""), ended
+        assert json.loads(cli("best", "study", "--json").out)["fault"] is None
+        if name != "checkpoint/model.pt":
+            kept.write_bytes(kept.read_bytes()[:7])
+            ended = cli("best", "study")
+            assert (ended.code, "trial 2, the best of" in ended.out) == (1, True), ended
+            assert f"{name} of trial 2 in study/best is missing or damaged" in ended.err
+        shutil.rmtree(directory.best)
+        ended = cli("best", "study")
+        assert ended.code == 1
+        assert "the file best.json of trial 2 in study/best is missing or damaged" in ended.err
+        helps = "study/trials/2/checkpoint" if "checkpoint" in name else "best_hyperparameters"
+        assert helps in ended.err

@@ -55,12 +55,18 @@ def status(directory: Path, as_json: bool) -> None:
 @study_directory
 @as_json
 def best(directory: Path, as_json: bool) -> None:
-    """Show the best trial of the study in DIR, and the path of its model."""
+    """Show the best trial of the study in DIR, and the path of its model.
+
+    If the model was deleted or damaged, the exit code is 1.
+    """
     from ..study import Study
 
     study = Study(directory)
     _ = study.best_trial  # raises a StudyError if there is none
-    echo(study.best_json() if as_json else study.best_text())
+    fault = study.best_fault
+    echo(study.best_json() | {"fault": fault or None} if as_json else study.best_text())
+    if fault:
+        raise StudyError(fault)
 
 
 @click.command(short_help="Show the trials as a table, the best first.")

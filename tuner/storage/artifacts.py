@@ -9,11 +9,13 @@ import math
 import os
 import shutil
 import stat
+import zipfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..core.goals import Goals
 from ..core.trial import Trial
+from ..reporting import text
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory, atomic_write
 from .file_errors import storage_errors
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 MODEL_FILES = ("model.keras", "model.weights.h5")
 SUMMARY = "best.json"
+_MODEL = "model"
+"""Key of the summary: the name of the model's file or directory; None if the trial saved none."""
 RESUME = "resume"
 """The folder of a trial's checkpoints, from which its next attempt continues."""
 
@@ -82,10 +86,9 @@ class StudyFiles:
 
     def _keep(self, trial: Trial, source: Path, target: Path) -> bool:
         """Copy or link a trial's model into `target`; return False if it is already there."""
-        text = json.dumps(self._summary(trial), indent=2, ensure_ascii=False, allow_nan=False)
-        # A surrogate without its pair, as in an odd file name, becomes its escape in JSON.
-        summary = f"{text}\n".encode(errors="backslashreplace")
-        if _bytes_of(target / SUMMARY) == summary:
+        summary, found = self._summary(trial), _summary_in(target)
+        # The model's name is left out: what a trial's directory has now may be newer.
+        if found is not None and found | {_MODEL: None} == json.loads(_as_json(summary)):
             return False
         target.mkdir(parents=True, exist_ok=True)
         new = [name for name in MODEL_FILES if _is_file(source / name)]
@@ -99,13 +102,14 @@ class StudyFiles:
             # Other files belong to the previous best trial.
             for name in {*MODEL_FILES, "checkpoint"}.difference(new):
                 _remove(target / name)
-        atomic_write(target / SUMMARY, summary)
+        atomic_write(target / SUMMARY, _as_json({**summary, _MODEL: _model_in(target)}))
         return True
 
     def _summary(self, trial: Trial) -> dict[str, object]:
         goal = self._goals.goal
         summary: dict[str, object] = {
             "trial": trial.number,
+            _MODEL: None,
             "metric": goal.metric,
             "direction": str(goal.direction),
             "value": trial.value,
@@ -131,12 +135,37 @@ class StudyFiles:
         Args:
             number: A trial of the Pareto front; None for the best trial by the first goal.
         """
+        folder = self._folder(number)
+        name = _model_in(folder)
+        return None if name is None else folder / name
+
+    def fault(self, number: int) -> str:
+        """Return what is wrong with the files of one of the best trials, and what helps; or "".
+
+        Not while a master runs the study: it may be replacing them.
+        """
+        folder = self._folder(number)
+        summary, of_trial = _summary_in(folder), f"of trial {number} in {text.path(folder)}"
+        name = None if summary is None else summary.get(_MODEL)
+        if summary is None:
+            found = f"the file {SUMMARY} {of_trial} is missing or damaged"
+        elif summary.get("trial") != number:
+            found = f"the model {of_trial} was replaced by that of trial {summary.get('trial')}"
+        elif not isinstance(name, str) or _is_whole(folder / name):
+            return ""
+        else:
+            found = f"the model {name} {of_trial} is missing or damaged"
+        own = self._directory.trial(number) / "checkpoint"
+        if any(own.glob("*")):
+            return f"{found}. The trial's own copy is in {text.path(own)}"
+        return (
+            f"{found}. Restore it from a backup, or train the configuration again: "
+            f"tuner.Study({str(self._directory.path)!r}).best_hyperparameters has it"
+        )
+
+    def _folder(self, number: int | None) -> Path:
         best = self._directory.best
-        folder = best if number is None or len(self._goals.objectives) == 1 else best / str(number)
-        for name in (*MODEL_FILES, "checkpoint"):
-            if (path := folder / name).exists():
-                return path
-        return None
+        return best if number is None or len(self._goals.objectives) == 1 else best / str(number)
 
     def models(self) -> dict[int, Path]:
         """Return the models of the best trials that saved one, by the trial's number."""
@@ -182,17 +211,38 @@ class StudyFiles:
 
 
 def _number_in(folder: Path) -> int | None:
-    try:
-        return int(json.loads((folder / SUMMARY).read_text())["trial"])
-    except (OSError, ValueError, KeyError):
-        return None
+    number = (_summary_in(folder) or {}).get("trial")
+    return number if isinstance(number, int) else None
 
 
-def _bytes_of(path: Path) -> bytes | None:
+def _summary_in(folder: Path) -> dict[str, object] | None:
     try:
-        return path.read_bytes()
-    except OSError:
+        found = json.loads((folder / SUMMARY).read_bytes())
+    except (OSError, ValueError):
         return None
+    return found if isinstance(found, dict) else None
+
+
+def _as_json(summary: dict[str, object]) -> bytes:
+    shown = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
+    # A surrogate without its pair, as in an odd file name, becomes its escape in JSON.
+    return f"{shown}\n".encode(errors="backslashreplace")
+
+
+def _model_in(folder: Path) -> str | None:
+    names = (*MODEL_FILES, "checkpoint")
+    return next((name for name in names if (folder / name).exists()), None)
+
+
+def _is_whole(model: Path) -> bool:
+    """Return whether a model is there, and whole as far as its first and last bytes show."""
+    if model.suffix == ".keras":
+        return zipfile.is_zipfile(model)
+    if model.suffix == ".h5":
+        with contextlib.suppress(OSError), model.open("rb") as file:
+            return file.read(8) == b"\x89HDF\r\n\x1a\n"
+        return False
+    return model.exists()
 
 
 def _is_file(path: Path) -> bool:
