@@ -23,6 +23,7 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, damage_errors
 from ..storage.lock import MasterLock
+from ..worker.addresses import tunnel
 from .compose import OpenStudy, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
@@ -272,7 +273,7 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
                 str(study.directory),
                 parallelism=cluster.describe(layout),
                 dashboard=executor.dashboard,
-                notes=cluster.notes,
+                notes=(*cluster.notes, *_ways_to(executor.dashboard)),
             )
             display.progress.start(header)
             finish = loop.run(opened(plan, at=workers.clock.now()))
@@ -314,6 +315,12 @@ def _try_best_model(plan: RunPlan, study: OpenStudy, workers: Workforce) -> None
     loader = workers.objective.model_loader(path, study.ledger.facts["space"], params)
     if loader:
         study.ledger.set_facts({"model_loader": {"trial": number, "loader": loader}})
+
+
+def _ways_to(page: str) -> Sequence[str]:
+    """Return a line that says how to see a page of this machine, if the user works elsewhere."""
+    command = tunnel(page)
+    return [f"watch from your own machine: {command}"] if command else []
 
 
 def _trials_left(plan: RunPlan, engine: Engine) -> int:

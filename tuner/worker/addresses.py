@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -39,6 +42,24 @@ def is_over(scheduler: str) -> bool:
         return bool(json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"] == "")
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def tunnel(page: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the command that shows a page of this machine on the user's own machine.
+
+    Empty if the user seems to sit at this machine, or if the page can be reached from others.
+
+    Args:
+        page: The address of the page.
+        environment: This process's environment.
+    """
+    found = re.match(r"http://(127\.0\.0\.1|localhost):(\d+)", page)
+    is_remote = not environment.keys().isdisjoint(("SSH_CONNECTION", "SSH_CLIENT", "SLURM_JOB_ID"))
+    if found is None or not is_remote:
+        return ""
+    user = environment.get("USER", "")
+    host = f"{user}@{socket.gethostname()}" if user else socket.gethostname()
+    return f"ssh -N -L {found[2]}:127.0.0.1:{found[2]} {host}"
 
 
 def outward() -> str:

@@ -33,6 +33,9 @@ _OVER_SECONDS = 15.0
 """Seconds for which a scheduler file must say that no worker is needed; a master that continues the
 study writes its address there some seconds after it has stopped the trials of the last one."""
 
+_NEAR_END_SECONDS = 600.0
+"""Seconds before the end of a job's walltime in which SIGTERM is explained by it."""
+
 _START_SECONDS = 30.0
 """Seconds to wait for the scheduler to accept the worker."""
 
@@ -250,7 +253,9 @@ class _Joining:
         if self._leave.is_set():
             # The attempts notice, and end too.
             os._exit(130)
-        self._signal = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        ends_at = devices.ends_at()
+        left = None if ends_at is None else ends_at - time.time()
+        self._signal = _signal_words(number, left)
         self._leave.set()
 
     async def _joined(self) -> _Worker | None:
@@ -322,6 +327,22 @@ async def _first(*awaited: Awaitable[object]) -> None:
 
 def _nothing(line: str) -> None:
     del line
+
+
+def _signal_words(number: int, seconds_left: float | None) -> str:
+    """Return a signal's name for the user, with the end of the job's time if that is near.
+
+    >>> _signal_words(signal.SIGTERM, 118.2), _signal_words(signal.SIGINT, None)
+    ("SIGTERM, 118 s before the end of the job's walltime", 'Ctrl-C')
+
+    Args:
+        number: The signal.
+        seconds_left: How long the job may still run; None if unknown.
+    """
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    if number != signal.SIGTERM or seconds_left is None or seconds_left > _NEAR_END_SECONDS:
+        return name
+    return f"{name}, {max(0.0, seconds_left):.0f} s before the end of the job's walltime"
 
 
 def _words(capacity: Capacity) -> str:
