@@ -312,9 +312,12 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune, cli: 
     ended = hptune.script(
         """
         import json
+        from pathlib import Path
+
         import keras
         import numpy as np
-        from tuner import Tuner
+        import tensorflow as tf
+        from tuner import Tuner, UsageError
 
         def build_model(hp):
             model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(hp.Int("units", 2, 8))])
@@ -332,9 +335,14 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune, cli: 
         y = x.sum(axis=1, keepdims=True)
         tuner = Tuner(build_model, objective="val_mae", trials=3, directory="study", quiet=True,
                       metrics=["mae"], hyperparameters={"rate": 0.05})
-        study = tuner.fit(
-            x[:48], y[:48], validation_data=(x[48:], y[48:]), epochs=3, batch_size=16
-        )
+        held_back = tf.data.Dataset.from_tensor_slices((x[48:], y[48:])).batch(8)
+        for wrong in (held_back.repeat(), held_back.filter(lambda *_: True).repeat()):
+            try:
+                tuner.fit(wrong, validation_data=held_back, steps_per_epoch=3)
+            except UsageError as error:
+                print(error.message)
+        assert not Path("study").exists()
+        study = tuner.fit(x[:48], y[:48], validation_data=held_back, epochs=3, batch_size=16)
         assert {trial.params["rate"] for trial in study.trials} == {0.05}
         chosen = study.best_hyperparameters
         build_model(chosen).fit(x, y, epochs=1, verbose=0)
@@ -345,8 +353,9 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune, cli: 
         """
     ).wait(seconds=180)
     assert ended.code == 0, ended.err
+    assert ended.out.count("the training dataset is infinite, so it cannot be stored") == 2
     value, measured, found = json.loads(ended.out.splitlines()[-1])
-    assert measured == pytest.approx(value, rel=1e-5)
+    assert measured == pytest.approx(value, abs=1e-6)
     assert found == ["COMPLETE"] * 3
     # Keras cannot load the loss, so the study builds the model again.
     assert "study').best_model()" in cli("best", "study").out

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import inspect
 import os
+import shutil
 import textwrap
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,9 +39,11 @@ from .reporting.terminal.progress import Progress, RunHeader
 from .storage.directory import StudyDirectory, study_exists
 from .storage.file_errors import storage_errors
 from .study import Study
+from .training.stored_dataset import StoredDataset, is_dataset
 
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
+DATASETS = ("data.training", "data.validation")
 
 
 class Tuner:
@@ -151,11 +154,12 @@ class Tuner:
         """Run the study.
 
         Args:
-            x: Training inputs: an array, or lists or dicts of arrays; or a function without
-                arguments that returns `(train, validation)`, each arrays or a dataset, and is
-                called in each trial.
+            x: Training inputs: an array, or lists or dicts of arrays; a `tf.data.Dataset`; or a
+                function without arguments that returns `(train, validation)`, each arrays or a
+                dataset, and is called in each trial. A dataset is stored as one pass over it
+                gives its batches, and each epoch of each trial reads these.
             y: Training targets.
-            validation_data: `(x, y)` or `(x, y, sample_weight)`.
+            validation_data: `(x, y)`, `(x, y, sample_weight)` or a `tf.data.Dataset`.
             epochs: Largest number of epochs of a trial; None for that of the settings.
             sample_weight: Weights of the training samples.
             fit_arguments: Further arguments of Keras's `fit`, such as `batch_size`,
@@ -173,7 +177,8 @@ class Tuner:
         directory = self._directory
 
         def code(directory: StudyDirectory) -> UserCode:
-            load_data = _load_data(directory, x, y, validation_data, sample_weight)
+            steps = fit_arguments.get("steps_per_epoch"), fit_arguments.get("validation_steps")
+            load_data = _load_data(directory, (x, y, sample_weight), validation_data, steps)
             return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
 
         try:
@@ -230,6 +235,9 @@ class Tuner:
                 for name in (OBJECTIVE_FILE, DATA_FILE):
                     with contextlib.suppress(OSError):
                         (directory.path / name).unlink()
+                for name in DATASETS:
+                    shutil.rmtree(directory.path / name, ignore_errors=True)
+                    shutil.rmtree(directory.path / f"{name}.new", ignore_errors=True)
                 directory.give_up()
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
@@ -312,16 +320,28 @@ class _PythonProgress:
 
 
 def _load_data(
-    directory: StudyDirectory, x: Any, y: Any, validation: Any, sample_weight: Any
+    directory: StudyDirectory, train: Sequence[Any], validation: Any, steps: Sequence[int | None]
 ) -> Callable[[], Any] | None:
-    """Return what gives the trials their data; arrays are written into the study's directory."""
-    if x is None or (callable(x) and y is None):
+    """Return what gives the trials their data, which is written into the study's directory.
+
+    Args:
+        directory: The study's directory.
+        train: Inputs, targets and weights, as `fit` got them.
+        validation: The validation data, as `fit` got them.
+        steps: How many batches of either an epoch has; None for all.
+    """
+    x, *others = train
+    if x is None or (callable(x) and others[0] is None):
         load: Callable[[], Any] | None = x
         return load
-    train = (x,) if y is None else (x, y)
-    if sample_weight is not None:
-        train = (*train, sample_weight)
-    return StoredData.store((train, validation), directory.path / DATA_FILE)
+    given: Any = tuple(each for each in train if each is not None)
+    if is_dataset(x):
+        if len(given) > 1:
+            raise UsageError("x is a dataset, which has the targets; leave out y and sample_weight")
+        given = StoredDataset.store(x, directory.path / DATASETS[0], steps=steps[0])
+    if is_dataset(validation):
+        validation = StoredDataset.store(validation, directory.path / DATASETS[1], steps=steps[1])
+    return StoredData.store((given, validation), directory.path / DATA_FILE)
 
 
 def _user_code(model_fn: Any) -> UserCode:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from ..errors import ModelFileError, UsageError
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
@@ -149,6 +149,14 @@ class BuildFunction:
         self.build = build
 
 
+@runtime_checkable
+class StoredPart(Protocol):
+    """Training or validation data that are stored next to the file of `StoredData`."""
+
+    def open_in(self, folder: Path) -> Any:
+        """Return the data."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredData:
     """Data in a file, which all trials on a machine map into the same memory."""
@@ -185,12 +193,16 @@ class StoredData:
         import joblib
 
         try:
-            return joblib.load(self.path, mmap_mode="c")
+            data = joblib.load(self.path, mmap_mode="c")
         except OSError as error:
             # The kernel refuses copy-on-write for more than its memory; read-only needs none.
             if error.errno != errno.ENOMEM:
                 raise
-            return joblib.load(self.path, mmap_mode="r")
+            data = joblib.load(self.path, mmap_mode="r")
+        folder = self.path.parent
+        return tuple(
+            each.open_in(folder) if isinstance(each, StoredPart) else each for each in data
+        )
 
 
 def check_path(path: Path) -> ObjectiveSource:
