@@ -43,7 +43,7 @@ def terminal() -> Iterator[Terminal]:
     terminal.close()
 
 
-@pytest.mark.parametrize("term", ["xterm", "dumb"])
+@pytest.mark.parametrize("term", ["xterm", pytest.param("dumb", marks=pytest.mark.slow)])
 def test_a_terminal_that_nobody_reads_holds_up_neither_the_study_nor_its_end(
     hptune: Hptune, full: Terminal, term: str
 ) -> None:

@@ -14,7 +14,7 @@ import click
 
 from ..errors import HptuneError
 
-_LAST_WAIT_SECONDS = 20.0
+_LAST_WAIT_SECONDS = 10.0
 """Longest wait for a blocked terminal or pipe at a command's end. It may be long, because the
 command holds no GPU, lock or worker any more."""
 
