@@ -26,6 +26,7 @@ class Node:
 
     def __init__(self, place: Path, directory: Path) -> None:
         self.place = place
+        self.free_memory_bytes = 10**12
         self.study = str(directory)
         model = directory / "model.py"
         model.touch()
@@ -37,6 +38,7 @@ class Node:
     def cached(self, load_data: Any, *, limit_bytes: int | None = None, **more: Any) -> Any:
         """Return the `load_data` of a trial."""
         constants = more.pop("constants", {})
+        more.setdefault("free_memory_bytes", lambda: self.free_memory_bytes)
         code = UserCode(hypermodel=object(), load_data=load_data, constants=constants)
         return data_cache.cached(
             code, self.study, self.source, limit_bytes=limit_bytes, **more

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from data_cache_node import FORK, Calls, Node, arrays, is_mapped
 
-from tuner.training.data_cache import data_cache
+from tuner.storage.filesystem import Mount
+from tuner.training.data_cache import cache_store, data_cache
 from tuner.training.resume.randomness import seed_after_loading, seed_everything
 
 # --- what is shared ------------------------------------------------------------------------------
@@ -358,6 +359,27 @@ def test_each_trial_loads_what_is_larger_than_the_limit(node: Node, calls: Calls
         assert not is_mapped(x)
     assert calls.count == 2
     assert node.files == []
+
+
+def test_files_in_memory_count_against_the_memory_of_the_job(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_data() -> Any:
+        calls.note()
+        return arrays()
+
+    monkeypatch.setattr(cache_store, "mount_of", lambda _: Mount("/dev/shm", "tmpfs"))
+    node.free_memory_bytes = 1_200_000
+    for _ in range(2):
+        node.load(load_data)
+    assert calls.count == 2
+    assert node.files == []
+    node.free_memory_bytes = 10**12
+    data_cache.leave()
+    node.join()
+    for _ in range(2):
+        node.load(load_data)
+    assert calls.count == 3
 
 
 def test_a_full_disk_fails_no_trial(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,11 +94,16 @@ class CacheStore:
     Args:
         folder: The study's folder, which this process or its parent has locked with `hold`.
         limit_bytes: Limit of all results together; None for half of the free space.
+        free_memory_bytes: Returns the memory that is free for this process and its control group;
+            files in memory count against it.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int | None) -> None:
+    def __init__(
+        self, folder: Path, limit_bytes: int | None, free_memory_bytes: Callable[[], int]
+    ) -> None:
         self._folder = folder
         self._limit_bytes = limit_bytes
+        self._free_memory_bytes = free_memory_bytes
 
     def find(self, values: Mapping[str, object]) -> Entry | None:
         """Return the result for these hyperparameters; None if there is none."""
@@ -169,9 +174,7 @@ class CacheStore:
         kept = sum(each.stat().st_size for each in self._folder.glob("*/*"))
         free = shutil.disk_usage(self._folder).free
         if mount_of(self._folder).is_memory:
-            import psutil
-
-            free = min(free, int(psutil.virtual_memory().available))
+            free = min(free, self._free_memory_bytes())
         limit = (free + kept) // 2 if self._limit_bytes is None else self._limit_bytes
         if kept + needed_bytes > limit or needed_bytes > free:
             raise NotShared(

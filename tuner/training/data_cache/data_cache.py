@@ -115,6 +115,7 @@ def cached(
     source: ObjectiveSource,
     *,
     limit_bytes: int | None,
+    free_memory_bytes: Callable[[], int],
     hang_timeout_seconds: float | None = None,
     while_waiting: Callable[[], object] = lambda: None,
 ) -> UserCode:
@@ -126,6 +127,7 @@ def cached(
         source: Where the code is, as for `join`.
         limit_bytes: Limit of the results on this node; None for half of the free space, 0 for no
             cache.
+        free_memory_bytes: As for `CacheStore`.
         hang_timeout_seconds: Time after which an attempt that computes nothing is ended; None if
             it is not. A trial waits for another one's call for half of this time.
         while_waiting: Called again and again while another trial loads; may raise to stop waiting.
@@ -136,9 +138,10 @@ def cached(
     if code.load_data is None or limit_bytes == 0 or not code.constants.get("CACHE_DATA", True):
         return code
     folder = _folder(study, source)
+    store = CacheStore(folder, limit_bytes, free_memory_bytes)
     load = _CachedLoad(
         load=code.load_data,
-        store=CacheStore(folder, limit_bytes) if _held.get(folder) is not None else None,
+        store=store if _held.get(folder) is not None else None,
         max_wait_seconds=(hang_timeout_seconds or math.inf) / 2,
         while_waiting=while_waiting,
     )

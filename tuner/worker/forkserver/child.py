@@ -27,7 +27,7 @@ from ...core.resources import Resources
 from ...core.trial import Cause, Ending, Halt, Params, ParamValue
 from ...errors import HptuneError, ModelFileError, how_to_install
 from .. import devices
-from ..monitoring import usage
+from ..monitoring import memory, usage
 from ..orders import AttemptOrder, ModelOrder, NotFound, Order, ProbeOrder, SizeOrder
 from . import error_causes, isolation, orphans
 from .channel import Channel, UnreadableMessage
@@ -186,6 +186,10 @@ def _is_full(directory: Path) -> bool:
     return False
 
 
+def _free_memory_bytes() -> int:
+    return memory.free_bytes()[0]
+
+
 def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
     from ...training import context, function_objective
     from ...training.data_cache.data_cache import cached
@@ -217,6 +221,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
         brief.directory,
         brief.source,
         limit_bytes=brief.limits.cache_bytes,
+        free_memory_bytes=_free_memory_bytes,
         hang_timeout_seconds=brief.limits.hang_timeout_seconds,
         while_waiting=trial.stop_if_told,
     )
@@ -303,7 +308,11 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
         from ...training.probe import find_space
 
         code = cached(
-            load(order.source), order.directory, order.source, limit_bytes=order.cache_bytes
+            load(order.source),
+            order.directory,
+            order.source,
+            limit_bytes=order.cache_bytes,
+            free_memory_bytes=_free_memory_bytes,
         )
         initial = Found(
             code.objective is None,
