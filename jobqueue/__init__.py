@@ -4,7 +4,7 @@ The jobs' workers join a Dask scheduler. The package submits, replaces and cance
 `slurm.toml`, and knows nothing of `tuner`.
 
 Offers: `config.read_config`, `cluster`, `allocation`, `master` (the job of a detached master),
-`template` (a first `slurm.toml`), `script`, `sizing`.
+`template` (a first `slurm.toml`), `script`, `sizing`, `jobs_file` (the jobs, for other processes).
 
 May import: nothing of `tuner`.
 """

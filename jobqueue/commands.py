@@ -25,6 +25,7 @@ _QUICK_SECONDS = 5.0
 HOPELESS = re.compile(
     r"BadConstraints|Invalid|NotAllowed|PartitionTimeLimit|PartitionNodeLimit|AccountingPolicy"
     r"|MaxWallDurationPerJobLimit|Max\w+PerJob|Max\w+MinutesPerJob|DependencyNeverSatisfied"
+    r"|requeued held"
 )
 """Reasons of pending that never pass."""
 

@@ -292,9 +292,12 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
 
 def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     """Return the lines that export what a worker needs to know of its job."""
-    # From release 23.02 on, Slurm sets the end of the job itself.
-    ask = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
-    lines = [f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({ask})}}"]
+    # From release 23.02 on, Slurm sets the end of the job itself. Older ones are asked only if
+    # another time limit may apply: many jobs that start together would ask together.
+    end = f"$(( $(date +%s) + {shape.walltime_seconds} ))"
+    if any(re.match(r"--time|-t", each) for each in shape.directives):
+        end = "$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)"
+    lines = [f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-{end}}}"]
     if worker.gpus:
         lines.append(f"export {GPUS}={worker.gpus}")
     if shape.nodes > 1:

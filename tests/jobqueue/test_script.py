@@ -33,7 +33,7 @@ THREE_LINES = """\
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
 #SBATCH --gres=gpu:2
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
 export HPTUNE_WORKER_GPUS=2
 exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 63.00GiB --nanny --death-timeout 600
 """  # noqa: E501 - a golden file has the lines that it has
@@ -55,7 +55,7 @@ EVERYTHING = """\
 #SBATCH --qos=low
 #SBATCH --exclusive
 #SBATCH --constraint=skylake
-#SBATCH --nice=10
+#SBATCH --time-min=60
 module load gcc/12 || { echo 'hptune: setup failed: module load gcc/12' >&2; exit 1; }
 module load python/3.11 || { echo 'hptune: setup failed: module load python/3.11' >&2; exit 1; }
 export DATA='/data/my set'
@@ -86,7 +86,7 @@ FOUR_NODES = """\
 #SBATCH --ntasks-per-node=1
 #SBATCH --no-kill
 #SBATCH --gres=gpu:2
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
 exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'module load cuda/12 || { echo '"'"'hptune: setup failed: module load cuda/12'"'"' >&2; exit 1; }
@@ -117,7 +117,7 @@ def test_the_script_of_all_that_can_be_said() -> None:
         qos = "low"
         exclusive = true
         memory = 0
-        directives = ["#SBATCH --constraint=skylake", "--gres nvme:1", "--nice=10"]
+        directives = ["#SBATCH --constraint=skylake", "--gres nvme:1", "--time-min=60"]
         modules = ["gcc/12", "python/3.11"]
         environment = { DATA = "/data/my set" }
         prologue = ["ulimit -n 65536"]
@@ -232,6 +232,8 @@ SQUEUE = """\
 5_2|hptune-x|COMPLETING|None|gpu|n1|NONE|N/A
 6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009|1795271409
 7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A|N/A
+8_0|hptune-x|PENDING|launch failed requeued held|gpu||N/A|N/A
+9_0|hptune-x|PENDING|PartitionInactive|gpu||N/A|N/A
 slurm_load_jobs error: something else
 """
 
@@ -244,11 +246,13 @@ def test_squeue_is_understood() -> None:
         JobState.ENDING,
         JobState.OVER,
         JobState.PENDING,
+        JobState.PENDING,
+        JobState.PENDING,
     ]
     assert jobs["5_0"].reason == "Resources"
     assert (jobs["5_1"].reason, jobs["5_1"].node, jobs["5_1"].ends_at) == ("", "n1", 1795275307.0)
     assert jobs["6_0"].slurm_state == "TIMEOUT"
-    assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0"]
+    assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0", "8_0"]
 
 
 def test_ctrl_c_means_what_it_meant_before() -> None:
