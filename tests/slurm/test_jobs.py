@@ -169,6 +169,7 @@ def test_a_waiting_job_shows_its_reason_and_starts_later(
     assert [job.state for job in jobs.snapshot()] == [JobState.RUNNING]
 
 
+@pytest.mark.slow  # some are met in test_slurm_commands too
 @pytest.mark.parametrize(
     ("text", "said"),
     [

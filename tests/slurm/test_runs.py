@@ -114,6 +114,35 @@ def test_jobs_that_slurm_did_not_cancel_are_said_and_their_workers_leave(
     assert not (hptune.study() / "jobs" / "scheduler.json").exists()
 
 
+@pytest.mark.slow  # two minutes; both are tested without Slurm in tests/jobqueue
+def test_an_inactive_partition_is_waited_for_and_a_requeue_keeps_the_limit(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=30, seconds=0.3)
+    run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)
+    wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
+    (job,) = job_ids(slurm)
+    slurm.run("scontrol", "requeue", job)
+    most = 0
+
+    def runs_again() -> bool:
+        nonlocal most
+        most = max(most, len(job_ids(slurm)))
+        return any(line.startswith(f"{job} RUNNING") for line in slurm.jobs())
+
+    wait_until(lambda: not runs_again(), "its end", seconds=30)
+    wait_until(runs_again, "its return", seconds=90)
+    assert most == 1
+    slurm.run("scontrol", "update", "PartitionName=gpu", "State=INACTIVE")
+    try:
+        slurm.run("scancel", job)
+        said = next(line for line in run.process.stderr or () if "can be submitted" in line)
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=gpu", "State=UP")
+    assert "no job can be submitted to partition gpu now, so it is tried again every 60 s" in said
+    finish(hptune, run, count=2, epochs=30)
+
+
 @pytest.mark.slow  # waiting with its reason is met in test_jobs too
 def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
     hptune: Hptune, slurm: PrivateSlurm

@@ -65,6 +65,7 @@ def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(
     assert not hptune.study().exists()
 
 
+@pytest.mark.slow  # the message is tested without Slurm in tests/jobqueue
 def test_a_trial_that_fits_no_job_is_refused_after_the_model_was_read(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

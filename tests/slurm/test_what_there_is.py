@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from private_slurm import PrivateSlurm, wait_until
 
 from jobqueue.nodes import SINFO_FORMAT, parse_sinfo
@@ -22,6 +23,7 @@ def test_partitions_and_nodes_are_read_from_a_real_sinfo(slurm: PrivateSlurm) ->
     assert partitions["cpu"].nodes[0][0].gpus == ()
 
 
+@pytest.mark.slow  # the trials' GPUs are compared in test_runs
 def test_jobs_on_one_node_are_told_different_gpus(slurm: PrivateSlurm, tmp_path: Path) -> None:
     say = "echo $CUDA_VISIBLE_DEVICES; sleep 60"
     for number in range(3):
