@@ -247,6 +247,14 @@ def test_files_of_the_user_with_names_of_ours_hide_nothing(hptune: Hptune) -> No
     assert ended.code == 0, ended.err
 
 
+class Needing:
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def build(self, hp: Any) -> int:
+        return int(hp.Int("n", 0, self.width))
+
+
 LOCK = threading.Lock()
 
 
@@ -261,6 +269,8 @@ LOCK = threading.Lock()
         (lambda: Tuner(objective, objectiv="x"), "did you mean objective?"),
         (lambda: Tuner(objective, timeout_seconds=9), "did you mean timeout?"),
         (lambda: Tuner(objective, max_trials=2), "did you mean trials?"),
+        (lambda: Tuner(lambda trial: trial.suggest_int("n", 0, 1)), "hp.Float, hp.Int"),
+        (lambda: Tuner(Needing), "the class Needing needs arguments (width); give an instance"),
         (lambda: Tuner(objective, n_jobs=2), "did you mean workers?"),
         (lambda: Tuner(objective, overwrite=True), "a study is never overwritten"),
         (lambda: Tuner(objective, entry="objective"), "Tuner is given what to tune"),

@@ -122,7 +122,7 @@ def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Atte
         Cause.PRUNED, Cause.PRUNED, Cause.GIVEN_UP, Cause.FATAL, Cause.EXCEPTION, Cause.EXCEPTION,
     ]  # fmt: skip
     assert endings[2].reason == "FailedTrialError: too slow"
-    assert "trial has no attribute 'suggest_float'; declare hyperparameters with hp.Float" in (
+    assert "no attribute 'suggest_float'; hyperparameters are declared with hp.Float" in (
         endings[5].reason
     )
 

@@ -260,8 +260,9 @@ def read_entry(name: str, value: Any) -> tuple[EntryKind, Any]:
             raise ModelFileError(_needs_arguments(name, required))
         return EntryKind.HYPERMODEL, _made(value)
     if callable(value) and not inspect.isclass(value):
+        _refuse_other_objective(name, value)
         for count, kind in ((1, EntryKind.BUILDER), (2, EntryKind.OBJECTIVE)):
-            if _takes(value, count) and (count == 2 or name != OBJECTIVE):
+            if _takes(value, count) and (count == 2 or name != OBJECTIVE):  # of (hp, trial=None)
                 return kind, value
     called = f"{name}({', '.join(_required(value))}) is no entry point"
     what = called if callable(value) else f"{name} is {value!r}"
@@ -287,13 +288,18 @@ def _explain(own: Sequence[str], names: Mapping[str, Any], file: str) -> None:
             raise ModelFileError(f"{file}: {_needs_arguments(name, required)}")
         if _is_own_tuner(value):
             raise ModelFileError(f"{file} has no entry point, and {_RUN_TRIAL.format(name)}")
-        if name == OBJECTIVE and callable(value):
-            required = _required(value)
-            hint = " and declares with hp.Float what trial.suggest_float does in Optuna"
-            raise ModelFileError(
-                f"{file} has objective({', '.join(required)}); hptune calls objective(hp, trial)"
-                f"{hint if required == ['trial'] else ''}"
-            )
+        _refuse_other_objective(name, value)
+
+
+def _refuse_other_objective(name: str, value: Any) -> None:
+    required = _required(value)
+    is_optunas = required == ["trial"]
+    if is_optunas or (name == OBJECTIVE and callable(value) and not _takes(value, 2)):
+        hint = "; hp.Float, hp.Int and hp.Choice declare what trial.suggest_… does in Optuna"
+        raise ModelFileError(
+            f"{name}({', '.join(required)}) is no entry point: hptune calls objective(hp, trial)"
+            f"{hint if is_optunas else ''}"
+        )
 
 
 def _is_own_tuner(value: Any) -> bool:

@@ -61,8 +61,8 @@ class OtherTuners:
     def __getattr__(self, name: str) -> Any:
         hint = ""
         if name.startswith("suggest_"):
-            hint = "; declare hyperparameters with hp.Float, hp.Int, hp.Choice and hp.Boolean"
-        raise AttributeError(f"trial has no attribute {name!r}{hint}")
+            hint = "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean"
+        raise AttributeError(f"there is no attribute {name!r}{hint}")
 
 
 class NonFiniteMetric(Exception):

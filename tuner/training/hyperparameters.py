@@ -27,11 +27,12 @@ from ..core.space.parameters import (
 from ..core.space.parameters.checks import plain
 from ..core.space.parameters.json_form import parameter_from_json, parameter_to_json, scale_of
 from ..errors import SpaceError
+from .context import OtherTuners
 
 _Made = TypeVar("_Made")
 
 
-class HyperParameters:
+class HyperParameters(OtherTuners):
     """The declared hyperparameters and their values in one trial.
 
     `Int`, `Float`, `Choice`, `Boolean` and `Fixed` declare a hyperparameter and return its value;

@@ -282,6 +282,7 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> No
         on_train_begin = on_epoch_begin = on_epoch_end = no_training
         on_train_batch_begin = on_train_batch_end = no_training
 
+    keras.Model.fit = no_training  # also of models that a fit makes itself; the process ends here
     with contextlib.suppress(AttributeError):  # not a Keras model
         model.fit = no_training
     try:

@@ -45,7 +45,7 @@ def probe(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         ("import os; os._exit(3)", ["exited with status 3", "must not end the process"]),
         ("import os; os.kill(os.getpid(), 11)", ["SIGSEGV", "must not end the process"]),
         ("def objective(hp, trial): hp.Float('x', 0, 1)", ["objective() returned None"]),
-        ("def objective(hp): return 1", ["has objective(hp)", "hptune calls objective(hp, trial)"]),
+        ("def objective(hp): return 1", ["objective(hp) is no entry point: hptune calls"]),
         (f"EPOCHS = 'three'\n{GOOD}", ["EPOCHS is 'three'", "a whole number"]),
         (f"EPOCHS = True\n{GOOD}", ["EPOCHS is True", "a whole number"]),
         (f"OBJECTIVE = 3\n{GOOD}", ["OBJECTIVE is 3", "name of a metric"]),
@@ -282,6 +282,7 @@ class Mine(keras_tuner.HyperModel):
         return model
 
     def fit(self, hp, model, {signature}):
+        model = self.build(hp)  # as for each fold of a cross-validation
         return model.fit(
             epochs=hp.Int("epochs", 1, 3), batch_size=hp.Choice("batch_size", [1, 2]), {keywords}
         )
