@@ -282,7 +282,7 @@ class Mine(keras_tuner.HyperModel):
         return model
 
     def fit(self, hp, model, {signature}):
-        model = self.build(hp)  # as for each fold of a cross-validation
+        model = keras.models.clone_model(model)  # as for each fold of a cross-validation
         return model.fit(
             epochs=hp.Int("epochs", 1, 3), batch_size=hp.Choice("batch_size", [1, 2]), {keywords}
         )
