@@ -8,10 +8,16 @@ import os
 from pathlib import Path
 
 import pytest
+from fake_study import GOALS, trial
 from in_process import InProcess
 from stored_study import stored, typical
 
+from tuner.core.messages import Event, StudyOpened, WorkerJoined
+from tuner.core.resources import Capacity
+from tuner.core.study_config import StudyConfig
+from tuner.core.trial import TrialState
 from tuner.reporting.text import NOTHING
+from tuner.storage.ledger import Ledger
 from tuner.study import Study
 
 NEWEST = "newest study: studies/b-1\n"
@@ -126,9 +132,10 @@ def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: In
 
 
 def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:
-    for command in ("status", "best", "export", "trials"):
+    for command in ("status", "export", "trials"):
         ended = two(command)
         assert (ended.code, ended.err) == (0, NEWEST), ended
+    assert two("best").err.startswith(f"{NEWEST}Error: the file best.json of trial 2")
     assert two("stop").err.startswith(f"{NEWEST}Error: the study in studies/b-1 is not running")
     # Only a study that is created changes the order.
     os.utime(two.directory / "studies/a-1/study.db")
@@ -171,6 +178,36 @@ def test_an_export_has_origins_and_curves_and_no_formula(two: InProcess) -> None
     assert study.curves_dataframe().query("metric == 'val_accuracy'").value.max() == 0.9
     table = study.trials_dataframe()
     assert (table.origin[4], table["param.note"][2]) == ("confirm of 2", "=1+1")
+
+
+def state_in(status: str) -> str:
+    return status.partition("state    ")[2].partition("\n")[0]
+
+
+def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProcess) -> None:
+    failed = [trial(n, TrialState.FAILED, reason="ValueError: bad shape") for n in range(10)]
+    reason = "the first 3 trials all failed the same way: ValueError: bad shape"
+    ended = {"finish_reason": "same failure", "reason": reason}
+    stored(cli.directory / "failed", failed, ended=ended)
+    again = "continue with: hptune resume failed --trials 20"
+    assert state_in(cli("status", "failed").out) == f"not running: {reason}; {again}"
+    plain = json.loads(cli("status", "failed", "--json").out)
+    assert (plain["state"], plain["finish_reason"]) == ("stopped", "same failure")
+    directory = typical(cli.directory / "study")
+    gone = "not running: the master is gone (killed, or failed); continue with: hptune resume study"
+    assert state_in(cli("status", "study").out) == gone
+    events: list[Event] = [
+        WorkerJoined(1.0, "old", "n1", Capacity(cpus=(0,))),
+        StudyOpened(2.0, StudyConfig(trials=10, goals=GOALS, seed=1)),
+    ]
+    with Ledger.open(directory) as ledger, directory.acquire():
+        ledger.append(events)
+        shown = cli("status", "study").out
+        assert state_in(shown).endswith("; it has no worker, so no trial runs")
+        assert "1 running" in shown
+        ledger.append([WorkerJoined(3.0, "new", "n1", Capacity(cpus=(0,)))])
+        assert "no worker" not in state_in(cli("status", "study").out)
+        assert json.loads(cli("status", "study", "--json").out)["workers"] == 1
 
 
 def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:

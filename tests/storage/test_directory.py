@@ -180,3 +180,11 @@ def test_a_failed_atomic_write_harms_nothing(
         atomic_write(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_directory_in_the_ledgers_place_is_no_study(tmp_path: Path) -> None:
+    (tmp_path / "study/study.db").mkdir(parents=True)
+    directory = StudyDirectory(tmp_path / "study")
+    for refused in (directory.check_place, directory.create):
+        with pytest.raises(UsageError, match=r"its study\.db is a directory"):
+            refused()

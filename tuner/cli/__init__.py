@@ -10,6 +10,7 @@ May import: `errors`, `core`, `samplers`, `storage`, `config`, `worker`, `cluste
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import click
@@ -36,12 +37,30 @@ class Commands(click.Group):
         """Run the command; an error becomes one message and an exit code."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise click.UsageError(_unknown_option(error), error.ctx) from None
         except HptuneError as error:
             show_error(error)
             ctx.exit(2 if isinstance(error, UsageError) else 1)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """Return the message for an unknown option, with those that may be meant.
+
+    click compares the dashes too, and so finds a likeness of --epoch and --search.
+    """
+    given = error.option_name.lstrip("-")
+    params = [] if error.ctx is None else error.ctx.command.params
+    shown = [each for each in params if isinstance(each, click.Option) and not each.hidden]
+    names = [name[2:] for each in shown for name in each.opts if name.startswith("--")]
+    begun = [name for name in names if name.startswith(given)]
+    close = difflib.get_close_matches(given, names, 2, 0.7)
+    meant = [f"--{name}" for name in dict.fromkeys([*begun, *close])][:3]
+    hint = f" Did you mean {' or '.join(meant)}?" if meant else " --help lists all options."
+    return f"No such option {error.option_name}.{hint}"
 
 
 _EXIT_CODES = """\b

@@ -72,7 +72,7 @@ def _searches() -> str:
     "--study",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Directory of the study, which must be new or empty.  [default: studies/MODEL_FILE-N]",
+    help="Directory of the study, which must hold none yet.  [default: studies/MODEL_FILE-N]",
 )
 @_quiet
 @_detach

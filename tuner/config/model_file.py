@@ -215,7 +215,8 @@ def check_path(path: Path) -> ObjectiveSource:
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         # Without their suffix, which is the same for all and would make them look alike.
         meant = difflib.get_close_matches(path.stem, [Path(name).stem for name in near], 1, 0.7)
-        hint = f" Python files there: {', '.join(near[:8])}." if near else ""
+        shown = [*near[:8], *(["…"] if len(near) > 8 else [])]
+        hint = f" Python files there: {', '.join(shown)}." if near else ""
         hint = f" Did you mean {path.with_name(f'{meant[0]}.py')}?" if meant else hint
         raise ModelFileError(f"there is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":

@@ -155,9 +155,10 @@ class StudyFiles:
             return ""
         else:
             found = f"the model {name} {of_trial} is missing or damaged"
-        own = self._directory.trial(number) / "checkpoint"
-        if any(own.glob("*")):
-            return f"{found}. The trial's own copy is in {text.path(own)}"
+        # A master that is killed may leave it there, and an objective's own files stay there.
+        if (own := _model_in(self._directory.trial(number))) is not None:
+            kept = self._directory.trial(number) / own
+            return f"{found}. The trial's own copy is {text.path(kept)}"
         return (
             f"{found}. Restore it from a backup, or train the configuration again: "
             f"tuner.Study({str(self._directory.path)!r}).best_hyperparameters has it"
@@ -194,7 +195,7 @@ class StudyFiles:
     def can_continue(self, number: int) -> bool:
         """Return whether the trial has a checkpoint, be it of hptune or of the objective's own."""
         own = self._directory.trial(number) / "checkpoint"
-        return self.has_checkpoint(number) or any(own.glob("*"))
+        return self.has_checkpoint(number) or bool(_entries(own))
 
     def sweep(self, over: set[int], able_to_go_on: Collection[int] = ()) -> None:
         """Delete the files that a previous master should have deleted, but died before.

@@ -163,6 +163,11 @@ class StudyDirectory:
             raise self._no_place(errno.EROFS if is_read_only else errno.EACCES)
 
     def _check_unused(self) -> None:
+        if self.database.is_dir():
+            raise UsageError(
+                f"the study cannot be created in {self}: its study.db is a directory. Choose "
+                "another directory with --study"
+            )
         if self.database.exists():
             raise study_exists(self)
         # Trials have numbers: the new ones would continue from checkpoints of the old ones.
@@ -267,7 +272,9 @@ class StudyDirectory:
             if not self._path.exists():
                 found = "there is no such directory"
             elif not self._path.is_dir():
-                found = "it is a file; give the study's directory"
+                raise NoStudyError(
+                    f"there is no study in {self}: it is a file; name a study's directory"
+                )
             elif owner := living_owner(self._path):
                 raise NoStudyError(
                     f"the study in {self} is being started by {owner}, which still reads the "
