@@ -335,7 +335,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     if folder.is_symlink():
         return []
     try:
-        return [*os.scandir(folder)]
+        with os.scandir(folder) as entries:
+            return [*entries]
     except OSError:
         return []
 

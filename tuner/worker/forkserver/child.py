@@ -276,7 +276,8 @@ def _settle(working_directory: str) -> None:
 
 
 def _write_output_to(path: Path) -> None:
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    # Not blocking, in case an earlier attempt has put a pipe there.
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
     for target in (1, 2):
         os.dup2(log, target)
     os.close(log)
