@@ -359,6 +359,9 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune, cli: 
         assert json.loads(json.dumps(chosen)) == dict(chosen) == study.best_trial.params
         assert list(chosen.values()) == list(study.best_trial.params.values())
         loss, mae = study.best_model().evaluate(x[48:], y[48:], verbose=0)
+        ranked = sorted(study.trials, key=lambda trial: trial.value)
+        for trial, model in zip(ranked, study.best_models(3), strict=True):
+            assert abs(model.evaluate(x[48:], y[48:], verbose=0)[1] - trial.value) < 1e-6
         print(json.dumps([study.best_trial.value, mae, list(study.trials_dataframe()["state"])]))
         """
     ).wait(seconds=180)

@@ -20,7 +20,7 @@ from .config.settings import StudySettings
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
-from .core.trial import AttemptId, Goal, Report, Trial
+from .core.trial import AttemptId, Goal, Report, Trial, TrialState
 from .errors import HptuneError, StudyError, check_installed
 from .reporting.results import best, export, summary, trials
 from .reporting.results.best import best_words
@@ -173,11 +173,34 @@ class Study:
         if of is None or path is None or not path.is_file():
             found = "no trial stored a model" if path is None else f"the trial stored {path}"
             raise StudyError(f"{self._directory} has no Keras model: {found}")
+        return self._load(path, of)
+
+    def best_models(self, count: int = 1) -> list[Any]:
+        """Return the Keras models of the best trials, the best first, each as after its best epoch.
+
+        The models of the trials after the best are read from their last checkpoints. A study keeps
+        those of `keep_checkpoints` trials, without trials that ended before their last epoch.
+
+        Args:
+            count: The number of models; fewer if fewer trials are complete.
+
+        Raises:
+            StudyError: The model of one of them is not kept.
+        """
+        view = self.view()
+        complete = [t for t in trials.ranked(view) if t.state is TrialState.COMPLETE]
+        kept = StudyFiles(self._directory, self.goals).models()
+        return [
+            self._load(kept.get(t.number, self._directory.trial(t.number)), t.number)
+            for t in complete[:count]
+        ]
+
+    def _load(self, path: Path, number: int) -> Any:
         facts = self._reader.facts()
         source = StudySettings.from_json(facts["settings"]).found_in(self._directory.path).source
         from .training.keras.kept_model import load_kept
 
-        return load_kept(path, source, facts["space"], self.trial(of).params)
+        return load_kept(path, source, facts["space"], self.trial(number).params)
 
     def trials_dataframe(self) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.

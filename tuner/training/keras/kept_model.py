@@ -18,6 +18,7 @@ from ...config.model_file import ObjectiveSource, UserCode, load, own_objects
 from ...core.trial import Params
 from ...errors import StudyError
 from ..hyperparameters import make_hyperparameters
+from ..resume.checkpoint import Checkpoints
 from .objective import MODEL_FILE, build, build_variables, load_data
 
 _LAMBDA = "__lambda__"
@@ -39,7 +40,7 @@ def load_kept(
     """Return the model in a file.
 
     Args:
-        path: `model.keras`, or `model.weights.h5`.
+        path: `model.keras`, `model.weights.h5`, or a trial's directory with a checkpoint.
         source: The user's code.
         space: The search space in its JSON form.
         params: The configuration of the model's trial.
@@ -89,8 +90,19 @@ def _from_code(path: Path, code: UserCode, hp: Any) -> Any:
     model = build(code, hp)
     if not model.built:
         build_variables(model, load_data(code, hp))
-    model.load_weights(path)
+    if path.is_dir():
+        model.set_weights(_weights_of_best_epoch(path))
+    else:
+        model.load_weights(path)
     return model
+
+
+def _weights_of_best_epoch(directory: Path) -> list[Any]:
+    found = Checkpoints(directory).newest(cleans_up=False)
+    if found is None or (best := found[1].recorder["best"]) is None:
+        raise StudyError("the trial's last checkpoint is not kept (see keep_checkpoints)")
+    weights: list[Any] = best[2]
+    return weights
 
 
 def _others(path: Path) -> set[str]:

@@ -104,11 +104,15 @@ class Checkpoints:
                 raise
         self._remove_old()
 
-    def newest(self) -> tuple[int, Any] | None:
-        """Return step and state of the newest intact checkpoint; None if there is none."""
-        # Left by a process that was killed while writing. Not in `write`: an attempt that is
-        # believed dead, but is not, may be writing here too.
-        _remove(self._directory.glob(".*.tmp"))
+    def newest(self, *, cleans_up: bool = True) -> tuple[int, Any] | None:
+        """Return step and state of the newest intact checkpoint; None if there is none.
+
+        Args:
+            cleans_up: Whether to remove what a killed process left; not if one may be writing.
+        """
+        # Not in `write`: an attempt that is believed dead, but is not, may be writing here too.
+        if cleans_up:
+            _remove(self._directory.glob(".*.tmp"))
         for step, path in self._newest_first():
             try:
                 return step, _read(path)
