@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,8 +151,18 @@ def test_stop_requests(directory: StudyDirectory) -> None:
     assert directory.stop_requested() is None
 
 
-def test_a_half_written_stop_request_is_none_as_yet(directory: StudyDirectory) -> None:
-    (directory.path / "stop").write_text('{"reas', encoding="utf-8")
+@pytest.mark.parametrize("contents", ['{"reas', "5", "[]", "{}", "now!", "\xff"])
+def test_what_is_no_whole_stop_request_is_none(directory: StudyDirectory, contents: str) -> None:
+    (directory.path / "stop").write_text(contents, encoding="latin-1")
+    assert directory.stop_requested() is None
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_no_file_is_no_stop_request(
+    directory: StudyDirectory, make: Callable[[Path], None]
+) -> None:
+    (directory.path / "stop").unlink()
+    make(directory.path / "stop")
     assert directory.stop_requested() is None
 
 

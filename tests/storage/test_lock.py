@@ -258,6 +258,12 @@ def test_the_heartbeat(directory: StudyDirectory) -> None:
         lease.unlink()
         lock.refresh(every_seconds=0)
         assert lease.exists()
+        lease.write_text("damaged")
+        lock.refresh(every_seconds=0)
+        assert directory.owner() == lock.owner
+        lease.unlink()
+        os.mkfifo(lease)
+        lock.refresh(every_seconds=0)
 
 
 # --- where the file system has no POSIX locks -----------------------------------------------

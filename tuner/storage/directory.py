@@ -26,7 +26,7 @@ from typing import Self
 from ..errors import NoStudyError, StudyExistsError, UsageError
 from ..reporting import text
 from .file_errors import storage_errors
-from .filesystem import other_writers
+from .filesystem import other_writers, read_small
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
 
@@ -338,13 +338,11 @@ class StudyDirectory:
             os.fsync(file.fileno())
 
     def stop_requested(self) -> str | None:
-        """Return the reason of a request to stop; None if there is no request."""
-        with storage_errors(self._path):
-            try:
-                request = json.loads(self._stop_file.read_bytes())
-            except (FileNotFoundError, ValueError):  # ValueError: empty or incomplete
-                return None
-        return str(request["reason"])
+        """Return the reason of a request to stop; None if there is none that can be read."""
+        try:
+            return str(json.loads(read_small(self._stop_file))["reason"])
+        except (OSError, ValueError, LookupError, TypeError):  # empty, incomplete or something else
+            return None
 
     def clear_stop_request(self) -> None:
         """Remove a request to stop, such as one for the previous master."""

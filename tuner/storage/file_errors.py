@@ -23,6 +23,7 @@ _STORAGE_ERRORS = frozenset(
         errno.EIO,
         errno.EFBIG,
         errno.ESTALE,
+        errno.EISDIR,
     }
 )
 _PROBE_BYTES = 65_536

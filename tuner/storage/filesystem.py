@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -16,6 +17,7 @@ NETWORK = {
 }  # fmt: skip
 """File systems whose files are on another machine."""
 
+_SMALL_BYTES = 65_536
 MEMORY = {"tmpfs", "ramfs", "hugetlbfs"}
 """File systems whose files are in memory."""
 
@@ -75,6 +77,21 @@ def _read(line: str) -> Mount | None:
     point = fields[4].encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
     options = [*fields[5].split(","), *(rest[2].split(",") if len(rest) > 2 else ())]
     return Mount(point, rest[0], tuple(dict.fromkeys(options)))
+
+
+def read_small(path: Path) -> bytes:
+    """Return the contents of a small file, or their beginning, without waiting.
+
+    Raises:
+        OSError: There is no such file, or it is a pipe, a directory or a device.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+        return os.read(file, _SMALL_BYTES)
+    finally:
+        os.close(file)
 
 
 def other_writers(path: Path) -> str:

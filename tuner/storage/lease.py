@@ -16,6 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .filesystem import read_small
+
 STALE_SECONDS = 60.0
 """Age of a heartbeat, in seconds, from which its master counts as dead.
 
@@ -73,7 +75,7 @@ class Lease:
     def read(self) -> LockOwner | None:
         """Return the owner, `UNKNOWN` if the file is damaged, or None if there is no file."""
         try:
-            return LockOwner(**json.loads(self.path.read_text(encoding="utf-8")))
+            return LockOwner(**json.loads(read_small(self.path)))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError):

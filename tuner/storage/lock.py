@@ -67,6 +67,7 @@ class MasterLock:
         self._owner = LockOwner.this_process()
         self._refreshed = time.monotonic()
         self._is_released = False
+        self._is_failing = False
         with _registry_guard:
             self._file, self._has_posix_lock = _take_posix_lock(directory)
             try:
@@ -102,14 +103,19 @@ class MasterLock:
             found = self._lease.read()
             if found == self._owner:
                 self._lease.beat()
-            # The POSIX lock still proves who the master is if the lease was deleted.
+            # The POSIX lock still proves who the master is if the lease was deleted or damaged.
+            elif found == UNKNOWN and self._has_posix_lock:
+                self._lease.replace(self._owner)
             elif found or not self._has_posix_lock or not self._lease.create(self._owner):
                 raise taken_over(self._directory)
             self._refreshed = time.monotonic()
+            self._is_failing = False
         except FileNotFoundError as err:
             raise removed(self._directory) from err
         except OSError as err:
-            logger.warning("cannot refresh %s: %s", self._lease.path, err)
+            if not self._is_failing:
+                logger.warning("cannot refresh %s, and try again: %s", self._lease.path, err)
+            self._is_failing = True
 
     def release(self) -> None:
         """Release the lock; may be repeated."""
