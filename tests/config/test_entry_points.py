@@ -82,6 +82,7 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
         ("def build_model(n_features): return 1\n" + HYPERMODEL.format("Mine"), "Mine"),
         ("def load_data(hp): return 1\ndef RESOURCES(hp): return 1\n" + OBJECTIVE, "objective"),
         (HYPERMODEL.format("Base") + "class Mine(Base): ...\n", "Mine"),
+        ("from typing import *\nclass P(Protocol): ...\n" + HYPERMODEL.format("Mine"), "Mine"),
         (f"{HYPERMODEL.format('Mine')}    def __init__(self, n): ...\nmine = Mine(3)\n", "mine"),
         # What the file defines comes before what it imports.
         ("from other import theirs\n" + OBJECTIVE, "objective"),

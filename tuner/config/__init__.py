@@ -4,6 +4,7 @@ The fields of `settings.StudySettings` are the table of all settings: options, a
 checks, help and `docs/reference-options.md` are made from it. Wrong values raise `UsageError`.
 
 Offers: `settings.StudySettings`, `settings.SETTINGS`, `resolved`, `reference`, `model_file.load`,
+`source_checks.check_source`, `entry_points.read_entry`,
 `objectives.resolve_goals`, `start_points.read_points`.
 
 May import: `errors`, `core`, `samplers`, `storage`.

@@ -229,7 +229,7 @@ def _is_part(one: Any, of: Any) -> bool:
     """Return whether one is a base class of a class, or the class of an instance."""
     if not inspect.isclass(one) or one is of:
         return False
-    return issubclass(of, one) if inspect.isclass(of) else type(of) is one
+    return one in of.__mro__ if inspect.isclass(of) else type(of) is one
 
 
 def _codes(value: Any, names: Mapping[str, Any]) -> Iterator[CodeType]:

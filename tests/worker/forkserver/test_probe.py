@@ -391,3 +391,35 @@ def test_an_objective_that_fails_after_its_declarations_is_a_trials_affair(probe
                 {ending}
         """)
         assert names(found) == {"x"}
+
+
+def test_keras_tuner_itself_neither_searches_nor_ends_a_study_unseen(
+    probe: Any, tmp_path: Path
+) -> None:
+    """What other tests do with stand-ins for KerasTuner is true of it."""
+    text = f"""
+import keras
+import keras_tuner
+from tuner.training.context import stated_cause
+
+def model_builder(hp):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("units", 1, 4))])
+    model.compile("sgd", "mse")
+    return model
+
+OBJECTIVE = [keras_tuner.Objective("val_loss", "min")]
+errors = keras_tuner.errors
+stated = [stated_cause(each("")) for each in (errors.FatalValueError, errors.FailedTrialError)]
+assert stated == ["fatal error", "given up"]
+search = keras_tuner.RandomSearch(model_builder, "val_loss", directory={str(tmp_path)!r})
+SEARCH
+def load_data():
+    import numpy
+    x, y = numpy.zeros((4, 2)), numpy.zeros(4)
+    return (x, y), (x, y)
+"""
+    with pytest.raises(ModelFileError, match="runs a search of keras_tuner when it is imported"):
+        probe(text.replace("SEARCH", "search.search([1], [2])"))
+    found = probe(text.replace("SEARCH", "print(search.search)"))
+    assert (found.entry, names(found)) == ("model_builder", {"units"})
+    assert found.constants["OBJECTIVE"] == ("val_loss:min",)
