@@ -32,6 +32,7 @@ def test_jobs_are_shown_with_slurms_reasons_and_expected_starts(tmp_path: Path) 
         "         9_1  pending in gpu: Priority",
         "         11_0  pending in cpu: Resources, expected to start at 13:00",
     ]
+    assert "expected" not in jobs_text(tmp_path, now=soon + 60.0)
     plain = jobs_json(tmp_path)
     assert plain is not None
     assert plain["at"] == now - 8

@@ -40,7 +40,9 @@ def job_words(job: Job, *, now: float) -> str:
     words = job.slurm_state.lower() + (f" in {job.partition}" if job.partition else "")
     if job.state is JobState.PENDING:
         words += f": {job.reason}" if job.reason else ""
-        words += f", expected to start at {_clock(job.starts_at, now)}" if job.starts_at else ""
+        # Slurm keeps an estimate that was not met until it makes the next one.
+        if job.starts_at is not None and job.starts_at > now:
+            words += f", expected to start at {_clock(job.starts_at, now)}"
     else:
         words += f" on {job.node}" if job.node else ""
         words += f", until {_clock(job.ends_at, now)}" if job.ends_at else ""

@@ -92,6 +92,12 @@ def test_status_of_a_running_study() -> None:
     )
 
 
+def test_status_marks_a_running_confirmation() -> None:
+    again = [*VIEW.trials[:5], trial(5, TrialState.RUNNING, origin="confirm of 0")]
+    shown = status_text(replace(VIEW, trials=again), now=1100.0)
+    assert "      5    3/5        0.8000  1m30s  node01 GPU 0, confirms trial 0\n" in shown
+
+
 def test_status_of_a_study_whose_master_is_gone() -> None:
     gone = replace(VIEW, master=None)
     lines = status_text(gone, now=1100.0).splitlines()
@@ -285,7 +291,7 @@ def test_the_best_trial_with_its_model() -> None:
         "  units          128\n"
         "  activation     relu\n"
         "\n"
-        "model  runs/my digits/best/model.keras\n"
+        "model  'runs/my digits/best/model.keras'\n"
         "load   keras.saving.load_model('runs/my digits/best/model.keras')"
     )
 
@@ -339,7 +345,7 @@ def test_the_end_of_a_finished_run() -> None:
         "      units          128\n"
         "      activation     relu\n"
         "\n"
-        "model  runs/my digits/best/model.keras\n"
+        "model  'runs/my digits/best/model.keras'\n"
         "load   keras.saving.load_model('runs/my digits/best/model.keras')\n"
         "\n"
         "next\n"

@@ -62,7 +62,7 @@ def _front_lines(view: StudyView) -> list[str]:
         if trial.params:
             lines.append(f"  {' '.join(text.assignments(trial.params))}")
         if model := view.models.get(trial.number):
-            lines.append(f"  {model}")
+            lines.append(f"  {text.path(model)}")
     return lines
 
 
@@ -144,7 +144,7 @@ def _trainings(confirmation: Confirmation) -> str:
 
 def model_lines(view: StudyView) -> list[str]:
     """Return the path of the best model, and how to load it."""
-    lines = [f"model  {view.model}"]
+    lines = [f"model  {text.path(view.model)}"]
     is_model = view.model.endswith((".keras", ".h5"))
     if is_model and view.model_loader == "keras":
         lines.append(f"load   keras.saving.load_model({view.model!r})")

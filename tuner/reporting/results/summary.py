@@ -322,11 +322,14 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
         numbers = tuple(attempt.id.trial for attempt in attempts)
         were, them = ("was", "it") if len(numbers) == 1 else ("were", "them")
         return [f"{_named(numbers)} {were} interrupted; hptune resume continues {them}"]
+    confirms = {trial.number: trial.confirms for trial in view.trials}
     rows = [("running", text.step_word(view.epochs), view.goal.metric, "time", "where")]
     for attempt in attempts:
         report = view.latest.get(attempt.id)
         of = "" if view.epochs is None else f"/{view.epochs}"
         where = text.where(attempt.node, attempt.placement)
+        if (confirmed := confirms.get(attempt.id.trial)) is not None:
+            where += f", confirms trial {confirmed}"
         rows.append(
             (
                 str(attempt.id.trial),
