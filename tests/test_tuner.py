@@ -255,6 +255,35 @@ class Needing:
         return int(hp.Int("n", 0, self.width))
 
 
+def test_a_notebook_keeps_the_process_that_imports(hptune: Hptune) -> None:
+    """With a stand-in for the kernel's IPython; the process ends with that of the notebook."""
+    ended = hptune.script(
+        """
+        import os
+        import sys
+        from types import SimpleNamespace
+        from hptune import Tuner
+
+        sys.modules["IPython"] = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+
+        def parent(hp, trial):
+            hp.Float("x", 0, 1)
+            return os.getppid()
+
+        servers = []
+        for marked in ("", "", "changed"):
+            os.environ["MARKED"] = marked
+            study = Tuner(parent, trials=1, quiet=True).fit()
+            servers.append(int(study.best_trial.value))
+        os.kill(servers[2], 0)
+        first, second, third = servers
+        assert first == second != third, servers
+        """
+    ).wait()
+    assert (ended.code, ended.err) == (0, "")
+    hptune.assert_nothing_left()
+
+
 LOCK = threading.Lock()
 
 

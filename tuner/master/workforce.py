@@ -24,6 +24,7 @@ from ..core.resources import Amount, Resources
 from ..core.snapshot import StudySnapshot
 from ..core.trial import Attempt
 from ..executors.base import Executor
+from ..reporting.terminal.display import is_notebook
 from ..worker import devices
 from ..worker.forkserver.client import ForkServer
 from .objective_reader import ObjectiveReader
@@ -98,8 +99,10 @@ class Workforce:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             # Started first: it imports a framework, which takes seconds, while the cluster opens.
-            fork_server = ForkServer(self._settings.source)
-            stack.callback(fork_server.close)
+            source, stays = self._settings.source, is_notebook()
+            # The next study of a notebook need not wait for the import again.
+            fork_server = (ForkServer.resting(source) if stays else None) or ForkServer(source)
+            stack.callback(fork_server.rest if stays else fork_server.close)
             self.objective = ObjectiveReader(self._settings, fork_server, self.cluster)
             stack.callback(self.cluster.close)
             self.cluster.open(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -19,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from ...config.model_file import Found, ObjectiveSource, SourceKind
+from ...config.model_file import Found, ObjectiveSource, SourceKind, frameworks
 from ...errors import ModelFileError, StudyError
 from ..orders import ModelOrder, NotFound, Order, ProbeOrder, SizeOrder
 from ..private_folder import create_folder
@@ -44,6 +45,9 @@ _IMPORTED_EACH_TIME = (
     "trial imports it again; start them in build_model or load_data to save that time"
 )
 _GARBLES = "wrote to a file descriptor of hptune; it must only use those that it opened"
+_SET_BY_DASK = {("PYTHONHASHSEED", "6640"), ("MALLOC_TRIM_THRESHOLD_", "65536")}
+"""Variables that a Dask cluster leaves in the process that started it; the next study must not
+differ from the first one."""
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -69,6 +73,8 @@ class ForkServer:
         self._log = self._folder / "log.txt"
         self.address = str(self._folder / "server")
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
+        self._environment = _environment()
+        self._frameworks: tuple[str, ...] = ()
         self._process = self._start(with_source=source.kind is SourceKind.FILE)
         self._ready = False
         self._is_closed = False
@@ -87,7 +93,7 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**_environment(), **orphans.environment(self._folder)},
+                env={**self._environment, **orphans.environment(self._folder)},
                 # Ctrl-C in the terminal is the master's business alone.
                 start_new_session=True,
             )
@@ -195,6 +201,45 @@ class ForkServer:
         except (OSError, EOFError, UnreadableMessage):
             return ""
 
+    def rest(self) -> None:
+        """End the children, and keep the process for another study; `resting` returns it then.
+
+        Only a process without the user's file can rest; another one is closed.
+        """
+        older, _resting[:] = _resting[:], []
+        if self._ready and self._source.kind is SourceKind.PICKLE:
+            with contextlib.suppress(BrokenPipeError):
+                _pipe(self._process.stdin).write(b"\n")
+                _pipe(self._process.stdin).flush()
+            self._frameworks = frameworks(self._source)
+            _resting.append(self)
+            atexit.register(self.close)
+        else:
+            older.append(self)
+        for server in older:
+            server.close()
+
+    @staticmethod
+    def resting(source: ObjectiveSource) -> ForkServer | None:
+        """Return the process that rests if it serves this code as a new one would, else None."""
+        if not _resting:
+            return None
+        server = _resting.pop()
+        atexit.unregister(server.close)
+        if server.serves(source):
+            return server
+        server.close()
+        return None
+
+    def serves(self, source: ObjectiveSource) -> bool:
+        """Return whether it lives, and has imported what this code needs."""
+        return (
+            self._process.poll() is None
+            and source.kind is SourceKind.PICKLE
+            and self._frameworks == frameworks(source)
+            and self._environment == _environment()
+        )
+
     def close(self) -> None:
         """End the process and all its children; a thread that waits for it returns at once."""
         self._is_closed = True
@@ -218,6 +263,10 @@ class ForkServer:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+_resting: list[ForkServer] = []
+"""The process that waits for another study of this process; at most one."""
 
 
 class Client:
@@ -314,7 +363,9 @@ def _folder() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", **os.environ}
+    given = dict(os.environ.items() - _SET_BY_DASK)
+    given.pop("__DASK_PARENT_PID", None)
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", **given}
     # One thread while importing; each child is given its own number of threads.
     return {**environment, **_ONE_THREAD}
 

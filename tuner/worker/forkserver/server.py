@@ -103,16 +103,17 @@ class _Server:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(awake, selectors.EVENT_READ, lambda: _empty(awake))
-        self._selector.register(self._owner, selectors.EVENT_READ, self._end_with_owner)
+        self._selector.register(self._owner, selectors.EVENT_READ, self._end_study)
         while True:
             for key, _ in self._selector.select(_LOOK_SECONDS if self._ended else None):
                 key.data()
             self._reap()
 
-    def _end_with_owner(self) -> None:
-        if not os.read(self._owner, 4096):
-            self._end_children()  # one that still writes its data would keep the folder
-            data_cache.leave()
+    def _end_study(self) -> None:
+        is_gone = not os.read(self._owner, 4096)  # else its study is over
+        self._end_children()  # one that still writes its data would keep the folder
+        data_cache.leave()
+        if is_gone:
             # An owner that was killed could not do it.
             shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(0)
