@@ -250,7 +250,7 @@ class Study:
             models={number: str(path) for number, path in files.models().items()},
             possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
             device_budget=settings.device_budget,
-            timeout_seconds=settings.timeout_seconds,
+            timeout_seconds=settings.timeout_seconds or None,
             last_finish=_last_finish(facts["ended"]),
             model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
             workers=None if master is None else self._reader.workers(),

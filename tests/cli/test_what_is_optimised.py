@@ -108,7 +108,9 @@ def test_if_no_trial_meets_the_constraint_the_nearest_is_shown_as_infeasible(
     model = hptune.file("model.py", TWO)
     goals = ("--objective", "quality:max", "--constraint", "params<-1000")
     ended = hptune("run", model, *LIGHT, *goals, "--trials", "5")
-    assert ended.code == 0, ended.err
+    assert ended.code == 1
+    assert "Error: no trial keeps params < -1000; trial " in ended.err
+    assert "`hptune resume study --trials 10` tries others" in ended.err
     least = min(json.loads(trial["metrics"])["params"] for trial in trials(hptune.study()))
     for shown in (ended.out, cli("best", "study").out, cli("status", "study").out):
         assert f"infeasible: params is {least:.6g}, allowed is < -1000" in shown

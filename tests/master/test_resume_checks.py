@@ -35,7 +35,8 @@ def test_a_new_timeout_that_is_used_up_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("before", "now"), [(None, None), ("10m", "61m"), ("10m", None), ("10m", "10m")]
+    ("before", "now"),
+    [(None, None), ("10m", "61m"), ("10m", None), ("10m", "10m"), ("10m", "none")],
 )
 def test_a_longer_or_unchanged_timeout_is_allowed(
     tmp_path: Path, before: str | None, now: str | None

@@ -66,7 +66,7 @@ def _unknown_option(error: click.NoSuchOption) -> str:
 _EXIT_CODES = """\b
 Exit codes:
   0    success; for a run: all trials have ended, or its time or budget is used up
-  1    failure, or no trial is complete; the message says why
+  1    failure, or no trial is complete or keeps the constraints; the message says why
   2    wrong command, setting or model file; the message says what is allowed
   130  interrupted (Ctrl-C, SIGTERM, hptune stop); hptune resume continues
 """

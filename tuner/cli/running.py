@@ -239,10 +239,15 @@ def _close(directory: StudyDirectory, result: RunResult) -> None:
         )
         if view.counts.get(TrialState.FAILED):
             message += f" `hptune status {directory}` shows why they failed."
-        if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
-            more = 2 * view.budget_trials
-            message += f" `hptune resume {directory} --trials {more}` tries others."
-        raise StudyError(message)
+    elif view.best.violation:
+        constraints = " and ".join(map(str, view.goals.constraints))
+        message = f"no trial keeps {constraints}; trial {view.best.number} comes nearest."
+    else:
+        return
+    if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
+        more = 2 * view.budget_trials
+        message += f" `hptune resume {directory} --trials {more}` tries others."
+    raise StudyError(message)
 
 
 @click.command(short_help="Stop a running study; `resume` continues it.")

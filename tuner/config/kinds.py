@@ -86,17 +86,25 @@ def devices(device: str, *, fewest: int) -> Kind:
     return Kind("N", f"whole numbers from {fewest} on, and {parts}", read)
 
 
-def duration(*, may_be_zero: bool = False) -> Kind:
-    """Return the kind of times: seconds, or a text such as "90s", "30m", "2h", "1d", "1h30m"."""
+def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
+    """Return the kind of times: seconds, or a text such as "90s", "30m", "2h", "1d", "1h30m".
+
+    Args:
+        may_be_zero: Whether 0 is a time.
+        may_be_none: Whether "none" is allowed; it is 0, so that it differs from what is not given.
+    """
 
     def read(value: object) -> float:
+        if may_be_none and value in ("none", 0):
+            return 0.0
         seconds = _seconds(value) if isinstance(value, str) else value
         if isinstance(seconds, int | float) and (seconds > 0 or (may_be_zero and seconds == 0)):
             return float(seconds)
         raise ValueError
 
     least = "from 0 on" if may_be_zero else "above 0"
-    return Kind("TIME", f"times {least}, such as 90s, 30m or 1h30m", read, show_seconds)
+    others = ", and none" if may_be_none else ""
+    return Kind("TIME", f"times {least}, such as 90s, 30m or 1h30m{others}", read, show_seconds)
 
 
 def _seconds(text: str) -> float:

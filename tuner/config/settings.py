@@ -169,12 +169,12 @@ class StudySettings:
         default_text="EPOCHS of the model file, or 10",
     )
     timeout_seconds: float | None = setting(
-        kinds.duration(),
+        kinds.duration(may_be_none=True),
         Section.AMOUNT,
         "Time that the study may run in total, such as 2h. Pauses between runs do not count.",
         default=None,
         flag="--timeout",
-        default_text="no limit",
+        default_text="none",
     )
     budget: str = setting(
         kinds.text(
@@ -190,13 +190,13 @@ class StudySettings:
         default_text="none",
     )
     trial_timeout_seconds: float | None = setting(
-        kinds.duration(),
+        kinds.duration(may_be_none=True),
         Section.AMOUNT,
         "Time that one trial may run, such as 30m. A trial that takes longer fails (see "
         "--on-failure).",
         default=None,
         flag="--trial-timeout",
-        default_text="no limit",
+        default_text="none",
     )
 
     pruner: str | None = setting(

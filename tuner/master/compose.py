@@ -123,7 +123,7 @@ def _brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
     settings, outlives_master = plan.settings, workers.cluster.outlives_master
     limits = AttemptLimits(
         epochs=plan.epochs,
-        trial_timeout_seconds=settings.trial_timeout_seconds,
+        trial_timeout_seconds=settings.trial_timeout_seconds or None,
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
         checkpoint_every=settings.checkpoint_every,
         cache_bytes=settings.cache_bytes,

@@ -93,7 +93,7 @@ def detach_again(
 
     reader = LedgerReader(directory.open())
     used = _active_seconds(directory, reader) if changes.get("timeout_seconds") else 0.0
-    state = ResumeState(directory, reader.facts(), reader.trials(), used)
+    state = ResumeState(directory, reader.facts(), reader.trials(), used, reader.attempts())
     stored = read_settings(directory, state.facts)
     settings = stored.changed(changes)
     if owner := directory.owner():

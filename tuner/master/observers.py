@@ -42,7 +42,7 @@ class RunObservers:
         notifications: What the user should know of attempts and workers.
         workers: The run's workers.
         executor: Knows which of them take trials.
-        shown: The lines on packing that were shown before.
+        shown: The lines on packing that were shown, or that held before this run.
     """
 
     display: RunDisplay
@@ -55,6 +55,7 @@ class RunObservers:
         """Observe the study's present state."""
         progress = self.display.progress
         progress.update(snapshot, ended, now)
+        self.notifications.observe_ended(ended)
         packing = "" if snapshot.stopping or not snapshot.may_begin_more else snapshot.packing
         if packing and not self.display.is_quiet and packing not in self.shown:
             self.shown.add(packing)

@@ -106,8 +106,8 @@ class RunPlan:
             confirm=settings.confirm,
             repeats=settings.repeats,
             budget="" if settings.device_budget is None else str(settings.device_budget),
-            timeout_seconds=settings.timeout_seconds,
-            trial_timeout_seconds=settings.trial_timeout_seconds,
+            timeout_seconds=settings.timeout_seconds or None,
+            trial_timeout_seconds=settings.trial_timeout_seconds or None,
         )
 
 

@@ -12,10 +12,11 @@ from typing import Any
 from ..config.model_file import SourceKind
 from ..config.objectives import goals_of
 from ..config.settings import StudySettings
+from ..core.budget import DeviceBudget, hours_of
 from ..core.messages import FinishReason
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
-from ..core.trial import Trial
+from ..core.trial import Attempt, Trial
 from ..errors import ModelFileError, UsageError
 from ..reporting.text import duration
 from ..storage.directory import StudyDirectory
@@ -31,12 +32,14 @@ class ResumeState:
         facts: The ledger's facts on the study as a whole.
         trials: All its trials.
         active_seconds: How long its masters have worked; 0 if unknown.
+        attempts: All attempts.
     """
 
     directory: StudyDirectory
     facts: Mapping[str, Any]
     trials: Collection[Trial]
     active_seconds: float = 0.0
+    attempts: Collection[Attempt] = ()
 
 
 def read_settings(directory: StudyDirectory, facts: Mapping[str, Any]) -> StudySettings:
@@ -71,6 +74,7 @@ def check_changes(settings: StudySettings, state: ResumeState) -> None:
         )
     _check_budget(settings, state)
     _check_timeout(settings, state)
+    _check_device_budget(settings, state)
     _check_repeats(settings, state)
 
 
@@ -110,12 +114,26 @@ def _check_budget(settings: StudySettings, state: ResumeState) -> None:
 def _check_timeout(settings: StudySettings, state: ResumeState) -> None:
     """Refuse a new timeout that is used up; an old one ends the run as it did before."""
     total, used = settings.timeout_seconds, state.active_seconds
-    if total in (None, state.facts["settings"]["timeout_seconds"]) or total > used:
+    if not total or total == state.facts["settings"]["timeout_seconds"] or total > used:
         return
     raise UsageError(
         f"{state.directory} has run for {duration(used)} already, and --timeout is the total; "
         f"give more than that, {duration(total)} was given"
     )
+
+
+def _check_device_budget(settings: StudySettings, state: ResumeState) -> None:
+    """Refuse a new budget that is spent; an old one ends the run as it did before."""
+    budget = settings.device_budget
+    if budget is None or settings.budget == state.facts["settings"]["budget"]:
+        return
+    ended = [each for each in state.attempts if each.ended_at is not None]
+    used = hours_of(ended, budget.device, now=0.0)
+    if used >= budget.hours:
+        raise UsageError(
+            f"{state.directory} has used {DeviceBudget(budget.device, float(f'{used:.3g}'))} "
+            f"already, and --budget is the total; give more than that, {budget} was given"
+        )
 
 
 def _check_repeats(settings: StudySettings, state: ResumeState) -> None:

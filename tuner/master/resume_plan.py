@@ -16,6 +16,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
+from ..reporting import text
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from .plan import RunPlan, checked_pruner, completed_points, layout_for, with_entry
@@ -96,7 +97,7 @@ def plan_resume(
         UsageError: The study cannot be resumed like this.
     """
     facts, engine = past.facts, past.engine
-    declared, space = _spaces(settings, past, found, accept_space=accept_space)
+    declared, space, changed = _spaces(settings, past, found, accept_space=accept_space)
     trials = tuple(engine.trials)
     added, known = _new_points(completed_points(tries, space), space, trials)
     check_room(settings, len(added), ResumeState(past.directory, facts, trials))
@@ -120,6 +121,7 @@ def plan_resume(
         notes=(
             *found.warnings,
             *_resume_notes(engine),
+            *changed,
             *known,
             *_epoch_notes(engine, go_on, epochs),
         ),
@@ -128,8 +130,8 @@ def plan_resume(
 
 def _spaces(
     settings: StudySettings, past: Past, found: Found, *, accept_space: bool
-) -> tuple[SearchSpace, SearchSpace]:
-    """Return the search space as it is declared now, and with what only trials declared."""
+) -> tuple[SearchSpace, SearchSpace, list[str]]:
+    """Return the search space as declared now, with what only trials declared, and what changed."""
     # The fact "space" is written after the event that grew it; a master may die in between.
     known = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
     before = SearchSpace.from_json(past.facts["declared_space"])
@@ -141,9 +143,10 @@ def _spaces(
     space = _grown(declared, [known.missing_from(before)])
     differences = known.differences(space)
     if not differences:
-        return declared, known  # in its old order, which determines what samplers draw
+        return declared, known, []  # in its old order, which determines what samplers draw
     if accept_space:
-        return declared, space
+        line = f"the search space is another one: {'; '.join(differences)} (finished trials stay)"
+        return declared, space, [line]
     raise SpaceChangedError(
         f"the search space of {settings.source.shown} has changed since the study "
         f"began: {'; '.join(differences)}. Undo that, or continue in the new space with "
@@ -156,18 +159,21 @@ def _that_train_on(engine: Engine, files: StudyFiles, epochs: int | None) -> tup
     """Return the complete trials that get more epochs: the best ones, from their checkpoints."""
     if engine.epochs is None or epochs is None or epochs <= engine.epochs:
         return ()
-    return tuple(number for number in engine.able_to_go_on if files.has_checkpoint(number))
+    able = (n for n in engine.able_to_go_on if engine.last_step(n) < epochs)
+    return tuple(number for number in able if files.has_checkpoint(number))
 
 
 def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> list[str]:
     before = engine.epochs
-    complete = sum(trial.state is TrialState.COMPLETE for trial in engine.trials)
+    complete = {t.number for t in engine.trials if t.state is TrialState.COMPLETE}
     if before == epochs or not complete:
         return []
-    lines, others = [], complete - len(go_on)
+    lines, others = [], len(complete) - len(go_on)
     if go_on:
         trials = "best trial trains" if len(go_on) == 1 else "best trials train"
-        lines.append(f"{len(go_on)} {trials} on from epoch {before}")
+        reached = sorted({engine.last_step(number) for number in go_on})
+        epoch = "epoch" if len(reached) == 1 else "epochs"
+        lines.append(f"{len(go_on)} {trials} on from {epoch} {' and '.join(map(str, reached))}")
     if before is not None and epochs is not None and epochs > before and engine.ended_early:
         lines.append(
             f"{len(engine.ended_early)} that ended by themselves (such as by EarlyStopping) do "
@@ -176,7 +182,8 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         others -= len(engine.ended_early)
     if others:
         trials = f"{'the other ' if lines else 'the '}{others} complete trials stay as they are"
-        limit = "" if before is None else f" (they trained at most {before} epochs)"
+        most = max(map(engine.last_step, complete.difference(go_on)))
+        limit = f" (they trained at most {most} epochs)" if most else ""
         lines.append(f"{trials}{limit}")
     change = f"{epochs} epochs" if before is None else f"{epochs} epochs instead of {before}"
     return [f"{change}: {'; '.join(lines)}"]
@@ -209,6 +216,9 @@ def _new_points(
 def _resume_notes(engine: Engine) -> list[str]:
     trials = list(engine.trials)
     over = sum(trial.state.is_final for trial in trials)
-    waiting = len(trials) - over
-    again = f", {waiting} continue" if waiting else ""
-    return [f"resumed: {over} trials are over{again}"]
+    to_run = [t for t in trials if t.state in (TrialState.WAITING, TrialState.RUNNING)]
+    interrupted = sum(trial.attempts > 0 for trial in to_run)
+    waiting = len(to_run) - interrupted
+    line = f"resumed: {text.plural(over, 'trial')} {'is' if over == 1 else 'are'} over"
+    line += f", {interrupted} interrupted ones continue" if interrupted else ""
+    return [line + (f", {waiting} not begun yet" if waiting else "")]

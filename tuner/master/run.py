@@ -21,7 +21,7 @@ from ..reporting.terminal.notifications import Notifications
 from ..reporting.text import duration, plural
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger, damage_errors
+from ..storage.ledger import Ledger, LedgerReader, damage_errors
 from ..storage.lock import MasterLock
 from ..worker.addresses import tunnel
 from .compose import OpenStudy, compose, opened, study_access
@@ -156,7 +156,8 @@ def resume(
         past, reports = _replay(directory, ledger)
         # Checked before attempts of the last master, which may still run, are told to stop.
         engine = past.engine
-        state = ResumeState(directory, facts, tuple(engine.trials), engine.active_seconds)
+        attempts = LedgerReader(directory).attempts()
+        state = ResumeState(directory, facts, tuple(engine.trials), engine.active_seconds, attempts)
         check_changes(settings, state)
         _recover(ledger, past, reports)
         asks_for_more = bool(changes or tries or accept_space)
@@ -259,8 +260,10 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         workers_are_known=cluster.is_local,
         memory_bytes=layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(study.directory, plan.goals).can_continue,
+        pruner=plan.pruner.name,
     )
-    observers = RunObservers(display, notifications, workers, executor)
+    shown = {engine.snapshot.packing} if engine.is_opened else set[str]()
+    observers = RunObservers(display, notifications, workers, executor, shown)
     loop = compose(plan, study, workers, executor=executor, requests=requests, observers=observers)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
@@ -342,7 +345,7 @@ def _requests(
         study.directory,
         study.lock,
         workers.clock,
-        timeout_seconds=settings.timeout_seconds,
+        timeout_seconds=settings.timeout_seconds or None,
         worked_seconds=study.engine.active_seconds,
         overspent=study.engine.overspent,
         may_stop=handover(

@@ -138,7 +138,10 @@ def test_letting_go_stops_what_runs_and_starts_nothing(driver: EngineDriver) -> 
     assert driver.engine.snapshot.stopping == "the time is up"
     assert driver.stop() == []
     assert driver.join("late") == []
+    assert driver.engine.snapshot.interrupted == 0
     driver.end(AttemptId(0, 0), Ending(Cause.STOPPED))
+    # Not the trials that never began.
+    assert driver.engine.snapshot.interrupted == 1
     tell, kept, finish = driver.end(AttemptId(1, 0), returned(0.5))
     assert isinstance(tell, Tell)
     assert tell.trial.state is TrialState.COMPLETE

@@ -220,6 +220,16 @@ def test_first_trials_that_all_fail_alike_end_the_study(driver: EngineDriver) ->
     assert driver.trial(last.trial).state is TrialState.WAITING
 
 
+def test_first_trials_of_a_resumed_run_are_called_so(driver: EngineDriver) -> None:
+    driver.go(20)
+    driver.open(20, same_failure_limit=1)
+    driver.join()
+    (name,) = driver.running
+    (*_, finish) = driver.end(name, broken("ValueError: 1"))
+    assert isinstance(finish, Finish)
+    assert finish.reason == "the first trial of this run failed: ValueError: 1"
+
+
 @pytest.mark.parametrize(
     "endings",
     [

@@ -19,8 +19,8 @@ def test_a_short_study_does_not_run_blind() -> None:
     site.run()
     assert site.most_running == 2
     reason = site.driver.engine.snapshot.packing
-    assert reason.startswith("1 trial per core (each uses 0.1 of one); not more, ")
-    assert "earlier ones of the 6 trials (--cpus-per-trial 0.25 runs more)" in reason
+    assert reason.startswith("1 trial per core (each uses 0.1 of one); fewer than ")
+    assert "learns from earlier trials (--cpus-per-trial 0.25 runs more at once)" in reason
     assert site.driver.attempts[-1].why == reason
 
 

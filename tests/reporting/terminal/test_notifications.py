@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fake_study import attempt
+from fake_study import attempt, trial
 
 from tuner.core.messages import (
     AttemptEnded,
@@ -16,7 +16,7 @@ from tuner.core.messages import (
     WorkerRefused,
 )
 from tuner.core.resources import Capacity
-from tuner.core.trial import Attempt, AttemptId, Cause, Ending, Outcome, Usage
+from tuner.core.trial import Attempt, AttemptId, Cause, Ending, Outcome, TrialState, Usage
 from tuner.reporting.terminal.notifications import QUIET_SECONDS, Notifications
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
@@ -220,3 +220,12 @@ def test_a_failed_trial_and_a_lost_worker_make_no_line_about_a_retry() -> None:
     failed = replace(tried(1, cause=Cause.HUNG), outcome=Outcome.ERRORED)
     for other in (failed, tried(2, cause=Cause.WORKER_LOST), tried(3, cause=Cause.KILLED)):
         assert shown(Notifications(), *lost(other), attempts=(other,), at=0.0) == []
+
+
+def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:
+    notifications = Notifications(pruner="asha")
+    notifications.observe_ended([trial(0, TrialState.FAILED), trial(1, value=0.5, step=3)])
+    assert notifications.lines(0.0) == []
+    notifications.observe_ended([trial(2, value=0.5), trial(3, value=0.5)])
+    (line,) = notifications.lines(0.0)
+    assert line.startswith("--pruner asha can stop no trial: trial 2 reported nothing")

@@ -60,7 +60,7 @@ from ..messages import (
 )
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
-from ..trial import Attempt, AttemptId, Cause, Ending, Trial
+from ..trial import Attempt, AttemptId, Cause, Ending, Trial, TrialState
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
 from .records import TrialRecords
@@ -348,6 +348,10 @@ class Engine:
             () if self._opened_lifecycle is None else self._opened_lifecycle.retention.checkpoints
         )
 
+    def last_step(self, trial: int) -> int:
+        """Return the highest step that a trial has reported; 0 before the first report."""
+        return self._records[trial].last_step
+
     @property
     def ended_early(self) -> frozenset[int]:
         """The complete trials that ended by themselves before their last epoch."""
@@ -410,6 +414,12 @@ class Engine:
             else self._dispatch.stall_reason(at=self._latest_at, refused=self._refused),
             packing=self._dispatch.packing,
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
+            interrupted=0
+            if self._stop_reason is None
+            else sum(
+                each.trial.state is TrialState.WAITING and each.trial.attempts > 0
+                for each in records
+            ),
             usual=config.resources,
             sizes=self._dispatch.sizes,
         )

@@ -14,11 +14,18 @@ class FailureTally:
         same_failure_limit: The objective is broken if this many first trials fail in the same
             way; 0 for never.
         any_success: Whether a trial was complete before this run.
+        is_resumed: Whether the study had trials before this run.
     """
 
     def __init__(
-        self, *, max_failures: int | None, same_failure_limit: int, any_success: bool = False
+        self,
+        *,
+        max_failures: int | None,
+        same_failure_limit: int,
+        any_success: bool = False,
+        is_resumed: bool = False,
     ) -> None:
+        self._of_this_run = " of this run" if is_resumed else ""
         self._max = max_failures
         self._limit = same_failure_limit
         self._failed = 0
@@ -38,8 +45,12 @@ class FailureTally:
             self._first.append(ending.fingerprint)
             is_full = len(self._first) == self._limit
             if is_full and not self._any_success and len(set(self._first)) == 1:
-                count = "trial" if self._limit == 1 else f"{self._limit} trials"
-                reason = f"the first {count} all failed the same way: {ending.reason}"
+                is_one = self._limit == 1
+                count = "trial" if is_one else f"{self._limit} trials"
+                reason = (
+                    f"the first {count}{self._of_this_run} "
+                    f"{'failed' if is_one else 'all failed the same way'}: {ending.reason}"
+                )
                 return Finish(FinishReason.SAME_FAILURE, reason, ending.detail)
         if self._max is not None and self._failed > self._max:
             reason = (

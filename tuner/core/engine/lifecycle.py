@@ -74,6 +74,7 @@ class Lifecycle:
             max_failures=config.max_failures,
             same_failure_limit=config.same_failure_limit,
             any_success=bool(front),
+            is_resumed=len(self.records) > 0,
         )
         if front:
             commands.append(KeepBest(front))

@@ -155,22 +155,23 @@ def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_
     if is_less:
         words += " (with more, a device did no more work in total)"
     elif is_gpu and plan.gpu_memory is not None:
-        words += f" (each holds about {_gigabytes(plan.gpu_memory)} of its memory)"
+        words += f" (each holds about {_size(plan.gpu_memory)} of its memory)"
     elif sharing.busy_range:
         least, _, most = (f"{each:.2g}" for each in sharing.busy_range)
         words += f" (each uses {least if least == most else f'{least} to {most}'} of one)"
     if sharing.is_held_back:
         option = "--gpus-per-trial" if is_gpu else "--cpus-per-trial"
         words += (
-            f"; not more, so that the search can learn from earlier ones of the "
-            f"{evidence.search_trials} trials ({option} 0.25 runs more)"
+            "; fewer than would fit, because the search learns from earlier trials "
+            f"({option} 0.25 runs more at once)"
         )
     if plan.memory is not None and Amount.MEMORY in evidence.measured:
-        words += f"; about {_gigabytes(plan.memory)} of memory each"
+        words += f"; about {_size(plan.memory)} of memory each"
         if names := plan.memory.depends_on:
             words += f", depending on {' and '.join(names)}"
     return words
 
 
-def _gigabytes(memory: Estimate) -> str:
-    return f"{memory.usual_upper / 1e9:.2g} GB"
+def _size(memory: Estimate) -> str:
+    size = memory.usual_upper
+    return f"{size / 1e9:.2g} GB" if size >= 1e8 else f"{size / 1e6:.2g} MB"

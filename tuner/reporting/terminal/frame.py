@@ -90,9 +90,8 @@ def _progress_lines(snapshot: StudySnapshot, rate: TrialRate, width: int) -> lis
     times += "" if left is None else f", about {text.duration(left)} left"
     lines = [_bar_line(snapshot, times, width)]
     if any(snapshot.counts.values()):
-        interrupted = snapshot.counts.get(TrialState.WAITING, 0) if snapshot.stopping else 0
         words = text.counts(
-            snapshot.counts, of=snapshot.budget_trials, interrupted_trials=interrupted
+            snapshot.counts, of=snapshot.budget_trials, interrupted_trials=snapshot.interrupted
         )
         counts = _labelled("").append(words)
         counts.highlight_regex(r"\d+ failed", _BAD)
@@ -159,6 +158,7 @@ def _running_table(
             text.duration(rate.seconds_run(run.trial.number)),
         )
         place = Text(text.where(run.attempt.node, run.attempt.placement), _LABEL)
+        place.append(_confirms(run.trial))
         place.append(f"  {text.clean(run.attempt.reason)}" if is_waiting(run) else "", _WARN)
         rows.append((cells, place))
     if len(shown) < len(running):
@@ -181,8 +181,13 @@ def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[
         is_best = trial.number in best
         words = Text("best" if is_best else trial.state.lower(), _GOOD if is_best else _LABEL)
         words.append(", infeasible" if trial.violation else "", _WARN)
+        words.append(_confirms(trial), _LABEL)
         rows.append(((number, step, text.measured(trial.value), seconds), words))
     return rows
+
+
+def _confirms(trial: Trial) -> str:
+    return "" if trial.confirms is None else f", confirms trial {trial.confirms}"
 
 
 def _table(

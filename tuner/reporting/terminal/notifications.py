@@ -18,7 +18,7 @@ from ...core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from ...core.trial import Attempt, AttemptId, Cause, Outcome
+from ...core.trial import Attempt, AttemptId, Cause, Outcome, Trial, TrialState
 from .. import text
 
 QUIET_SECONDS = 10.0
@@ -42,6 +42,7 @@ class Notifications:
             them itself. Then no line says that they joined.
         memory_bytes: The user's `--memory-per-trial`; 0 if left out.
         has_checkpoint: Returns whether a trial has a checkpoint to continue from.
+        pruner: Name of the pruner.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Notifications:
         workers_are_known: bool = False,
         memory_bytes: int = 0,
         has_checkpoint: Callable[[int], bool] = lambda _trial: False,
+        pruner: str = "none",
     ) -> None:
+        self._pruner = pruner
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
         self._nodes: dict[str, str] = {}
@@ -109,6 +112,16 @@ class Notifications:
                 self._next[before] = attempt
             self._check_memory(attempt)
             self._check_gpus(attempt)
+
+    def observe_ended(self, trials: Sequence[Trial]) -> None:
+        """Observe trials that ended."""
+        for trial in trials if self._pruner != "none" else ():
+            if trial.state is TrialState.COMPLETE and trial.step is None:
+                self._show_once(
+                    "pruner",
+                    f"--pruner {self._pruner} can stop no trial: trial {trial.number} reported "
+                    "nothing before its end. Call trial.report(step, …) while it trains",
+                )
 
     def lines(self, now: float) -> list[str]:
         """Return the lines to show now.

@@ -83,7 +83,8 @@ class PlainProgress:
     def _ended_line(self, ended: EndedTrial, snapshot: StudySnapshot) -> str:
         trial = ended.trial
         after = "" if ended.seconds is None else f" after {text.duration(ended.seconds)}"
-        begin = f"trial {trial.number} {trial.state.lower()}{after}: "
+        again = "" if trial.confirms is None else f" (confirms trial {trial.confirms})"
+        begin = f"trial {trial.number}{again} {trial.state.lower()}{after}: "
         if trial.state is TrialState.FAILED:
             return begin + text.failure(trial)
         value = ", ".join(

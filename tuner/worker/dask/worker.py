@@ -216,6 +216,7 @@ class _Joining:
         self._scratch = scratch
         self._say = say
         self._say_of_trials = _nothing if is_quiet else say
+        self._is_joined = False
         self._signal = ""
         self._leave = asyncio.Event()
 
@@ -226,13 +227,19 @@ class _Joining:
         if self._offer.note:
             self._say(self._offer.note)
         while (worker := await self._joined()) is not None:
-            self._say(f"joined {worker.scheduler.address} with {_words(self._offer.capacity)}")
+            self._say_joined(worker.scheduler.address)
             await _first(self._leave.wait(), worker.is_closing.wait(), worker.is_useless.wait())
             if worker.is_useless.is_set():
                 await worker.close()
                 raise StudyError("no study here can use this worker; the reason is above.")
             await self._left(worker)
+            self._is_joined = False
         self._say("left")
+
+    def _say_joined(self, address: str) -> None:
+        if not self._is_joined:
+            self._is_joined = True
+            self._say(f"joined {address} with {_words(self._offer.capacity)}")
 
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
@@ -289,10 +296,16 @@ class _Joining:
             host = await asyncio.to_thread(reach, address, timeout_seconds=_REACH_SECONDS)
         except OSError:
             return None
+
+        def say_of_study(line: str) -> None:
+            # The plugins of studies are set up before Dask returns the worker.
+            self._say_joined(address)
+            self._say_of_trials(line)
+
         worker = _Worker(
             address,
             granted=self._offer.capacity,
-            say=self._say_of_trials,
+            say=say_of_study,
             nthreads=len(self._offer.capacity.cpus),
             name=self._offer.name or None,
             host=None if self._offer.interface else host,

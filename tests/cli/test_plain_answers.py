@@ -1,0 +1,60 @@
+"""What a run and its resumes say of limits, pruning, the space and epochs that have changed."""
+
+from __future__ import annotations
+
+from in_process import InProcess
+
+from tuner.storage.artifacts import RESUME
+
+LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")
+
+SILENT = """
+    def objective(hp, trial):
+        return hp.Float("x", 0, {high})
+    """
+
+EPOCHS = """
+    DIRECTION = "max"
+
+    def objective(hp, trial):
+        x = hp.Float("x", 0.5, 1)
+        for epoch in range((trial.resumed_from or 0) + 1, trial.epochs + 1):
+            (trial.checkpoint_dir / "epoch").write_text(str(epoch))
+            trial.report(epoch, value=x * epoch)
+        return x * trial.epochs
+    """
+
+
+def test_limits_pruners_and_spaces_that_do_not_fit(reading_cli: InProcess) -> None:
+    cli = reading_cli
+    cli.file("model.py", SILENT.format(high=1))
+    limits = ("--timeout", "1h", "--budget", "5core-h")
+    ended = cli("run", "model.py", *LIGHT, *limits, "--trials", "4", "--pruner", "asha")
+    assert ended.code == 0, ended.err
+    assert ended.err.count("--pruner asha can stop no trial: trial ") == 1
+
+    refused = cli("resume", "study", "--budget", "0.0000001core-h")
+    assert (refused.code, "--budget is the total" in refused.err) == (2, True)
+
+    cli.file("model.py", SILENT.format(high=2))
+    more = ("--trials", "5", "--timeout", "none", "--accept-space")
+    ended = cli("resume", "study", *more)
+    assert ended.code == 0, ended.err
+    assert "limits   5 core hours for all trials\n" in ended.err
+    assert "the search space is another one: " in ended.err
+    assert "finished trials stay" in ended.err
+
+
+def test_epochs_that_were_lowered_and_are_raised_again(reading_cli: InProcess) -> None:
+    cli = reading_cli
+    cli.file("model.py", EPOCHS)
+    assert cli("run", "model.py", *LIGHT, "--trials", "2", "--epochs", "4").code == 0
+    ended = cli("resume", "study", "--trials", "3", "--epochs", "2")
+    assert "2 epochs instead of 4: the 2 complete trials stay as they are" in ended.err
+    assert "resumed: 2 trials are over\n" in ended.err
+    for number in range(3):  # as Keras's trials write them
+        folder = cli.study() / "trials" / str(number) / RESUME
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "last.ckpt").touch()
+    ended = cli("resume", "study", "--epochs", "4")
+    assert "4 epochs instead of 2: 1 best trial trains on from epoch 2; the other 2" in ended.err
