@@ -207,7 +207,7 @@ def test_jobs_leave_an_excluded_node_unless_there_is_no_other(
     wait_until(lambda: node() == other, "one on the other node", seconds=40)
     assert f"node {first} is excluded from now on (--exclude={first}): three" in "\n".join(notes)
     jobs.exclude_node(other, "there too")
-    wait_until(lambda: any("those avoided are used again" in line for line in notes),
+    wait_until(lambda: any("the excluded nodes are used again" in line for line in notes),
                "that none is left", seconds=40)  # fmt: skip
     wait_until(lambda: node() != "", "a worker", seconds=40)
 
