@@ -94,11 +94,18 @@ def _kinds_for(
     return tuple(kinds)
 
 
-def check(order: ClusterOrder) -> None:
+def check(order: ClusterOrder, need: Need | None = None) -> tuple[Partition, ...]:
     """Check the order before anything is started: Slurm checks each script.
 
+    Args:
+        order: What the cluster consists of.
+        need: What one trial holds; None if that is not known yet.
+
+    Returns:
+        The partitions that Slurm has.
+
     Raises:
-        ConfigError: A shape asks for something that does not exist.
+        ConfigError: A shape asks for something that does not exist, or no shape holds a trial.
         SubmissionError: Slurm would refuse a job; the message has its words.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
@@ -112,6 +119,9 @@ def check(order: ClusterOrder) -> None:
             continue  # the study waits, and says so
         except SubmissionError as error:
             raise SubmissionError(f"{order.config.prefix(shape)}{error}") from error
+    if need is not None:
+        _kinds_for(order, partitions, need)
+    return partitions
 
 
 def _job_kind(
@@ -159,7 +169,7 @@ class SlurmCluster:
     """
 
     def __init__(self, order: ClusterOrder, *, notify: Callable[[str], None]) -> None:
-        check(order)
+        self._partitions = check(order)
         self._order = order
         self._notify = notify
         self._jobs: Jobs | None = None
@@ -173,6 +183,14 @@ class SlurmCluster:
         """The scheduler's address."""
         return self._scheduler.address
 
+    def check_need(self, need: Need) -> None:
+        """Check that a job can hold a trial.
+
+        Raises:
+            ConfigError: None can.
+        """
+        _kinds_for(self._order, self._partitions, need)
+
     def scale_up(self, need: Need, trials: int) -> None:
         """Take over jobs of an earlier master, and submit others; returns before they start.
 
@@ -184,7 +202,7 @@ class SlurmCluster:
             JobQueueError: Slurm refuses the jobs, and none is left.
         """
         self._order.directory.mkdir(parents=True, exist_ok=True)
-        order, partitions = self._order, Slurm().partitions()
+        order, partitions = self._order, self._partitions
         kinds = _kinds_for(order, partitions, need)
         self._write_address(self.address)
         self._jobs = Jobs(

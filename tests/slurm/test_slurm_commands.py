@@ -65,18 +65,20 @@ def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(
     assert not hptune.study().exists()
 
 
-@pytest.mark.slow  # the message is tested without Slurm in tests/jobqueue
-def test_a_trial_that_fits_no_job_is_refused_after_the_model_was_read(
+def test_gpus_that_no_job_has_are_refused_before_there_is_a_study(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     hptune.file("model.py", MODEL)
+    hptune.file("gpus.py", f"RESOURCES = {{'gpus': 3}}\n{MODEL}")
     hptune.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"\ninterface = "lo"')
-    ended = hptune(
-        "run", "model.py", "--slurm", "slurm.toml", "--study", "study", "--gpus-per-trial", "3"
-    )
-    assert ended.code == 2, ended.err
-    assert "Error: a trial needs 1 core and 3 GPUs, but a job in partition gpu" in ended.err
-    assert slurm.jobs() == []
+    run = ("--slurm", "slurm.toml", "--study", "study")
+    asked = ("--gpus-per-trial", "3")
+    for command in (("model.py", *asked), ("model.py", *asked, "--detach"), ("gpus.py",)):
+        ended = hptune("run", *command, *run)
+        assert ended.code == 2, ended.err
+        assert "Error: a trial needs 1 core and 3 GPUs, but a job in partition gpu" in ended.err
+        assert slurm.jobs() == []
+        assert not hptune.study().exists()
 
 
 def test_without_slurm_it_is_said_where_to_go(hptune: Hptune) -> None:

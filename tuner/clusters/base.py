@@ -46,6 +46,7 @@ class Cluster(abc.ABC):
     of one run::
 
         open(run)                    connects to the workers, or starts them
+        check_trial(resources)       before the user's code is read, and after
         executor(layout, access)     an open executor; the same one at every call
         scale_up(resources, 40)      begins to find workers for 40 trials
         scale_to({resources: 12}, …) whenever the number of trials has changed
@@ -80,6 +81,13 @@ class Cluster(abc.ABC):
         Raises:
             StudyError: There are no workers, or none that this run can use.
             UsageError: What was asked for does not exist here.
+        """
+
+    def check_trial(self, resources: Resources) -> None:  # noqa: B027 - few know their workers
+        """Check that a worker can hold a trial; called when the cluster is open.
+
+        Raises:
+            UsageError: None can.
         """
 
     @abc.abstractmethod

@@ -72,6 +72,15 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         jobs = "1 Slurm job" if self._order.max_jobs == 1 else f"{self._order.max_jobs} Slurm jobs"
         return f"in at most {jobs} ({names})"
 
+    def check_trial(self, resources: Resources) -> None:
+        """Check that a job can hold a trial.
+
+        Raises:
+            UsageError: None can; says what there is.
+        """
+        with translated_errors():
+            self.jobs.check_need(_need(resources))
+
     def scale_up(self, resources: Resources, trials: int) -> None:
         """Submit the first jobs, or take over those that an earlier master left.
 
@@ -155,14 +164,21 @@ def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
         return [kind.script for kind in job_kinds(_order(config, study, None), _need(resources))]
 
 
-def check_jobs(config: Path, study: Path, max_jobs: int | None) -> None:
+def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resources) -> None:
     """Check the jobs; nothing is submitted.
 
+    Args:
+        config: The slurm.toml.
+        study: The study's directory.
+        max_jobs: How many jobs there may be at once.
+        resources: What a trial holds; what only the model file states may be missing.
+
     Raises:
-        UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
+        UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
+            its words).
     """
     with translated_errors():
-        check(_order(config, study, max_jobs))
+        check(_order(config, study, max_jobs), _need(resources))
 
 
 def _order(config: Path, study: Path, max_jobs: int | None) -> ClusterOrder:

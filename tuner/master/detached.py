@@ -14,7 +14,9 @@ from jobqueue.commands import Job
 from jobqueue.config import read_config
 from jobqueue.errors import SlurmUnavailableError
 
+from ..clusters.base import UNLIMITED
 from ..clusters.jobs import jobs_name, translated_errors
+from ..clusters.layout import trial_resources
 from ..clusters.shown_jobs import job_words
 from ..clusters.slurm_jobs import check_jobs
 from ..config.settings import StudySettings
@@ -132,7 +134,8 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
         )
     path = Path(settings.slurm)
     with translated_errors(), storage_errors(directory.path):
-        check_jobs(path, directory.path, settings.max_jobs)
+        resources = trial_resources(settings, None, UNLIMITED, is_certain=False)
+        check_jobs(path, directory.path, settings.max_jobs, resources)
         directory.make()
         order = MasterOrder(
             config=read_config(path),

@@ -92,7 +92,9 @@ class Workforce:
         self._settings = settings
         self._stack = contextlib.ExitStack()
         # Report mistakes in the settings before the seconds that reading the model takes.
-        resolve_layout(settings, {}, cluster.capacity, is_certain=cluster.is_local)
+        self._least = resolve_layout(
+            settings, {}, cluster.capacity, is_certain=cluster.is_local
+        ).resources
         if settings.source.kind is SourceKind.FILE:
             check_source(Path(settings.source.path), has_entry=bool(settings.entry))
 
@@ -113,6 +115,7 @@ class Workforce:
                     fork_server=fork_server.address,
                 )
             )
+            self.cluster.check_trial(self._least)
             self._stack = stack.pop_all()
         return self
 
@@ -151,6 +154,7 @@ class Workforce:
         if self.objective.is_sized:  # the user's code states the cores and GPUs of each trial
             measured = tuple(each for each in layout.measured if each is Amount.MEMORY)
             layout = replace(layout, measured=measured)
+        cluster.check_trial(layout.resources)
         return layout
 
     def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> Sequence[str]:
