@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Sequence
 
@@ -10,6 +11,12 @@ from . import text
 _GAP = "  "
 _LEAST_LAST_CHARACTERS = 20
 """Least width of the last column; where there is less room, lines get longer than the terminal."""
+
+
+_COMMAND = re.compile(r"\bhptune [a-z]+ .*$")
+"""A command at the end of a text: it stays in one line, to be copied."""
+
+_BLANK = "\0"
 
 
 def table(
@@ -49,6 +56,8 @@ def fields(
 
     >>> fields([("state", "done"), ("", "since today")])
     ['state    done', '         since today']
+    >>> fields([("state", "continue with: hptune resume studies/one-1")], width=40)
+    ['state    continue with:', '         hptune resume studies/one-1']
     """
     lines = []
     for label, value in values:
@@ -62,4 +71,6 @@ def _wrapped(words: str, width: int | None) -> list[str]:
     if width is None:
         return [words]
     room = max(width, _LEAST_LAST_CHARACTERS)
-    return textwrap.wrap(words, room, break_long_words=False, break_on_hyphens=False) or [""]
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _BLANK), words)
+    lines = textwrap.wrap(whole, room, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_BLANK, " ") for line in lines] or [""]
