@@ -45,7 +45,7 @@ class StudySnapshot:
         gpus_held: The GPUs that attempts hold.
         stall_reason: Why nothing can start although trials wait; empty otherwise.
         stopping: Why the study is stopping; empty while it continues.
-        interrupted: While it is stopping, how many trials have begun and are to continue later.
+        interrupted: How many of the waiting trials have begun, such as those of a lost worker.
         packing: How many trials share a core or a GPU by the last plan, and why; empty if trials
             are granted what was asked for.
         usual: What a trial asks for by default.

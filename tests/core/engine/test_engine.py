@@ -126,6 +126,14 @@ def test_what_an_attempt_used_is_known_as_last_measured(driver: EngineDriver) ->
     assert driver.attempt(FIRST).usage == last
 
 
+def test_a_trial_of_a_lost_worker_is_interrupted_until_it_runs_again(driver: EngineDriver) -> None:
+    driver.go(9, cores=2)
+    driver.leave()
+    assert driver.engine.snapshot.interrupted == 2
+    driver.join("other", cores=1)
+    assert driver.engine.snapshot.interrupted == 1
+
+
 # --- letting go and going on ----------------------------------------------------------------
 
 

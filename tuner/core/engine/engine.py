@@ -60,7 +60,7 @@ from ..messages import (
 )
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
-from ..trial import Attempt, AttemptId, Cause, Ending, Trial, TrialState
+from ..trial import Attempt, AttemptId, Cause, Ending, Trial
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
 from .records import TrialRecords
@@ -414,12 +414,7 @@ class Engine:
             else self._dispatch.stall_reason(at=self._latest_at, refused=self._refused),
             packing=self._dispatch.packing,
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
-            interrupted=0
-            if self._stop_reason is None
-            else sum(
-                each.trial.state is TrialState.WAITING and each.trial.attempts > 0
-                for each in records
-            ),
+            interrupted=records.interrupted,
             usual=config.resources,
             sizes=self._dispatch.sizes,
         )

@@ -147,6 +147,7 @@ class TrialRecords:
         self.at = 0.0
         self._trials: list[TrialRecord] = []
         self._counts = dict.fromkeys(TrialState, 0)
+        self._begun = 0
         self._newly_waiting: list[tuple[bool, int]] = []
         self._running: dict[AttemptId, AttemptRecord] = {}
         self._running_on: dict[str, dict[AttemptId, None]] = {}
@@ -177,6 +178,11 @@ class TrialRecords:
     def waiting(self) -> int:
         """The number of trials that wait for a placement."""
         return self._counts[TrialState.WAITING]
+
+    @property
+    def interrupted(self) -> int:
+        """The number of trials that have begun and wait to continue."""
+        return self.waiting - (len(self._trials) - self._begun)
 
     def take_newly_waiting(self) -> list[tuple[bool, int]]:
         """Return the trials that wait since the last call: whether each is new, and its number."""
@@ -286,6 +292,7 @@ class TrialRecords:
         self._running_on.setdefault(placement.worker, {})[name] = None
         self._changed_attempts[name] = record.attempt
         trial.running = name
+        self._begun += not trial.trial.attempts
         self.put(trial, replace(trial.trial, attempts=trial.trial.attempts + 1))
         self.note(number, f"attempt {name} is placed on {placement.worker} ({node})")
         self.move(trial, TrialEvent.START)
@@ -331,6 +338,9 @@ class TrialRecords:
         for state in TrialState:
             if self._counts[state] != states.count(state):
                 raise AssertionError(f"{state}: counted {self._counts[state]}")
+        begun = sum(record.trial.attempts > 0 for record in self._trials)
+        if self._begun != begun:
+            raise AssertionError(f"{self._begun} trials have begun, {begun} have attempts")
         running = {record.running for record in self._trials if record.running is not None}
         if running != set(self._running):
             raise AssertionError(f"running {set(self._running)}, trials say {running}")
