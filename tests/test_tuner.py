@@ -186,6 +186,7 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
             except Exception:
                 traceback.print_exc()
         study = Study("studies/study-1")
+        assert "studies/study-1\\n" in study._repr_html_(), study._repr_html_()
         print(repr(study), study.trials[0])
         print(Tuner(later, trials=2, timeout="10m", memory_per_trial="8GB"))
         """

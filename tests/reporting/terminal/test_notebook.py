@@ -13,6 +13,7 @@ from fake_study import running, snapshot, trial
 
 from tuner.config import user_errors
 from tuner.core.trial import TrialState
+from tuner.errors import UsageError
 from tuner.reporting.terminal.display import make_progress, progress_stream
 
 
@@ -85,3 +86,8 @@ def test_frames_in_cells_have_their_numbers_and_lines(
     shown = user_errors.user_traceback(caught.value)
     assert "Cell In[3], line 2, in f" in shown
     assert "return 1 / 0" in shown
+
+
+def test_an_error_is_shown_without_the_frames_of_hptune() -> None:
+    error = UsageError("trials is 0", "Cell In[3], line 2, in f")
+    assert error._render_traceback_() == ["UsageError: trials is 0\n\nCell In[3], line 2, in f"]
