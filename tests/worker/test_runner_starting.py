@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +16,11 @@ from real_runs import wait_for
 
 from tuner.config.model_file import check_path
 from tuner.core.goals import Goals
-from tuner.core.messages import AttemptEnded, Event
+from tuner.core.messages import AttemptEnded, AttemptStarted, Event
 from tuner.core.resources import Placement
-from tuner.core.trial import AttemptId, Direction, Goal, Halt
+from tuner.core.trial import AttemptId, Cause, Direction, Goal, Halt
+from tuner.worker.forkserver.channel import Channel
+from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.orders import AttemptOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 
@@ -29,23 +35,37 @@ def objective(hp, trial):
 ATTEMPT = AttemptId(0, 0)
 
 
+WAITS = """
+import pathlib, time
+
+def objective(hp, trial):
+    while not pathlib.Path({done!r}).exists():
+        time.sleep(0.05)
+    return 1.0
+"""
+
+
+def order_of(file: Path) -> AttemptOrder:
+    """Return the order for an attempt of a model file."""
+    brief = StudyBrief(
+        name="test",
+        directory=str(file.parent / "study"),
+        working_directory=str(file.parent),
+        source=check_path(file),
+        goals=Goals((Goal("value", Direction.MAX),)),
+    )
+    return AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
+
+
 class Slow:
     """A runner whose file takes long to be imported, and the order for an attempt."""
 
     def __init__(self, folder: Path) -> None:
         self.began, file = folder / "began", folder / "model.py"
         file.write_text(SLOW.format(began=str(self.began)))
-        source = check_path(file)
-        brief = StudyBrief(
-            name="test",
-            directory=str(folder / "study"),
-            working_directory=str(folder),
-            source=source,
-            goals=Goals((Goal("objective", Direction.MAX),)),
-        )
-        self.order = AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
+        self.order = order_of(file)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.runner = AttemptRunner(source, self.events.put)
+        self.runner = AttemptRunner(self.order.brief.source, self.events.put)
         self.thread = threading.Thread(target=self.runner.start, args=(self.order,))
 
     def start(self) -> None:
@@ -104,3 +124,31 @@ def test_one_that_was_told_to_stop_before_is_not_begun(slow: Slow) -> None:
     assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.RELEASE.cause)
     assert slow.events.empty()
     assert not slow.began.exists()
+
+
+def test_one_that_finds_no_free_descriptor_ends_alone(
+    tmp_path: Path, warm: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, done = tmp_path / "model.py", tmp_path / "done"
+    file.write_text(WAITS.format(done=str(done)))
+    order = order_of(file)
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
+    with contextlib.closing(runner):
+        runner.start(order)
+        assert isinstance(events.get(timeout=30), AttemptStarted)
+        with monkeypatch.context() as full:
+            full.setattr(Channel, "pair", no_more_files)
+            runner.start(replace(order, attempt=AttemptId(1, 0)))
+        lost = events.get(timeout=30)
+        assert isinstance(lost, AttemptEnded)
+        assert (lost.attempt.trial, lost.ending.cause) == (1, Cause.WORKER_LOST)
+        assert "Too many open files" in lost.ending.reason
+        done.touch()
+        while not isinstance(ended := events.get(timeout=30), AttemptEnded):
+            pass
+        assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Cause.RETURNED)
+
+
+def no_more_files() -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

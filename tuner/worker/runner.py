@@ -131,7 +131,7 @@ class AttemptRunner:
                     self._fork(order, client)
         except (OSError, StudyError) as error:
             reason = error.message if isinstance(error, StudyError) else str(error)
-            if client is not None:
+            if client is not None and isinstance(error, OSError):
                 self._lose(client)
             self._deliver(lambda _: self._state.fork_failed(attempt, reason))
         self._wake()

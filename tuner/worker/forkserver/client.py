@@ -294,8 +294,15 @@ class Client:
 
         Returns:
             The channel to the child.
+
+        Raises:
+            OSError: The fork server has failed.
+            StudyError: This process has no room for another channel; the fork server is well.
         """
-        ours, theirs = Channel.pair()
+        try:
+            ours, theirs = Channel.pair()
+        except OSError as error:
+            raise StudyError(f"its worker can open no more files ({error.strerror})") from error
         with contextlib.closing(theirs):
             self.connection.send(("fork", key, order))
             reduction.send_handle(self.connection, theirs.fileno(), 0)

@@ -3,7 +3,7 @@
 - The process of a trial, and the fork server, adopt orphans (`adopt`). So a process that a trial
   started, directly or not, descends from the trial until that ends, and is then a child of the fork
   server, which kills it.
-- If the fork server was killed, they are found by their environment (`kill_marked`): it names the
+- If the fork server was killed, they are found by their environment, which names the
   fork server and its owner, the process that started it. A fork server started later kills what
   dead owners left on this machine.
 
