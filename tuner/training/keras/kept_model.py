@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -93,7 +94,9 @@ def _from_code(path: Path, code: UserCode, hp: Any) -> Any:
     if path.is_dir():
         model.set_weights(_weights_of_best_epoch(path))
     else:
-        model.load_weights(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the optimizer begins without its state
+            model.load_weights(path)
     return model
 
 
