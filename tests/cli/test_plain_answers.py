@@ -37,12 +37,14 @@ def test_limits_pruners_and_spaces_that_do_not_fit(reading_cli: InProcess) -> No
     assert (refused.code, "--budget is the total" in refused.err) == (2, True)
 
     cli.file("model.py", SILENT.format(high=2))
-    more = ("--trials", "5", "--timeout", "none", "--accept-space")
-    ended = cli("resume", "study", *more)
+    more = ("--trials", "6", "--timeout", "none", "--accept-space")
+    ended = cli("resume", "study", *more, "--try", "x=1.75")
     assert ended.code == 0, ended.err
     assert "limits   5 core hours for all trials\n" in ended.err
     assert "the search space is another one: " in ended.err
     assert "finished trials stay" in ended.err
+    said = "5 suggestions, all equal; 1 other trial came from --try or --confirm\n"
+    assert cli("replay", "study").out == said
 
 
 def test_epochs_that_were_lowered_and_are_raised_again(reading_cli: InProcess) -> None:

@@ -204,7 +204,7 @@ def test_the_command_tells_the_same_from_the_tampered(hptune: Hptune) -> None:
     ended = hptune("replay", hptune.study())
     assert (ended.code, ended.out) == (0, "14 suggestions, all equal\n"), ended.err
     plain = json.loads(hptune("replay", hptune.study(), "--json").out)
-    assert plain == {"same": 14, "difference": None}
+    assert plain == {"same": 14, "not_of_the_search": 0, "difference": None}
 
     victim = trials(hptune.study())[9]["params"]["x"]
     with closing(sqlite3.connect(hptune.study() / "study.db")) as db, db:

@@ -17,6 +17,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Params
 from ..errors import SpaceError
 from ..pruners.registry import make_pruner
+from ..reporting.text import plural
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader, damage_errors
 from .suggester import InformedSampler, sampler_maker
@@ -44,16 +45,20 @@ class Replayed:
     Attributes:
         same: How many suggestions are as in the ledger, until the first difference.
         difference: The first suggestion that differs; None if there is none.
+        others: Number of trials that the search did not suggest: those of `resume --try`, and
+            repeats that confirm.
     """
 
     same: int
     difference: Difference | None
+    others: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return plain values."""
         found = self.difference
         return {
             "same": self.same,
+            "not_of_the_search": self.others,
             "difference": None
             if found is None
             else {
@@ -67,7 +72,8 @@ class Replayed:
         """Return text for the user."""
         found = self.difference
         if found is None:
-            return f"{self.same} suggestions, all equal"
+            others = f"{plural(self.others, 'other trial')} came from --try or --confirm"
+            return f"{self.same} suggestions, all equal" + (f"; {others}" if self.others else "")
         lines = [f"{self.same} suggestions are equal; trial {found.trial} differs:"]
         recorded, again = found.recorded or {}, found.again or {}
         for name in dict.fromkeys((*recorded, *again)):
@@ -117,7 +123,7 @@ def replay(
             commands = search.engine.handle(event)
         for command in commands:
             search.carry_out(command)
-    return Replayed(same, None)
+    return Replayed(same, None, others=len(tuple(search.engine.trials)) - same)
 
 
 class _Search:
