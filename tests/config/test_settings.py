@@ -62,6 +62,7 @@ def test_other_values_are_refused_with_what_is_allowed(asked: dict[str, object],
     [
         ({"timeout_seconds": None}, None),
         ({"timeout_seconds": "1h30m"}, 5400.0),
+        ({"timeout_seconds": "none"}, 0.0),
         ({"trial_timeout_seconds": 0.5}, 0.5),
         ({"hang_timeout_seconds": "0"}, 0.0),
         ({"memory_per_trial_bytes": "8GB"}, 8 * 10**9),

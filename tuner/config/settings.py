@@ -320,13 +320,13 @@ class StudySettings:
         default="dask",
         resumable=False,
     )
-    cache_data: bool | int = setting(
+    cache_data: bool | int | None = setting(
         kinds.switch_or_size(),
         Section.PLACE,
         "Call load_data once per node and share its arrays between the trials there. A size "
         "such as 20GB limits their space on each node.",
-        default=True,
-        default_text="on, up to half of the free space",
+        default=None,
+        default_text="CACHE_DATA of the model file, or on, up to half of the free space",
     )
 
     checkpoint_every: int | None = setting(
@@ -474,7 +474,12 @@ class StudySettings:
     @property
     def cache_bytes(self) -> int | None:
         """Limit of the data cache on each node; None for half of the free space, 0 for no cache."""
-        return None if self.cache_data is True else int(self.cache_data)
+        return None if self.cache_data in (None, True) else int(self.cache_data)
+
+    @property
+    def wants_cache(self) -> bool:
+        """Whether the user asked for the data cache, whatever the model file says."""
+        return bool(self.cache_data)
 
     @property
     def budget_trials(self) -> int | None:

@@ -127,6 +127,7 @@ def _brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
         hang_timeout_seconds=settings.hang_timeout_seconds or None,
         checkpoint_every=settings.checkpoint_every,
         cache_bytes=settings.cache_bytes,
+        wants_cache=settings.wants_cache,
         stop_at=settings.stop_at,
         master_grace_seconds=settings.master_grace_seconds if outlives_master else 0.0,
     )

@@ -67,6 +67,7 @@ class ObjectiveReader:
             settings.working_directory,
             str(directory),
             cache_bytes=settings.cache_bytes,
+            wants_cache=settings.wants_cache,
         )
         found = self._fork_server.probe(order)
         if found.constants.get("RESOURCES") != OF_EACH_TRIAL:

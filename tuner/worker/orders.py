@@ -26,6 +26,8 @@ class AttemptLimits:
             little, 0 for never.
         cache_bytes: Limit of the data cache on each node; None for half of the free space, 0 for
             no cache.
+        wants_cache: Whether the user asked for the cache, so that CACHE_DATA = False of the file
+            does not turn it off.
         stop_at: When a Keras training stops on request.
         master_grace_seconds: How long attempts continue when the master is lost; 0 if they end
             with it.
@@ -36,6 +38,7 @@ class AttemptLimits:
     hang_timeout_seconds: float | None = None
     checkpoint_every: int | None = None
     cache_bytes: int | None = None
+    wants_cache: bool = False
     stop_at: StopAt = StopAt.BATCH
     master_grace_seconds: float = 0.0
 
@@ -127,7 +130,8 @@ class ProbeOrder:
         working_directory: The directory of the user's command, for relative paths.
         directory: The study's directory, which need not exist yet.
         quiet_seconds: How long to wait for new declarations of code that may be training.
-        cache_bytes: As in `StudyBrief`: the first trials find in the cache what the probe loads.
+        cache_bytes: As in `AttemptLimits`: the first trials find in the cache what the probe loads.
+        wants_cache: As in `AttemptLimits`.
     """
 
     source: ObjectiveSource
@@ -135,6 +139,7 @@ class ProbeOrder:
     directory: str
     quiet_seconds: float = 20.0
     cache_bytes: int | None = None
+    wants_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)

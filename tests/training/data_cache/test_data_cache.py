@@ -301,6 +301,8 @@ def test_the_cache_is_turned_off_by_a_limit_of_zero_or_in_the_model_file(node: N
     assert node.cached(arrays, limit_bytes=0) is arrays
     assert node.cached(arrays, constants={"CACHE_DATA": False}) is arrays
     assert node.cached(arrays, constants={"CACHE_DATA": True}) is not arrays
+    # What the command line says wins.
+    assert node.cached(arrays, constants={"CACHE_DATA": False}, is_wanted=True) is not arrays
 
 
 def test_a_changed_model_file_is_loaded_again(node: Node, calls: Calls) -> None:

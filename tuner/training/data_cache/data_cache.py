@@ -115,6 +115,7 @@ def cached(
     source: ObjectiveSource,
     *,
     limit_bytes: int | None,
+    is_wanted: bool = False,
     free_memory_bytes: Callable[[], int],
     hang_timeout_seconds: float | None = None,
     while_waiting: Callable[[], object] = lambda: None,
@@ -127,6 +128,7 @@ def cached(
         source: Where the code is, as for `join`.
         limit_bytes: Limit of the results on this node; None for half of the free space, 0 for no
             cache.
+        is_wanted: Whether the user asked for the cache, whatever CACHE_DATA says.
         free_memory_bytes: As for `CacheStore`.
         hang_timeout_seconds: Time after which an attempt that computes nothing is ended; None if
             it is not. A trial waits for another one's call for half of this time.
@@ -135,7 +137,8 @@ def cached(
     Returns:
         The code unchanged if there is nothing to cache or the cache is off.
     """
-    if code.load_data is None or limit_bytes == 0 or not code.constants.get("CACHE_DATA", True):
+    is_on = limit_bytes != 0 and (is_wanted or code.constants.get("CACHE_DATA", True))
+    if code.load_data is None or not is_on:
         return code
     folder = _folder(study, source)
     store = CacheStore(folder, limit_bytes, free_memory_bytes)

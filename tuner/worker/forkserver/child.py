@@ -221,6 +221,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
         brief.directory,
         brief.source,
         limit_bytes=brief.limits.cache_bytes,
+        is_wanted=brief.limits.wants_cache,
         free_memory_bytes=_free_memory_bytes,
         hang_timeout_seconds=brief.limits.hang_timeout_seconds,
         while_waiting=trial.stop_if_told,
@@ -313,6 +314,7 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
             order.directory,
             order.source,
             limit_bytes=order.cache_bytes,
+            is_wanted=order.wants_cache,
             free_memory_bytes=_free_memory_bytes,
         )
         initial = Found(
