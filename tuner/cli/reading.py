@@ -155,6 +155,8 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     from ..master.objective_reader import read_objective
     from ..reporting.results.space import space_json, space_text
 
+    # Importing a framework takes seconds.
+    click.echo(f"reading {model_file} …", err=True)
     found = read_objective(replace(check_path(model_file), entry=entry or ""))
     known = SearchSpace.from_json(found.space)
     if as_json:
