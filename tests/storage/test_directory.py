@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tuner.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
+from tuner.master.detached import master_job
 from tuner.storage.directory import StudyDirectory, atomic_write
+from tuner.storage.ledger import Ledger
 
 # --- layout ---------------------------------------------------------------------------------
 
@@ -94,6 +97,30 @@ def test_a_study_that_belongs_to_others(directory: StudyDirectory) -> None:
     assert re.search(r"group \w+ may write to", directory.others_may_write())
     os.chown(directory.path, 65534, 0)
     assert "user nobody may write to" in directory.others_may_write()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_users_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        monkeypatch.chdir(place)
+        theirs, mine = (StudyDirectory(place / "studies" / each).create() for each in "ab")
+        for each in (theirs, mine):
+            Ledger.create(each, {}).close()
+        for path in (mine.path, *mine.path.iterdir()):
+            os.chown(path, 65534, 65534)
+        os.seteuid(65534)
+        try:
+            for door in (theirs.open, lambda: master_job(theirs)):
+                with pytest.raises(StorageFullError, match=r"may not read \S+a\. Have its owner"):
+                    door()
+            assert StudyDirectory.newest().path == mine.path
+            theirs_too = StudyDirectory(place / "studies" / "c")
+            with pytest.raises(UsageError, match="Permission denied"):
+                theirs_too.create()
+        finally:
+            os.seteuid(0)
 
 
 def test_a_later_chdir_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

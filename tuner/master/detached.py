@@ -212,8 +212,9 @@ def master_job(directory: StudyDirectory) -> MasterJob | None:
     from jobqueue.master import find_master
 
     folder = directory.path / "jobs"
-    if not (folder / "master.sbatch").exists():
-        return None
+    with storage_errors(directory.path):
+        if not (folder / "master.sbatch").exists():
+            return None
     try:
         return MasterJob(find_master(jobs_name(directory.path)), folder / "master.log")
     except SlurmUnavailableError:
@@ -237,8 +238,9 @@ def cancel_jobs(directory: StudyDirectory, *, is_master: bool = False) -> int:
     from jobqueue.master import cancel_study
 
     folder = directory.path / "jobs"
-    if not may_have_jobs(folder) and (is_master or not (folder / "master.sbatch").exists()):
-        return 0
+    with storage_errors(directory.path):
+        if not may_have_jobs(folder) and (is_master or not (folder / "master.sbatch").exists()):
+            return 0
     try:
         count = cancel_study(jobs_name(directory.path), is_master=is_master)
     except SlurmUnavailableError as error:

@@ -112,7 +112,7 @@ def _start(
             "is_keras": found.is_keras,
             **plan.first_facts(),
         }
-        with Ledger.create(directory, facts, while_locked=_patience(lock, display)) as ledger:
+        with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
             study = OpenStudy(directory, lock, ledger, Engine(make_pruner))
             return _run_and_stop(plan, study, workers, display)
 
@@ -146,7 +146,7 @@ def resume(
     directory.open()
     with (
         directory.acquire() as lock,
-        Ledger.open(directory, while_locked=_patience(lock, display)) as ledger,
+        Ledger.open(directory, lock=lock, while_locked=_patience(display)) as ledger,
     ):
         facts = ledger.facts
         stored = read_settings(directory, facts)
@@ -289,13 +289,12 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
     return RunResult(finish, engine.active_seconds)
 
 
-def _patience(lock: MasterLock, display: RunDisplay) -> Callable[[float, str], None]:
-    """Return what keeps the study while another program has the ledger locked, and tells so."""
+def _patience(display: RunDisplay) -> Callable[[float, str], None]:
+    """Return what tells the user that another program has the ledger locked."""
     next_note = _LOCKED_NOTE_SECONDS
 
     def wait(seconds: float, what: str) -> None:
         nonlocal next_note
-        lock.refresh()
         if seconds < _LOCKED_NOTE_SECONDS:
             next_note = _LOCKED_NOTE_SECONDS
         elif seconds >= next_note:

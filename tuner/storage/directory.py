@@ -225,9 +225,9 @@ class StudyDirectory:
         started: list[tuple[float, Path]] = []
         with contextlib.suppress(OSError):
             for path in Path(_FOLDER).iterdir():
-                # No master changes its lock file after the study is created.
-                mark = "lock" if (path / "study.db").exists() else "jobs/master.sbatch"
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # another user's, which may not be read
+                    # No master changes its lock file after the study is created.
+                    mark = "lock" if (path / "study.db").exists() else "jobs/master.sbatch"
                     started.append(((path / mark).stat().st_mtime, path))
         if not started:
             raise NoStudyError(

@@ -56,7 +56,7 @@ def storage_full(path: Path, what: str) -> StorageFullError:
         what: The message of the operating system or of SQLite. It may be vague ("disk I/O error"),
             so the error says what a write to the same directory finds now.
     """
-    folder = next(each for each in (path, *path.parents) if each.is_dir())
+    folder = next(each for each in (path, *path.parents) if os.path.isdir(each))  # noqa: PTH112
     mount = shlex.quote(mount_of(folder).point)
     match _refusal(folder):
         case errno.ENOSPC if not os.statvfs(folder).f_ffree:
@@ -69,14 +69,16 @@ def storage_full(path: Path, what: str) -> StorageFullError:
             remedy = "Remove files there, or have the quota raised"
         case errno.EROFS:
             found, remedy = f"the file system {mount} is read-only", "Have it made writable"
+        case errno.EACCES if not os.access(folder, os.R_OK | os.X_OK, effective_ids=True):
+            found = f"this user may not read {shlex.quote(str(folder))}"
+            remedy = "Have its owner allow it (`chmod -R go+rX`)"
         case errno.EACCES | errno.EPERM:
             found = f"this user may not write to {shlex.quote(str(folder))}"
             remedy = "Make it writable"
         case _:
             found = what
             remedy = f"Check space, quota and rights on the file system {mount}"
-    studies = (each for each in (path, *path.parents) if (each / "study.db").exists())
-    study = next(studies, None)
+    study = next((each for each in (path, *path.parents) if _is_study(each)), None)
     then = "try again"
     if study is not None:
         then = f"continue with `hptune resume {_quoted(study)}`; finished trials are safely stored"
@@ -104,6 +106,10 @@ def _refusal(folder: Path) -> int | None:
     except OSError as error:
         return error.errno
     return None
+
+
+def _is_study(path: Path) -> bool:
+    return os.path.exists(path / "study.db")  # noqa: PTH110 - False where it may not be read
 
 
 def _quoted(path: Path) -> str:

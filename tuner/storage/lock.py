@@ -19,6 +19,7 @@ POSIX locks refused     refused until it is stale    refused until it is stale
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -116,6 +117,16 @@ class MasterLock:
             if not self._is_failing:
                 logger.warning("cannot refresh %s, and try again: %s", self._lease.path, err)
             self._is_failing = True
+
+    def check(self) -> None:
+        """Check that no other master has the lease; called before each write.
+
+        Raises:
+            StudyLockedError: Another master took the study over.
+        """
+        with contextlib.suppress(OSError):  # `refresh` tells of it
+            if self._lease.read() not in (self._owner, None, UNKNOWN):
+                raise taken_over(self._directory)
 
     def release(self) -> None:
         """Release the lock; may be repeated."""

@@ -15,7 +15,7 @@ from ...core.trial import Attempt, Trial
 from ...errors import StudyError
 from ..directory import StudyDirectory, study_exists, sync_directory
 from ..file_errors import storage_errors
-from ..lock import taken_over
+from ..lock import MasterLock, taken_over
 from .codec import dumps, encode_event
 from .database import (
     FORMAT,
@@ -59,23 +59,26 @@ class Ledger:
     opened it may use it. A call that fails changes nothing, and the ledger can be used again.
 
     The study's lock does not suffice: a person may delete its files, and a master that was
-    suspended may not know yet that it lost its lease. So opening the ledger increments the number
-    of its masters (the database's `user_version`), and every transaction first checks that this
-    number and the last event are still those of this writer.
+    suspended may not know yet that it lost its lease. So every transaction first checks that the
+    lease names no other master, and that the last event is one that this writer knows. The next
+    master takes the lease before it opens the ledger, so an event is either in its replay or
+    refused.
     """
 
     def __init__(
         self,
         directory: StudyDirectory,
         connection: sqlite3.Connection,
+        lock: MasterLock | None,
         while_locked: WhileLocked | None,
     ) -> None:
         self._directory = directory
         self._connection = connection
+        self._lock = lock
         self._while_locked = while_locked
         if while_locked is not None:
             connection.execute(f"PRAGMA busy_timeout = {_RETRY_SECONDS * 1000:.0f}")
-        self._written = _written(connection)
+        self._count = self._counted()
 
     @classmethod
     def create(
@@ -83,6 +86,7 @@ class Ledger:
         directory: StudyDirectory,
         facts: Mapping[str, Any],
         *,
+        lock: MasterLock | None = None,
         while_locked: WhileLocked | None = None,
     ) -> Self:
         """Create the ledger of a new study.
@@ -91,6 +95,7 @@ class Ledger:
             directory: A created directory whose lock the caller holds.
             facts: Facts about the study as a whole, as JSON values: `hptune_version`,
                 `created_at`, the settings, the search space, … `format` is added.
+            lock: As for `open`.
             while_locked: As for `open`.
 
         Raises:
@@ -115,14 +120,21 @@ class Ledger:
                 connection.execute("COMMIT")
             fresh.rename(directory.database)
             sync_directory(directory.path)
-        return cls.open(directory, while_locked=while_locked)
+        return cls.open(directory, lock=lock, while_locked=while_locked)
 
     @classmethod
-    def open(cls, directory: StudyDirectory, *, while_locked: WhileLocked | None = None) -> Self:
+    def open(
+        cls,
+        directory: StudyDirectory,
+        *,
+        lock: MasterLock | None = None,
+        while_locked: WhileLocked | None = None,
+    ) -> Self:
         """Open the ledger of an existing study.
 
         Args:
             directory: The study's directory, whose lock the caller holds.
+            lock: The study's lock; None to check no lease, as in tests.
             while_locked: Called while a later write waits; None to raise after `BUSY_SECONDS`.
 
         Raises:
@@ -142,10 +154,9 @@ class Ledger:
             connection.execute("PRAGMA journal_mode=DELETE")
             # A master that may not write here should fail now, not after the first epoch.
             connection.execute("BEGIN IMMEDIATE")
-            (masters,) = connection.execute("PRAGMA user_version").fetchone()
-            connection.execute(f"PRAGMA user_version = {masters + 1}")
+            connection.execute("UPDATE study SET value = value")
+            ledger = cls(directory, connection, lock, while_locked)
             connection.execute("COMMIT")
-            ledger = cls(directory, connection, while_locked)
             stack.pop_all()
         return ledger
 
@@ -185,14 +196,13 @@ class Ledger:
         if not (encoded or trial_rows or attempt_rows):
             return
         with self._transaction():
-            masters, count = self._written
             self._connection.executemany(
-                _INSERT_EVENT, [(seq, *row) for seq, row in enumerate(encoded, count)]
+                _INSERT_EVENT, [(seq, *row) for seq, row in enumerate(encoded, self._count)]
             )
             self._connection.executemany(_INSERT_REPORT, reports)
             self._connection.executemany(_UPSERT_TRIAL, trial_rows)
             self._connection.executemany(_UPSERT_ATTEMPT, attempt_rows)
-        self._written = (masters, count + len(encoded))
+        self._count += len(encoded)
 
     def events(self) -> Iterator[Event]:
         """Yield every event in order, for replay."""
@@ -266,8 +276,10 @@ class Ledger:
         with sqlite_errors(self._directory):
             self._execute_when_free("BEGIN IMMEDIATE")
             try:
-                if _written(self._connection) != self._written:
+                if self._counted() != self._count:
                     raise taken_over(self._directory.path)
+                if self._lock is not None:
+                    self._lock.check()
                 yield
                 self._execute_when_free("COMMIT")
             except BaseException:
@@ -275,6 +287,10 @@ class Ledger:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def _counted(self) -> int:
+        found = self._connection.execute("SELECT coalesce(max(seq) + 1, 0) FROM events").fetchone()
+        return int(found[0])
 
     def _execute_when_free(self, statement: str) -> None:
         """Execute a statement that waits until no other program has the file locked."""
@@ -287,14 +303,9 @@ class Ledger:
                     raise
             else:
                 return
+            if self._lock is not None:
+                self._lock.refresh()
             self._while_locked(time.monotonic() - since, held_by(self._directory))
-
-
-def _written(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return how many masters have opened the ledger, and how many events it holds."""
-    (masters,) = connection.execute("PRAGMA user_version").fetchone()
-    (count,) = connection.execute("SELECT coalesce(max(seq) + 1, 0) FROM events").fetchone()
-    return masters, count
 
 
 _Comparable = tuple[str, int, float | None, int | None]
