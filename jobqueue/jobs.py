@@ -19,7 +19,7 @@ from .job_records import (
     JobKindHealth,
     JobRecord,
     counted,
-    last_line,
+    how_it_ended,
     setup_failures,
     summary_of,
     tail_of,
@@ -31,9 +31,6 @@ from .sizing import Need
 
 _ENDING_SECONDS = 120.0
 """How long a job that ends counts as a job: Slurm may requeue it. A silent node takes longer."""
-
-_EARLY_SECONDS = 75.0
-"""How much earlier than asked Slurm may announce the end of a job's walltime, with a margin."""
 
 _REFUSED_SECONDS = 60.0
 """How long no job of a shape is submitted after Slurm has refused one."""
@@ -309,13 +306,7 @@ class Jobs:
         if record.is_cancelled:
             return
         job = record.job
-        word = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
-        word += f" ({job.reason})" if job.reason else ""
-        if self._has_reached_walltime(record):
-            word = f"has reached its walltime ({self._kinds[job.name].shape.walltime})"
-            word += "; its trials continue in other jobs" if record.was_useful else ""
-        elif record.has_run and not record.was_useful and (said := last_line(self._log_of(job))):
-            word += f" before its worker had joined. Its last line: {said}"
+        word = how_it_ended(record, self._kinds[job.name].shape, self._log_of(job))
         self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}")
         if record.has_run and not record.was_useful and job.slurm_state not in _NOT_ITS_FAULT:
             if self._excluded.has_any(job.nodes):
@@ -337,15 +328,6 @@ class Jobs:
             if line not in self._told_setups:
                 self._told_setups.add(line)
                 self._notify(f"job {job.id}: {line}")
-
-    def _has_reached_walltime(self, record: JobRecord) -> bool:
-        """Return whether a job that ended was at its walltime, or had left shortly before it."""
-        job = record.job
-        if job.slurm_state == "TIMEOUT":
-            return True
-        is_left = job.slurm_state in ("COMPLETED", "") and record.limit_at is not None
-        notice = self._kinds[job.name].shape.notice_seconds + _EARLY_SECONDS
-        return is_left and time.time() > (record.limit_at or 0.0) - notice
 
     def _cancel_refused(self, refused: Mapping[str, str]) -> None:
         """Cancel the jobs whose workers were refused."""

@@ -344,9 +344,8 @@ def test_a_setup_line_that_failed_in_a_working_job_is_told_once(
     notes: list[str] = []
     jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
     drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=9)
-    assert [line for line in notes if "setup" in line] == [
-        "job 1_0: hptune: setup failed: ls /x (status 2)"
-    ]
+    told = [line.partition(": ")[2] for line in notes if "setup" in line]
+    assert told == ["hptune: setup failed: ls /x (status 2)"]
 
 
 def test_slurm_is_asked_seldom_but_soon_after_a_submission(
