@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from in_process import InProcess
+from real_runs import Hptune
 
 from tuner.clusters.jobs import jobs_name
 from tuner.worker.dask import worker
@@ -29,7 +30,7 @@ def command(folder: Path, name: str, script: str) -> None:
 
 
 def left_by_a_dead_master(study: Path) -> None:
-    (study / "jobs").mkdir(parents=True)
+    (study / "jobs").mkdir(parents=True, exist_ok=True)
     (study / "jobs" / "scheduler.json").write_text(json.dumps({"address": "tcp://gone:1"}))
 
 
@@ -54,6 +55,19 @@ def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, bin_directory:
     said = " ".join(ended.err.split())
     assert (ended.code, "may be left (squeue failed: Unable to contact" in said) == (1, True)
     assert "Cancel them with `hptune stop " in said
+
+
+@pytest.mark.slow  # two runs; the cancelling is the same as that of `stop`
+def test_resume_cancels_what_a_finished_study_left(hptune: Hptune, bin_directory: Path) -> None:
+    hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
+    assert hptune("run", "model.py", "--trials", 1, "--study", "study").code == 0
+    left_by_a_dead_master(hptune.study())
+    shown = f"7_0|{jobs_name(hptune.study())}-workers|RUNNING|None|gpu|g1|N/A|N/A"
+    command(bin_directory, "squeue", f"echo '{shown}'")
+    command(bin_directory, "scancel", f"echo $* >> {bin_directory}/cancelled")
+    ended = hptune("resume", "study")
+    assert (ended.code, "cancelled 1 Slurm job of an earlier run" in ended.err) == (0, True)
+    assert (bin_directory / "cancelled").read_text() == "--quiet 7_0\n"
 
 
 def test_a_worker_whose_study_is_over_leaves(
