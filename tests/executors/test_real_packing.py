@@ -55,7 +55,7 @@ def test_a_search_that_learns_is_left_trials_to_learn_from(hptune: Hptune) -> No
     with contextlib.closing(sqlite3.connect(hptune.directory / "s" / "study.db")) as database:
         held = [json.loads(d) for (d,) in database.execute("SELECT devices FROM attempts")]
     assert {each["cpu_share"] for each in held} == {1.0}
-    assert "so that the search can learn from earlier ones" in hptune("status", "s").out
+    assert "because the search learns from earlier trials" in hptune("status", "s").out
 
 
 def test_packing_can_be_left_out(hptune: Hptune) -> None:
