@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,10 @@ from real_runs import Hptune, Started, rows, wait_for
 
 # Trials that report every 0.1 s until their gate is there.
 GATED = """\
-import os, time
+import importlib.util, os, time
 
 def objective(hp, trial):
+    assert importlib.util.find_spec("planted_by_others") is None
     x = hp.Float("x", 0, 1)
     for step in range(1, 10_000):
         trial.report(step, value=x)
@@ -73,7 +76,37 @@ def test_a_second_master_fences_the_first_and_a_reader_delays_it(
     assert hptune("replay", hptune.study()).code == 0
 
 
-def test_a_study_that_is_renamed(hptune: Hptune, gate: Path) -> None:
+@contextlib.contextmanager
+def strangers(hptune: Hptune) -> Iterator[None]:
+    """Put what other users may put into the temporary directory; check that nothing uses it."""
+    mine = hptune.file("mine", "my thesis")
+    pipe, link, endless, scratch = folders = [
+        hptune.temporary / name
+        for name in ("hptune-pipe", "hptune-link", "dask-hptune-endless", "dask-scratch-space")
+    ]
+    for folder in folders:
+        folder.mkdir()
+        folder.chmod(0o777)
+    os.mkfifo(pipe / "owner")
+    (link / "owner").symlink_to(pipe / "owner")
+    (endless / "owner").symlink_to("/dev/zero")
+    (scratch / "global.lock").symlink_to(mine)
+    for name in ("joblib", "tuner", "cloudpickle", "scipy", "psutil", "planted_by_others"):
+        (scratch / f"{name}.py").write_text("raise SystemExit('planted code runs')")
+    before = sorted(scratch.iterdir())
+    yield
+    assert mine.read_text() == "my thesis"
+    assert sorted(scratch.iterdir()) == before
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+def test_a_study_that_is_renamed_among_files_of_others(hptune: Hptune, gate: Path) -> None:
+    with strangers(hptune):
+        rename_and_resume(hptune, gate)
+
+
+def rename_and_resume(hptune: Hptune, gate: Path) -> None:
     started = start(hptune, gate)
     hptune.study().rename(hptune.study("renamed"))
     ended = started.wait(seconds=60)
@@ -87,37 +120,3 @@ def test_a_study_that_is_renamed(hptune: Hptune, gate: Path) -> None:
     resumed = hptune("resume", "-q", hptune.study("renamed"))
     assert resumed.code == 0
     assert "warning: every user of this machine may write to" in resumed.err
-
-
-def test_what_others_leave_in_the_temporary_directory(hptune: Hptune) -> None:
-    """They may create folders and links with the names that hptune and Dask use."""
-    mine = hptune.file("mine", "my thesis")
-    for name in ("hptune-pipe", "hptune-link", "dask-hptune-endless", "dask-scratch-space"):
-        (hptune.temporary / name).mkdir()
-        (hptune.temporary / name).chmod(0o777)
-    os.mkfifo(hptune.temporary / "hptune-pipe" / "owner")
-    (hptune.temporary / "hptune-link" / "owner").symlink_to(hptune.temporary / "hptune-pipe/owner")
-    (hptune.temporary / "dask-hptune-endless" / "owner").symlink_to("/dev/zero")
-    scratch = hptune.temporary / "dask-scratch-space"
-    (scratch / "global.lock").symlink_to(mine)
-    planted = "raise SystemExit('planted code runs')"
-    for name in ("joblib", "tuner", "cloudpickle", "scipy", "psutil", "this_is_mine"):
-        (scratch / f"{name}.py").write_text(planted)
-    before = sorted(scratch.iterdir())
-    model = hptune.file(
-        "model.py",
-        """
-        import importlib.util
-
-        def objective(hp, trial):
-            assert importlib.util.find_spec("this_is_mine") is None
-            return hp.Float("x", 0, 1)
-        """,
-    )
-    ended = hptune("run", model, "--trials", 2, "--study", hptune.study(), seconds=60)
-    assert ended.code == 0, ended.err
-    assert mine.read_text() == "my thesis"
-    assert sorted(scratch.iterdir()) == before
-    for each in ("hptune-pipe", "hptune-link"):
-        (hptune.temporary / each / "owner").unlink()
-        (hptune.temporary / each).rmdir()
