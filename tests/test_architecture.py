@@ -352,6 +352,28 @@ def test_importing_and_asking_for_help_load_nothing_heavy(script: str, tmp_path:
     assert loaded & HEAVY == set()
 
 
+def test_a_study_says_that_it_reads_the_model_before_it_loads_anything_heavy(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "model.py").write_text("def objective(hp, trial):\n    return 0\n")
+    script = """
+    import sys
+    from tuner.master.workforce import Workforce
+    from tuner.reporting.terminal.plain import PlainProgress
+    noted = []
+    PlainProgress.note = lambda self, line: noted.append(line)
+    Workforce.__enter__ = lambda self: sys.exit()
+    from tuner.cli import main
+    try:
+        main(["run", "model.py", "--search", "bayesian", "--study", "study"])
+    except SystemExit:
+        assert "reading model.py" in noted[0]
+    """
+    loaded = loaded_after(script, tmp_path)
+    assert "tuner" in loaded
+    assert loaded & HEAVY == set()
+
+
 def test_a_whole_study_leaves_the_master_without_a_framework(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(
         "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
