@@ -344,6 +344,15 @@ HEAVY = FRAMEWORKS | {"distributed", "dask", "pandas", "rich", "bokeh", "sklearn
         with contextlib.suppress(SystemExit):
             main(["run", "--help"])
         """,
+        """
+        import contextlib, pathlib
+        from tuner.cli import main
+        pathlib.Path("model.py").write_text("def objective(hp, trial)")
+        with contextlib.suppress(SystemExit):
+            main(["run", "model.py"])
+        import sys
+        assert not {"numpy", "sqlite3"} & sys.modules.keys()
+        """,
     ],
 )
 def test_importing_and_asking_for_help_load_nothing_heavy(script: str, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import difflib
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..core.space.parameters import FixedParameter
-from ..core.space.parameters.json_form import JsonEntry, parameter_to_json
-from ..core.space.space import SearchSpace
 from ..errors import UsageError
+
+if TYPE_CHECKING:  # loads NumPy, which a command that only reads its options need not wait for
+    from ..core.space.parameters.json_form import JsonEntry
 
 FIT_ARGUMENTS = (
     "batch_size", "callbacks", "class_weight", "epochs", "initial_epoch", "sample_weight",
@@ -68,6 +68,10 @@ def read_hyperparameters(given: Any, *, given_to: str) -> tuple[JsonEntry, ...]:
     """
     if given is None:
         return ()
+    from ..core.space.parameters import FixedParameter
+    from ..core.space.parameters.json_form import parameter_to_json
+    from ..core.space.space import SearchSpace
+
     if callable(getattr(given, "get_config", None)):
         return tuple(SearchSpace.from_json(given.get_config()["space"]).to_json())
     if isinstance(given, Mapping):
