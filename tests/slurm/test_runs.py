@@ -50,7 +50,8 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     slurm.run("scontrol", "requeue", second)
     wait_for(lambda: reached(study, 12, count=2), "both to continue", seconds=120)
     assert second in job_ids(slurm)
-    node = next(line.split()[-1] for line in slurm.jobs() if line.startswith(second))
+    # The requeued job may still wait for its turn: then the replacement's node is lost.
+    node = next(line.split()[-1] for line in slurm.jobs() if line.split()[1] == "RUNNING")
     slurm.kill_node(node)
     output = finish(hptune, run, count=2, epochs=40)
     slurm.mend_node(node)
