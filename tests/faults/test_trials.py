@@ -105,8 +105,7 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
         "large error": "ValueError: \\udc80\\0" + "x" * 298,
         "too long": "ran longer than the 3 s allowed",
         "returns text": "objective() returned 'good'; allowed are a number, a dict of metrics "
-        "such as {'value': 0.93}, or a list of them, whose mean is taken; a tuple has a number for "
-        "each objective that is named",
+        "such as {'value': 0.93}, or a list of them, whose mean is taken",
     }
     assert {trial["state"] for way, trial in found.items() if way in reasons} == {"FAILED"}
     assert "line " in found["raises"]["detail"]

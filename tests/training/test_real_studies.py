@@ -173,5 +173,5 @@ def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(hptune: Hptu
     assert measured == pytest.approx(recorded, abs=1e-6)
     assert [path.name for path in study.glob("trials/*/model*")] == []
     output = hptune("best", study).out
-    assert str(study / "best" / "model.keras") in output
+    assert f"{study.name}/best/model.keras" in output
     assert Path(json.loads(hptune("best", study, "--json").out)["model"]).exists()

@@ -91,11 +91,12 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
 
     Args:
         may_be_zero: Whether 0 is a time.
-        may_be_none: Whether "none" is allowed; it is 0, so that it differs from what is not given.
+        may_be_none: Whether "none" is allowed; it is 0.0, so that it differs from what is not
+            given. A user's 0 is refused: it may mean at once, or never.
     """
 
     def read(value: object) -> float:
-        if may_be_none and value in ("none", 0):
+        if may_be_none and (value == "none" or (isinstance(value, float) and value == 0.0)):
             return 0.0
         seconds = _seconds(value) if isinstance(value, str) else value
         if isinstance(seconds, int | float) and (seconds > 0 or (may_be_zero and seconds == 0)):
