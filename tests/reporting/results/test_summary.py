@@ -349,9 +349,9 @@ def test_the_end_of_a_finished_run() -> None:
         "load   keras.saving.load_model('runs/my digits/best/model.keras')\n"
         "\n"
         "next\n"
-        "  hptune best 'runs/my digits'                 show the best trial\n"
-        "  hptune export 'runs/my digits' --format csv  write all trials as a table\n"
-        "  hptune resume 'runs/my digits' --trials 2    continue with more trials"
+        "  hptune best 'runs/my digits'               show the best trial\n"
+        "  hptune report 'runs/my digits'             write figures and tables as a web page\n"
+        "  hptune resume 'runs/my digits' --trials 2  continue with more trials"
     )
 
 
@@ -384,6 +384,6 @@ def test_the_end_says_why_and_what_to_do_next(
 def test_the_end_without_any_success_points_to_the_failures() -> None:
     failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], models={})
     shown = closing_text(failed, Finish(FinishReason.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)
-    assert "hptune status 'runs/my digits'" in shown
+    assert "hptune trials 'runs/my digits' --state failed" in shown
     assert "best" not in shown
     assert "load_model" not in shown

@@ -225,9 +225,9 @@ def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
     commands: list[tuple[str, str]] = []
     if view.best is not None:
         commands.append((f"hptune best {directory}", "show the best trial"))
-        commands.append((f"hptune export {directory} --format csv", "write all trials as a table"))
+        commands.append((f"hptune report {directory}", "write figures and tables as a web page"))
     if view.counts.get(TrialState.FAILED):
-        commands.append((f"hptune status {directory}", "show why trials failed"))
+        commands.append((f"hptune trials {directory} --state failed", "show why trials failed"))
     if finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
         more = 2 * view.budget_trials
         commands.append((f"hptune resume {directory} --trials {more}", "continue with more trials"))
