@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from real_runs import Hptune, Started, rows, trials, wait_for
 
-from tuner.worker import private_folder, process_ids
+from tuner.worker import process_ids
 
 PLACES = ("before start", "mid-epoch", "during the checkpoint", "after the result")
 MANNERS = {
@@ -170,7 +170,7 @@ def test_what_carries_the_trials_dies(hptune: Hptune, manner: str) -> None:
 def test_what_nobody_was_left_to_remove_goes_with_the_next_run(hptune: Hptune) -> None:
     path = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)")
     dead, living = (hptune.temporary / name for name in ("hptune-dead", "hptune-living"))
-    here = " ".join(private_folder._here())
+    here = process_ids.place()
     for folder, began in ((dead, "1"), (living, process_ids.began(os.getpid()))):
         folder.mkdir(mode=0o700)
         (folder / "owner").write_text(f"{here} {os.getpid()} {began}")

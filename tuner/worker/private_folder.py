@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .process_ids import began, pid_namespace
+from .process_ids import began, place
 
 _NAME = "hptune-"
 _OWNER = "owner"
@@ -40,7 +40,7 @@ def create_folder(parent: str | None = None, *, prefix: str = _NAME) -> Path:
         Path(parent).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     _sweep(folder.parent)
-    (folder / _OWNER).write_text(" ".join((*_here(), str(os.getpid()), began(os.getpid()))))
+    (folder / _OWNER).write_text(f"{place()} {os.getpid()} {began(os.getpid())}")
     return folder
 
 
@@ -54,11 +54,6 @@ def _sweep(parent: Path) -> None:
                 and found.st_uid == os.getuid()
                 and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
             ):
-                *where, pid, since = (folder / _OWNER).read_text().split(" ")
-                if tuple(where) == _here() and began(int(pid)) != since:
+                where, pid, since = (folder / _OWNER).read_text().rsplit(" ", 2)
+                if where == place() and began(int(pid)) != since:
                     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _here() -> tuple[str, str]:
-    """Return where process ids mean the same: the running kernel, and the container."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), pid_namespace()

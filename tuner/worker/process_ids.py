@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..storage.lease import boot_id
+
 
 def began(pid: int) -> str:
     """Return when the process began, in the kernel's ticks; empty if it has ended."""
@@ -15,6 +17,7 @@ def began(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def pid_namespace() -> str:
-    """Return the container in which process ids mean the same."""
-    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - it is no path
+def place() -> str:
+    """Return where process ids mean the same: the running kernel, and the container."""
+    # The number of the outermost container is the same on all machines.
+    return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - it is no path

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..process_ids import began, pid_namespace
+from ..process_ids import began, place
 
 _MARK = "HPTUNE_FORK_SERVER"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -56,7 +56,7 @@ def kill(pid: int, *, spares_trackers: bool) -> None:
 def environment(folder: Path) -> dict[str, str]:
     """Return what marks a fork server with this folder, and all that descends from it."""
     own = os.getpid()
-    return {_MARK: " ".join((pid_namespace(), str(own), began(own), str(folder)))}
+    return {_MARK: f"{place()} {own} {began(own)} {folder}"}
 
 
 def kill_of_dead_owners() -> None:
@@ -80,15 +80,16 @@ def _kill_marked(is_left: Callable[[str, str, str], bool]) -> None:
 
 
 def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:
-    here = pid_namespace()
+    # A trial may start processes on other machines, and hand its environment on to them.
+    here = f"{_MARK}={place()} ".encode()
     for process in Path("/proc").iterdir():
         # Others' processes cannot be read, and a zombie has no environment.
         with contextlib.suppress(OSError, ValueError):
             pid = int(process.name)
             for variable in (process / "environ").read_bytes().split(b"\0"):
-                if variable.startswith(f"{_MARK}=".encode()):
-                    namespace, *marks = os.fsdecode(variable).partition("=")[2].split(" ", 3)
-                    if namespace == here and pid != os.getpid() and is_left(*marks):
+                if variable.startswith(here) and pid != os.getpid():
+                    owner, owner_began, folder = os.fsdecode(variable[len(here) :]).split(" ", 2)
+                    if is_left(owner, owner_began, folder):
                         yield pid
 
 
