@@ -63,6 +63,17 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
 
 
+def test_a_lock_stays_this_users_however_often_others_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "SOMAXCONN", 1)
+    assert device_locks.lock_gpus(GPUS, 1) == ("GPU-a",)
+    identity = device_locks._seen_here("GPU-a")
+    for _ in range(10):
+        wait_for(lambda: device_locks._holder(identity) is None, "the lock's holder to be known")
+    device_locks.release(GPUS, ())
+    assert device_locks._holder(identity) == "an unknown user"  # nobody
+    assert device_locks.lock_gpus(GPUS, 3) == GPUS
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("then", ["listen()", "listen(0)", "getsockname()"])
 def test_another_user_cannot_lock_a_gpu(then: str) -> None:

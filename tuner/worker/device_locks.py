@@ -97,6 +97,8 @@ def release(gpus: Iterable[str], numbers: Iterable[int]) -> None:
         for name in (*gpus, _core_set(numbers)):
             _not_ours.pop(name, None)
             if (held := _held.pop(name, None)) is not None:
+                with contextlib.suppress(OSError):
+                    held.shutdown(socket.SHUT_RDWR)  # ends `_answer`, which would keep it open
                 held.close()
 
 
@@ -137,7 +139,10 @@ def _lock(name: str, identity: str) -> bool:
     """
     who: str | None = ""
     for _ in range(_TRIES):
+        if name in _held:
+            return True
         if _bind(name, identity):
+            threading.Thread(target=_answer, args=(_held[name],), daemon=True).start()
             return True
         if (who := _holder(identity)) is None:
             return False
@@ -161,6 +166,14 @@ def _bind(name: str, identity: str) -> bool:
             return False
     _held[name] = lock
     return True
+
+
+def _answer(lock: socket.socket) -> None:
+    """Accept those that look whose lock it is: only some can wait, on many systems 128."""
+    with contextlib.suppress(OSError):  # it is released
+        lock.settimeout(None)
+        while True:
+            lock.accept()[0].close()
 
 
 def _holder(identity: str) -> str | None:
