@@ -144,7 +144,8 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
     except UnknownMetric as error:
         ending = Ending(Cause.UNKNOWN_METRIC, reason=str(error))
     except NoRoom as error:
-        ending = Ending(Cause.NO_ROOM, reason=str(error))
+        is_own = isinstance(error.__cause__, PermissionError) and _is_to_blame(order.directory)
+        ending = Ending(Cause.EXCEPTION if is_own else Cause.NO_ROOM, reason=str(error))
     except SystemExit as error:
         ending = Ending(
             Cause.EXITED, reason=f"sys.exit({error.code!r})", detail=user_traceback(error)
@@ -167,6 +168,15 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
     if (used := usage.own_usage()) is not None:
         send(Measured(0.0, order.attempt, used))
     send(AttemptEnded(0.0, order.attempt, ending))
+
+
+def _is_to_blame(directory: Path) -> bool:
+    """Return whether the trial itself has forbidden writing to its directory, not the study's."""
+    try:
+        is_mine = directory.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+    return is_mine and os.access(directory.parent, os.W_OK | os.X_OK)
 
 
 def _is_full(directory: Path) -> bool:
