@@ -69,6 +69,15 @@ def test_resume_cancels_what_a_finished_study_left(hptune: Hptune, bin_directory
     assert (ended.code, "cancelled 1 Slurm job of an earlier run" in ended.err) == (0, True)
     assert (bin_directory / "cancelled").read_text() == "--quiet 7_0\n"
 
+    left_by_a_dead_master(hptune.study())
+    command(bin_directory, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    ended = hptune("resume", "study")
+    assert (ended.code, "may be left (squeue failed: Unable to contact" in ended.err) == (1, True)
+    # A study may continue where there is no Slurm.
+    ended = hptune("resume", "study", "--trials", 2)
+    assert ended.code == 0, ended.err
+    assert "may be left (squeue failed: Unable to contact" in " ".join(ended.err.split())
+
 
 def test_a_worker_whose_study_is_over_leaves(
     cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed
 from ..core.trial import AttemptId
-from ..errors import UnknownMetricError
+from ..errors import StudyError, UnknownMetricError
 from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
 from ..reporting.text import duration, plural
@@ -162,13 +162,20 @@ def resume(
         _recover(ledger, past, reports)
         asks_for_more = bool(changes or tries or accept_space)
         finish = None if asks_for_more else _finished(facts)
-        if finish is not None or not settings.slurm:
-            _cancel_left_jobs(directory, display)
         if finish is not None:
+            _cancel_left_jobs(directory, display)
             display.progress.note(
                 "nothing is left to do here; --trials, --epochs or --try asks for more"
             )
             return RunResult(finish, engine.active_seconds)
+        if not settings.slurm:
+            try:
+                _cancel_left_jobs(directory, display)
+            except StudyError as error:  # a study may continue where there is no Slurm
+                display.progress.note(
+                    f"Slurm jobs of an earlier run may be left ({error.__cause__ or error}); they "
+                    "end by themselves, as they find no master"
+                )
         workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
         _note_reading(settings, directory, display)
         with workforce as workers:
