@@ -17,5 +17,8 @@ def test_a_study_takes_no_files_of_one_whose_ledger_is_gone(cli: InProcess) -> N
         assert ended.code == 2
         assert "files of a study whose study.db is gone" in ended.err
         assert path.read_text() == "1"
+        # At once, not when its master starts, perhaps hours later.
+        ended = cli("run", "model.py", "--study", cli.study(), "--detach", "--slurm", "slurm.toml")
+        assert "files of a study whose study.db is gone" in ended.err
         path.unlink()
         StudyDirectory(cli.study()).remove()

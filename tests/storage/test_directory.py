@@ -112,7 +112,8 @@ def test_another_users_study(monkeypatch: pytest.MonkeyPatch) -> None:
             os.chown(path, 65534, 65534)
         os.seteuid(65534)
         try:
-            for door in (theirs.open, lambda: master_job(theirs)):
+            within = StudyDirectory(theirs.path / "one")
+            for door in (theirs.open, lambda: master_job(theirs), within.check_place):
                 with pytest.raises(StorageFullError, match=r"may not read \S+a\. Have its owner"):
                     door()
             assert StudyDirectory.newest().path == mine.path

@@ -21,7 +21,7 @@ from ..clusters.shown_jobs import job_words
 from ..clusters.slurm_jobs import check_jobs
 from ..config.settings import StudySettings
 from ..errors import StudyError, StudyLockedError, UsageError
-from ..storage.directory import StudyDirectory, study_exists
+from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_errors
 from .stop_requests import end_process
 
@@ -53,13 +53,12 @@ def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Se
         arguments: The arguments of `hptune` for the same run in the foreground.
 
     Raises:
-        UsageError: The settings are wrong, or Slurm would refuse a job (in its words). Nothing
-            was submitted.
+        UsageError: The settings are wrong, there can be no study here, or Slurm would refuse a job
+            (in its words). Nothing was submitted.
     """
-    if directory.database.exists():
-        raise study_exists(directory)
     from .plan import check_request
 
+    directory.check_place()
     check_request(settings)
     try:
         return _submit(settings, directory, arguments)

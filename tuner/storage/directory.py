@@ -153,9 +153,11 @@ class StudyDirectory:
         Raises:
             StudyExistsError: There is a study here already.
             UsageError: Something is in the way, or writing is forbidden.
+            StorageFullError: A parent may not be read.
         """
-        self._check_unused()
-        above = next(each for each in (self._path, *self._path.parents) if each.exists())
+        with storage_errors(self._path):
+            self._check_unused()
+            above = next(each for each in (self._path, *self._path.parents) if each.exists())
         if not above.is_dir():
             raise self._in_the_way(above)
         if not os.access(above, os.W_OK | os.X_OK):
