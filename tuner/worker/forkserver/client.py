@@ -191,14 +191,14 @@ class ForkServer:
         return answer
 
     def try_model(self, order: ModelOrder) -> str:
-        """Load a model once, in a child; return what it takes, empty if it took too long."""
+        """Load a model once, in a child; return what it takes, empty if that cannot be said."""
         try:
             with (
                 contextlib.closing(Client(self.address)) as client,
                 contextlib.closing(client.fork("model", order)) as channel,
             ):
                 return channel.recv() if channel.poll(_LOAD_SECONDS) else ""
-        except (OSError, EOFError, UnreadableMessage):
+        except (OSError, EOFError, StudyError, UnreadableMessage):
             return ""
 
     def rest(self) -> None:

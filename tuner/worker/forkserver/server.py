@@ -173,6 +173,7 @@ class _Server:
                 break
             if pid == 0:
                 break
+            self._not_of_trials.discard(pid)  # the kernel gives its number again
             if child := self._children.pop(pid, None):
                 if not self._ended:
                     self._tell_at = time.monotonic() + orphans.END_SECONDS
