@@ -78,6 +78,16 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
          + BUILDER.format("build_model"), "objective"),
         (BUILDER.format("build_model") + "class Mine(kt.HyperModel):\n"
          "    def build(self, hp): return build_model(hp)\n", "Mine"),
+        # A function that takes hp may train what a builder made, or help another function.
+        (BUILDER.format("build_model") + "def epochs(hp): return build_model(hp).fit()\n"
+         "def train(hp): return build_model(hp).fit(epochs(hp))\n", "build_model"),
+        (BUILDER.format("build_cnn") + "def fitted(m): m.fit()\n"
+         "def train(hp): return fitted(build_cnn(hp))\n", "build_cnn"),
+        (BUILDER.format("build_cnn") + BUILDER.format("batch")
+         + "def fit(hp, model, data, callbacks, epochs): return batch(hp)\n", "build_cnn"),
+        (BUILDER.format("net")
+         + "def fit(hp, model, data, callbacks, epochs): return net(hp).fit()\n", "net"),
+        ("def train(hp): return make().fit()\n", "train"),
         ("def build_model(n_features, depth): return 1\n" + OBJECTIVE, "objective"),
         ("def build_model(n_features): return 1\n" + HYPERMODEL.format("Mine"), "Mine"),
         ("def load_data(hp): return 1\ndef RESOURCES(hp): return 1\n" + OBJECTIVE, "objective"),
@@ -113,6 +123,8 @@ def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None
     classes = read(HYPERMODEL.format("One") + HYPERMODEL.format("Two"))
     assert classes.entry == "Two"
     assert "(One, Two); Two is tuned" in classes.notes[0]
+    shows = "mine = Mine()\ndef show(hp): mine.build(hp).summary()\n"
+    assert read(HYPERMODEL.format("Mine") + shows).entry == "mine"
     assert read(BUILDER.format("build_model") + OBJECTIVE).entry == "build_model"
     assert read(BUILDER.format("build_model") + OBJECTIVE, "objective").objective is not None
 

@@ -3,7 +3,9 @@
 The file's own definitions come before what it imports. A definition that another candidate uses is
 a helper of it, and no candidate. Of those that remain, the first of these kinds is taken, and of
 several of one kind the last in the file: a function `build_model`, a HyperModel, an objective,
-another function that takes `hp`.
+another function that takes `hp`. A function of the last kind may be no builder: it makes others of
+that kind its helpers only, and one that trains, or that `fit` or `load_data` uses, is taken only if
+there is no other.
 """
 
 from __future__ import annotations
@@ -135,11 +137,23 @@ def _kinds(candidates: Iterable[str], names: Mapping[str, Any]) -> dict[str, Ent
         kind = _kind(name, names[name])
         if kind is not None:
             kinds[name] = kind
+    of_others = {used for each in _NOT_TUNED if each in names for used in _reached(each, names)}
+    likely = {
+        name: kind
+        for name, kind in kinds.items()
+        if kind is not EntryKind.BUILDER or not (name in of_others or _trains(name, names))
+    }
+    kinds = likely or kinds
     uses = {name: _reached(name, names) for name in kinds}
     main = {
         name: kind
         for name, kind in kinds.items()
-        if not any(name in uses[other] and other not in uses[name] for other in kinds)
+        if not any(
+            name in uses[other]
+            and other not in uses[name]
+            and (kind is EntryKind.BUILDER or kinds[other] is not EntryKind.BUILDER)
+            for other in kinds
+        )
     }
     if not main and BUILD in candidates and _takes(names[BUILD], 1):
         return {BUILD: EntryKind.BUILD_MODEL}
@@ -223,6 +237,12 @@ def _reached(name: str, names: Mapping[str, Any]) -> set[str]:
         reached |= new
         waiting += new
     return reached
+
+
+def _trains(name: str, names: Mapping[str, Any]) -> bool:
+    """Return whether a function calls a method `fit`, itself or through others of the file."""
+    within = (name, *_reached(name, names))
+    return any("fit" in _names_in(code) for each in within for code in _codes(names[each], names))
 
 
 def _is_part(one: Any, of: Any) -> bool:
