@@ -17,6 +17,7 @@ BUILD = "def build_model(hp): ...\n"
     [
         ("'''Text.'''\nX = 1\nimport json, no_such.part", ":3: there is no module no_such in this"),
         ("from no_such import part", ":1: there is no module no_such in this"),
+        ("import os\nos.environ['A'] = 'b'\nimport no_such", ":3: there is no module no_such"),
         (BUILD + "import keras\nkeras.datasets.mnist.load_data()", "no load_data()"),
         ("class Mine(kt.HyperModel): ...", "no load_data()"),
         ("def load(): return 1\ndef build_cnn(hp, width=3): ...", ""),
@@ -38,6 +39,8 @@ def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> N
     [
         "import sys, json\nfrom . import part\nimport mine\nimport no_such",  # mine may add a path
         "import sys\nsys.path.append('lib')\nimport no_such",
+        "import sys\nsys.path[:0] = ['lib']\nimport no_such",
+        "import sys\nsys.path = ['lib']\nimport no_such",
         "try:\n    import no_such\nexcept ImportError: ...",
         "import importlib.util, os.path, xml.dom",
         "def f(): import no_such",
@@ -49,6 +52,8 @@ def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> N
         BUILD + "class A:\n    def objective(self): ...",
         BUILD + "objective = lambda hp, trial: 1",
         BUILD + "def tune(hp, trial): ...",
+        BUILD + "def tune(hp, trial, width=3): ...",
+        "class Mine(mine.OurHyperModel): ...",  # which may have a fit
         "class Mine(kt.HyperModel):\n    def fit(self, hp, model): ...",
         "def train(): ...",
     ],

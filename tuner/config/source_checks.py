@@ -84,10 +84,15 @@ def _first_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             if node.module and not node.level:
                 yield node.lineno, node.module.partition(".")[0]
-        elif not isinstance(node, ast.Assign | ast.Expr) or any(
-            isinstance(each, ast.Call) for each in ast.walk(node)
-        ):
+        elif not isinstance(node, ast.Assign | ast.Expr) or any(map(_may_act, ast.walk(node))):
             return
+
+
+def _may_act(node: ast.AST) -> bool:
+    """Return whether a part of a statement calls something, or may change `sys.path`."""
+    if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return not ast.unparse(node).startswith("os.environ[")
+    return isinstance(node, ast.Call)
 
 
 def _lacks_load_data(tree: ast.Module) -> bool:
@@ -96,11 +101,13 @@ def _lacks_load_data(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name, args=ast.arguments(args=[first, *more])):
-                if name in _NEED_NO_LOAD_DATA or [each.arg for each in more] == ["trial"]:
+                if name in _NEED_NO_LOAD_DATA or any(each.arg == "trial" for each in more):
                     return False
                 builds = builds or (first.arg == "hp" and not more)
             case ast.ClassDef(bases=bases):
-                builds = builds or any(ast.unparse(each).endswith("HyperModel") for each in bases)
+                # One that is derived from another class may inherit a `fit`.
+                names = [ast.unparse(each).rpartition(".")[2] for each in bases]
+                builds = builds or "HyperModel" in names
             case ast.FunctionDef(name=name) | ast.alias(name=name, asname=None):
                 if name in (*_NEED_NO_LOAD_DATA, "*"):
                     return False
