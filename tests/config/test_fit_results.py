@@ -26,6 +26,12 @@ def made(body: str) -> Any:
         ("history = model.fit(*args)\n    print(history)\n    return history", FitResult.HISTORY),
         ("return super().fit(hp, model, *args)", FitResult.HISTORY),
         ("def inner(): return 1\n    return model.fit(*args)", FitResult.HISTORY),
+        ("history: History = model.fit(*args)\n    return history", FitResult.HISTORY),
+        ("h = None\n    for _ in range(2):\n        h = model.fit()\n    return h",
+         FitResult.HISTORY),
+        ("self.h = model.fit(*args)\n    return self.h", FitResult.HISTORY),
+        ("if h := model.fit(*args):\n        return h", FitResult.HISTORY),
+        ("return None", FitResult.METRICS),
         ("return 0.5", FitResult.NUMBER),
         ("return min(model.fit(*args).history['val_loss'])", FitResult.NUMBER),
         ("h = model.fit(*args)\n    h = h.history['loss'][-1]\n    return h", FitResult.NUMBER),
@@ -37,7 +43,7 @@ def made(body: str) -> Any:
         ("return model.evaluate(*args, return_dict=True)", FitResult.METRICS),
         ("model.fit(*args)", FitResult.METRICS),
     ],
-)
+)  # fmt: skip
 def test_the_source_says_what_is_returned(body: str, result: FitResult) -> None:
     assert result_of(made(body)) is result
 

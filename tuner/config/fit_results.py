@@ -29,7 +29,8 @@ def result_of(fit: Callable[..., Any]) -> FitResult:
     """Return what a function returns: a History if each of its results is that of a `.fit(…)`.
 
     A function without source is unknown. Anything that is neither a History nor a dict counts as
-    a number.
+    a number: if it is a History after all, the trial says so, while a number that is taken for the
+    value of another metric may be optimised in the wrong direction.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(fit))))
@@ -39,16 +40,16 @@ def result_of(fit: Callable[..., Any]) -> FitResult:
     assigned: dict[str, list[ast.expr]] = {}
     returned: list[ast.expr] = []
     for node in _of_function(function):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    assigned.setdefault(target.id, []).append(node.value)
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                assigned.setdefault(ast.unparse(target), []).append(node.value)
         elif isinstance(node, ast.Return) and node.value is not None:
             returned.append(node.value)
     values = [
         one
         for each in returned
-        for one in (assigned.get(each.id, [each]) if isinstance(each, ast.Name) else [each])
+        for one in assigned.get(ast.unparse(each), [each])
+        if not (isinstance(one, ast.Constant) and one.value is None)  # as before a loop
     ]
     if values and all(_calls(each, "fit") for each in values):
         return FitResult.HISTORY

@@ -293,6 +293,43 @@ def fit(hp, model, data, callbacks, epochs):
     assert result.ending.metrics["val_loss"] == min(each["val_loss"] for _, each in result.reports)
 
 
+def test_a_fit_whose_history_was_taken_for_a_number_says_what_to_name(attempts: Attempts) -> None:
+    text = BUILD.replace('OBJECTIVE = "val_loss"', "") + DATA
+    text += """
+def fit(hp, model, data, callbacks, epochs):
+    return trained(model, data, callbacks)
+
+def trained(model, data, callbacks):
+    (x, y), validation = data
+    return model.fit(x, y, callbacks=callbacks, validation_data=validation)
+"""
+    assert resolve_goals(attempts.probe(text))[0].goal.metric == "objective"
+    result = attempts.run(text)
+    assert result.ending.cause is Cause.UNKNOWN_METRIC
+    assert "fit() returned a History and no number: name the metric" in result.ending.reason
+    assert result.ending.reason.endswith("the trial reports: loss, val_loss")
+
+
+@pytest.mark.parametrize("returned", ["history", "{'val_loss': history.history['val_loss'][-1]}"])
+def test_a_fit_that_trains_another_model_has_that_one_kept(
+    attempts: Attempts, tmp_path: Path, returned: str
+) -> None:
+    text = f"""{BUILD}{DATA}
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    other = keras.models.clone_model(model)
+    other.compile("sgd", "mse")
+    history = other.fit(
+        x, y, validation_data=validation, epochs=epochs, callbacks=callbacks, shuffle=False
+    )
+    return {returned}
+"""
+    result = attempts.run(text, epochs=2)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    measured = evaluated(tmp_path / "model.py", result.directory / "model.keras")
+    assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-5)
+
+
 @pytest.mark.parametrize("built", ["(object(), object())", "Own()"])
 def test_a_fit_that_trains_no_keras_model(attempts: Attempts, built: str) -> None:
     result = attempts.run(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...config.fit_results import FitResult
+from ...config.fit_results import RETURNED, FitResult
 from ...config.model_file import UserCode
 from ...config.search_arguments import has_own_fit
 from ...config.source_checks import NO_LOAD_DATA
@@ -41,8 +41,8 @@ def run(
     """Train one configuration and save its best model in the trial's directory.
 
     The metrics and the saved model are those of the best epoch. If the user's own `fit` returns a
-    number or a dict, that is the result, and the model is saved as `fit` leaves it. A model that
-    one of the `incumbents` beats is not saved.
+    number or a dict, that is the result, and the model is saved as `fit` leaves it. If it trains a
+    model of its own, that one is saved. A model that one of the `incumbents` beats is not saved.
 
     Args:
         code: The user's entry points.
@@ -80,9 +80,23 @@ def run(
         # The result is complete; only training on from it is not possible.
         log.warning("The last epoch's checkpoint is not kept: %s", error)
     if trial.goals.is_nondominated(trial.goals.score(metrics), incumbents):
-        save_model(model, trial.directory)
+        of_result = best.model if best is not None and step == best.step else recorder.model
+        save_model(_trained(model, of_result), trial.directory)
     recorder.resumption.remove_if_ended_early()
     return Ending(Cause.RETURNED, metrics, step, ended_early=_ended_early(recorder, trial.epochs))
+
+
+def _trained(built: Any, last: Any) -> Any:
+    """Return the built model, or the one that a `fit` of the user's own trained in its place.
+
+    Args:
+        built: What the user's code built.
+        last: The model whose training has the result; None if unknown. It may be one around the
+            built model, and share its weights.
+    """
+    own = {id(each) for each in getattr(built, "variables", ())}
+    is_other = last is not None and not own & {id(each) for each in last.variables}
+    return last if is_other else built
 
 
 def _ended_early(recorder: Recorder, epochs: int | None) -> bool | None:
@@ -242,6 +256,13 @@ def _read_result(
     if isinstance(result, list) and all(hasattr(each, "history") for each in result):
         result = [_best_of(each.history, goals.trained) for each in result]  # of the folds, say
     metrics = metrics_of(result, metric, own)
+    if metric == RETURNED and metric not in (metrics or recorder.seen):
+        found = metrics or recorder.seen or getattr(result, "history", None) or ()
+        raise UnknownMetric(
+            f"fit() returned a {type(result).__name__} and no number: name the metric to optimise "
+            "(--objective, or OBJECTIVE in the file); the trial reports: "
+            f"{', '.join(sorted(found)) or 'none'}"
+        )
     if metrics is not None:
         if metric not in metrics and metric not in MEASURED:
             raise UnknownMetric(unknown_metric(metric, metrics))

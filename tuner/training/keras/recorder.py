@@ -44,6 +44,7 @@ class Recorder:
     Attributes:
         step: Epochs so far, over all calls of `fit`.
         best: The best epoch; None if no epoch has measured the goals.
+        model: The model that was trained last; None before the first epoch.
         seen: The names of all metrics that the training has measured.
         times: How long the epochs took.
         resumption: Stops the training on request, writes its checkpoints, and continues it
@@ -57,6 +58,7 @@ class Recorder:
     def __init__(self, trial: TrialContext, *, returns_more: bool = False) -> None:
         self.step = 0
         self.best: BestEpoch | None = None
+        self.model: Any = None
         self.seen: set[str] = set()
         self.times = EpochTimes()
         self.resumption = Resumption(trial, self, Checkpoints(trial.directory))
@@ -81,6 +83,7 @@ class Recorder:
         if not self.resumption.has_begun:
             self._trial.stop_if_told()  # a training loop of the user's own calls the callback
         self.times.end()
+        self.model = model
         metrics = as_metrics(logs)
         self._check_measured(metrics)
         metrics.update(measure(self._trial.goals.metrics, model, self.times))
