@@ -49,23 +49,30 @@ def load_kept(
     Raises:
         StudyError: The model cannot be loaded.
     """
-    code = load(source) if Path(source.path).exists() else None
+    errors: list[Exception] = []
+    code: UserCode | None = None
+    try:
+        code = load(source)
+    except Exception as error:  # the file is gone, or was edited since
+        errors.append(error)
     ways: list[Callable[[], Any]] = []
     if path.name == MODEL_FILE:
         ways.append(lambda: _from_file(path, code))
-    if code is not None:
+    if code is not None and code.hypermodel is not None:
         ways.append(lambda: _from_code(path, code, make_hyperparameters(space, params)))
     if path.name == MODEL_FILE and _LAMBDA in _others(path):
         ways.reverse()  # Keras loads a lambda, but not the names that it uses
-    errors: list[Exception] = []
+    if not ways and not errors:
+        raise StudyError(
+            f"{path} is no Keras model, but what {code.entry if code else ''}() stored"
+        )
     for way in ways:
         try:
             return way()
         except Exception as error:  # from classes of the user's own, too
             errors.append(error)
     reason = "; ".join(str(error).partition("\n")[0] for error in errors)
-    gone = f"; {source.path} is gone" if code is None else ""
-    raise StudyError(f"{path} cannot be loaded: {reason}{gone}") from errors[-1]
+    raise StudyError(f"{path} cannot be loaded: {reason}") from errors[-1]
 
 
 def try_loading(
@@ -109,9 +116,12 @@ def _weights_of_best_epoch(directory: Path) -> list[Any]:
 
 
 def _others(path: Path) -> set[str]:
-    """Return the kinds of objects in a model that are not Keras's own."""
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read("config.json"))
+    """Return the kinds of objects in a model that are not Keras's own; none if it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            config = json.loads(archive.read("config.json"))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return set()
     return {
         each["class_name"]
         for each in _objects(config)
