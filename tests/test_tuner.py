@@ -103,10 +103,16 @@ def test_a_resumed_study_uses_the_objective_as_it_is_now(hptune: Hptune) -> None
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0), 1).fit()
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0) + 10, 2).fit()
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0) + 20, 3).fit()
+        study(lambda hp, trial: hp.Float("y", 0.0, 1.0) + 30, 4).fit()
     """
     ended = hptune.script(script).wait()
-    assert ended.code == 0, ended.err
+    assert "SpaceChangedError" in ended.err
     assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 20]
+    # What was refused is not used later.
+    ended = hptune("resume", "study", "--trials", "4")
+    assert ended.code == 0, ended.err
+    assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 20, 20]
+    assert not [*hptune.study().glob("*.before")]
 
 
 def test_later_start_points_are_tried_next_and_once(hptune: Hptune) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class Tuner:
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
-        try:
+        with _replacing(directory):
             # A model that is resumed without data uses the code and the data that are stored.
             if not exists or has_data or self._code.objective is not None:
                 if exists:
@@ -230,15 +230,6 @@ class Tuner:
                 tries=settings.start_points,
                 client=self._client,
             )
-        finally:
-            if not directory.database.exists():
-                for name in (OBJECTIVE_FILE, DATA_FILE):
-                    with contextlib.suppress(OSError):
-                        (directory.path / name).unlink()
-                for name in DATASETS:
-                    shutil.rmtree(directory.path / name, ignore_errors=True)
-                    shutil.rmtree(directory.path / f"{name}.new", ignore_errors=True)
-                directory.give_up()
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
         check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")
@@ -317,6 +308,38 @@ class _PythonProgress:
     def note(self, line: str) -> None:
         """Show one line that stays."""
         self._shown.note(in_python(line))
+
+
+@contextlib.contextmanager
+def _replacing(directory: StudyDirectory) -> Iterator[None]:
+    """Let the block replace code and data in a study's directory, and clean up after it.
+
+    If the study refuses them, it has its own ones back, except on a file system without hard links.
+    If there is no study in the end, none stay.
+    """
+    files = [directory.path / name for name in (OBJECTIVE_FILE, DATA_FILE)]
+    before = {each: each.with_name(f"{each.name}.before") for each in files}
+    for each, other in before.items():
+        with contextlib.suppress(OSError):  # there is no such file, as in a new study
+            other.unlink(missing_ok=True)
+            os.link(each, other)
+    try:
+        yield
+    except UsageError:
+        for each, other in before.items():
+            with contextlib.suppress(OSError):
+                other.replace(each)
+        raise
+    finally:
+        is_unused = not directory.database.exists()
+        for each in (*before.values(), *(files if is_unused else ())):
+            with contextlib.suppress(OSError):
+                each.unlink()
+        if is_unused:
+            for name in DATASETS:
+                shutil.rmtree(directory.path / name, ignore_errors=True)
+                shutil.rmtree(directory.path / f"{name}.new", ignore_errors=True)
+            directory.give_up()
 
 
 def _load_data(
