@@ -360,8 +360,8 @@ class Study:
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
         given = given_options(settings)
-        source = path(settings.source.path)
-        command = shlex.join(["hptune", "run", source, *itertools.chain.from_iterable(given)])
+        options = shlex.join(itertools.chain.from_iterable(given))
+        command = f"hptune run {path(settings.source.path)} {options}".rstrip()
         if settings.source.kind is SourceKind.PICKLE:
             command = "in Python, with Tuner(...) and the settings below"
         return report_html(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import os
 from pathlib import Path
@@ -239,5 +240,9 @@ def test_a_report_is_written_next_to_the_study_or_where_asked(two: InProcess) ->
     page = (two.directory / "studies/b-1/report.html").read_text(encoding="utf-8")
     assert "hptune run studies/model.py --search random --trials 10" in page
     assert two("report", "studies/a-1", "-o", "a.html").out == "Wrote a.html\n"
+    stored(two.directory / "my studies/c-1")
+    assert two("report", "my studies/c-1", "-o", "c.html").code == 0
+    page = html.unescape((two.directory / "c.html").read_text(encoding="utf-8"))
+    assert "hptune run 'my studies/model.py' --search random --trials 10" in page
     refused = two("report", "-o", "missing/a.html")
     assert (refused.code, "missing/a.html cannot be written" in refused.err) == (2, True)

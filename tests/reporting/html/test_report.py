@@ -22,7 +22,12 @@ from tuner.core.space.space import (
     SearchSpace,
 )
 from tuner.core.trial import Attempt, Cause, Direction, Goal, Outcome, Trial, TrialState
+from tuner.reporting import text
+from tuner.reporting.html.panel import Shown
 from tuner.reporting.html.report import Setup, report_html
+from tuner.reporting.html.run_figures import all_trials, timeline
+from tuner.reporting.html.search_figures import history
+from tuner.reporting.html.trials import StudyTrials
 from tuner.reporting.results.view import StudyView
 from tuner.storage.ledger.reader import ReportRow
 
@@ -145,6 +150,59 @@ def test_studies_with_little_to_show(tmp_path: Path) -> None:
         assert ("front" in shown) == ('<section id="front">' in page)
         assert '<section id="curves">' not in page
         assert "hptune run model.py --trials 40" in page
+
+
+def test_other_declarations_of_a_name_and_large_steps() -> None:
+    """Also with trials of values that the space shows under another condition."""
+    under = {head: (Condition("head", (head,)),) for head in "ab"}
+    space = SearchSpace(
+        (
+            ChoiceParameter("head", ("a", "b")),
+            FloatParameter("rate", 0.0, 1.0, conditions=under["a"]),
+            ChoiceParameter("rate", ("low", "high"), conditions=under["b"]),
+            FloatParameter("x", 0.0, 1.0),
+        )
+    )
+    trials = [
+        trial(n, value=n / 60, params={"head": "ab"[n % 2], "rate": ["low", n / 60][1 - n % 2],
+                                       "x": n / 60})
+        for n in range(60)
+    ]  # fmt: skip
+    reports = [ReportRow(59, 0, step, "val_accuracy", 0.5, 1.0) for step in (1, 2**40)]
+    page = report_html(view(trials, []), space, reports, SETUP, now=2000.0)
+    assert '<section id="contour">' in page
+    assert str(2**40) in page
+
+
+def test_trials_that_break_a_constraint_are_not_the_best_so_far() -> None:
+    trials = [
+        replace(trial(n, value=value), violation=violation)
+        for n, (value, violation) in enumerate([(0.5, 0.0), (0.9, 1.0), (0.625, 0.0)])
+    ]
+    tables = history(StudyTrials(view(trials, []), SPACE, [])).tables
+    (shown,) = [each for each in tables if each.shown is Shown.COMPLETE_ONLY]
+    assert shown.rows == [("0", "0.5000"), ("2", "0.6250")]
+
+
+def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:
+    two = Goals((Goal("val_accuracy", Direction.MAX), Goal("size", Direction.MIN)))
+    left = [
+        trial(0, TrialState.RUNNING),
+        replace(trial(1, value=0.5), extra_values=(7.0,)),
+        trial(2, TrialState.PRUNED, value=0.25),
+    ]
+    ran = [attempt(0), attempt(1, ended_at=1010.0, outcome=Outcome.FINISHED)]
+    of = StudyTrials(view(left, ran, two), SPACE, [])
+    (table,) = all_trials(of).tables
+    assert table.columns[:4] == ("trial", "state", "val_accuracy", "size")
+    assert [row[1:4] for row in table.rows] == [
+        ("interrupted", text.NOTHING, text.NOTHING),
+        ("complete", "0.5000", "7.000"),
+        ("pruned", "0.2500", text.NOTHING),
+    ]
+    panel = timeline(of, now=1e6)
+    assert panel is not None
+    assert panel.tables[0].rows[0][3] == "10s", "the worker was last seen then"
 
 
 def test_a_thousand_trials_are_no_burden() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from ...core.trial import Attempt, Outcome, Trial, TrialState
 from .. import text
 from ..results.costs import costs_of
+from ..results.export import by_trial, seconds_run
+from ..results.view import INTERRUPTED
 from .panel import COMPLETE, FAILED, MUTED, PRUNED, Panel, Table, blank_figure
 from .trials import StudyTrials, described
 
@@ -18,7 +20,7 @@ _BARS = {
     Outcome.RELEASED: (MUTED, "moved or paused", 0.85),
     Outcome.ERRORED: (FAILED, "failed", 0.85),
     Outcome.LOST: (FAILED, "lost its worker", 0.4),
-    None: (COMPLETE, "running", 0.35),
+    None: (COMPLETE, "", 0.35),
 }
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _FAILURES_SHOWN = 20
@@ -29,6 +31,10 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
     ran = [each for each in trials.view.attempts if each.started_at is not None]
     if not ran:
         return None
+    is_running = trials.view.master is not None
+    if not is_running:
+        now = _last_seen(trials)
+    open_word = "running" if is_running else INTERRUPTED
     start = min(each.placed_at for each in ran)
     last = max(_end(each, now) for each in ran)
     unit, name = next((u for u in _UNITS if last - start >= 2.0 * u[0]), _UNITS[-1])
@@ -49,8 +55,8 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
                 height=0.8,
                 color=color,
                 alpha=alpha,
-                legend_label=label,
-                source=_bars(group, lanes, start=start, unit=unit, now=now),
+                legend_label=label or open_word,
+                source=_bars(group, lanes, start=start, unit=unit, now=now, open_word=open_word),
             )
     plot.legend.orientation = "horizontal"
     plot.legend.background_fill_alpha = 0.6
@@ -67,6 +73,12 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
     )
 
 
+def _last_seen(trials: StudyTrials) -> float:
+    """Return the last time at which anything is known of the study."""
+    times = [each.ended_at or each.started_at or each.placed_at for each in trials.view.attempts]
+    return max([*times, *(row.time for row in trials.reports)])
+
+
 def _end(attempt: Attempt, now: float) -> float:
     return now if attempt.ended_at is None else attempt.ended_at
 
@@ -75,10 +87,9 @@ def _lanes(ran: Sequence[Attempt], now: float) -> tuple[dict[object, int], list[
     """Return the lane of each attempt, and the lanes' labels; lanes of a worker are neighbours."""
     slots: dict[str, list[list[Attempt]]] = {}
     nodes: dict[str, str] = {}
-    for worker in dict.fromkeys(each.placement.worker for each in ran):
+    for worker, mine in _of_workers(ran).items():
         free: list[tuple[float, int]] = []
         own: list[list[Attempt]] = []
-        mine = [each for each in ran if each.placement.worker == worker]
         for attempt in sorted(mine, key=lambda each: each.started_at or 0.0):
             if free and free[0][0] <= (attempt.started_at or 0.0):
                 _, slot = heapq.heappop(free)
@@ -99,23 +110,35 @@ def _lanes(ran: Sequence[Attempt], now: float) -> tuple[dict[object, int], list[
     return lanes, labels
 
 
+def _of_workers(ran: Sequence[Attempt]) -> dict[str, list[Attempt]]:
+    found: dict[str, list[Attempt]] = {}
+    for each in ran:
+        found.setdefault(each.placement.worker, []).append(each)
+    return found
+
+
 def _bars(
-    group: Sequence[Attempt], lanes: dict[object, int], *, start: float, unit: float, now: float
+    group: Sequence[Attempt],
+    lanes: dict[object, int],
+    *,
+    start: float,
+    unit: float,
+    now: float,
+    open_word: str,
 ) -> dict[str, list[Any]]:
     return {
         "lane": [lanes[each.id] for each in group],
         "left": [((each.started_at or 0.0) - start) / unit for each in group],
         "right": [(_end(each, now) - start) / unit for each in group],
         "trial": [str(each.id) for each in group],
-        "outcome": ["running" if e.cause is None else str(e.cause) for e in group],
+        "outcome": [open_word if e.cause is None else str(e.cause) for e in group],
         "where": [text.where(each.node, each.placement) for each in group],
     }
 
 
 def _by_worker(ran: Sequence[Attempt], *, now: float) -> Table:
     rows = []
-    for worker in dict.fromkeys(each.placement.worker for each in ran):
-        mine = [each for each in ran if each.placement.worker == worker]
+    for worker, mine in _of_workers(ran).items():
         costs = costs_of(mine, now=now)
         seconds = sum(_end(each, now) - (each.started_at or 0.0) for each in mine)
         present = max(_end(e, now) for e in mine) - min(e.placed_at for e in mine)
@@ -180,18 +203,16 @@ def all_trials(trials: StudyTrials) -> Panel:
     """Return the table of all trials."""
     view = trials.view
     names = list(dict.fromkeys(name for trial in view.trials for name in trial.params))
-    seconds: dict[int, float] = {}
-    for attempt in view.attempts:
-        if attempt.started_at is not None and attempt.ended_at is not None:
-            spent = attempt.ended_at - attempt.started_at
-            seconds[attempt.id.trial] = seconds.get(attempt.id.trial, 0.0) + spent
+    metrics = [text.clean(goal.metric) for goal in view.goals.objectives]
+    missing = [None] * len(metrics)
+    attempts_of = by_trial(view.attempts)
     rows = [
         (
             str(trial.number),
-            str(trial.state).lower(),
-            text.measured(trial.value),
+            view.state_of(trial),
+            *map(text.measured, [*trial.values, *missing][: len(metrics)]),
             text.NOTHING if trial.step is None else str(trial.step),
-            text.duration(seconds.get(trial.number)),
+            text.duration(seconds_run(attempts_of.get(trial.number, []))),
             *(
                 text.param(trial.params[name]) if name in trial.params else text.NOTHING
                 for name in names
@@ -200,5 +221,5 @@ def all_trials(trials: StudyTrials) -> Panel:
         for trial in sorted(view.trials, key=lambda trial: trial.number)
     ]
     step = text.step_word(view.epochs)
-    columns = ("trial", "state", trials.metric, step, "time", *map(text.clean, names))
+    columns = ("trial", "state", *metrics, step, "time", *map(text.clean, names))
     return Panel("trials", "All trials", view.counts_text() + ".", tables=[Table(columns, rows)])

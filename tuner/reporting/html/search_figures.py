@@ -57,8 +57,9 @@ def history(trials: StudyTrials) -> Panel:
 
 
 def _best_so_far(trials: Sequence[Trial], direction: Direction) -> list[tuple[int, float]]:
+    """Return the trials that improved on all before them; none of those that break a constraint."""
     found: list[tuple[int, float]] = []
-    for trial in trials:
+    for trial in (each for each in trials if not each.violation):
         if direction.better(value_of(trial), found[-1][1] if found else None):
             found.append((trial.number, value_of(trial)))
     return found
@@ -80,8 +81,8 @@ def curves(trials: StudyTrials) -> Panel | None:
         drawn = [known[trial.number] for trial in group if trial.number in known]
         if drawn:
             lines = plot.multi_line(
-                [np.array(steps, dtype=np.int32) for steps, _ in drawn],
-                [np.array(values, dtype=np.float32) for _, values in drawn],
+                [np.array(steps, dtype=np.float64) for steps, _ in drawn],
+                [np.array(values, dtype=np.float64) for _, values in drawn],
                 color=color,
                 alpha=alpha,
             )

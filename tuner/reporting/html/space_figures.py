@@ -26,6 +26,7 @@ from .trials import (
     columns_of,
     draw_points,
     limit_values,
+    value_in,
     value_of,
 )
 
@@ -76,25 +77,37 @@ def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
     from bokeh.models import FactorRange
     from bokeh.transform import jitter
 
-    name, key = text.clean(parameter.name), parameter.name
+    name = text.clean(parameter.name)
     options: dict[str, Any] = {"tooltips": POINTED, "height": 260}
     if _has_words(parameter):
-        words = FactorRange(*[text.param(each) for each in parameter.values or ()])
-        plot = blank_figure(name, trials.metric, x_range=words, **options)
+        words = [text.param(each) for each in parameter.values or ()]
+        across = FactorRange(*words)
+        plot = blank_figure(name, trials.metric, x_range=across, **options)
         draw_points(
             plot,
             trials,
-            lambda trial: text.param(trial.params[key]) if key in trial.params else None,
-            x=jitter("x", width=0.4, range=words),
+            lambda trial: _word(parameter, trial, words),
+            x=jitter("x", width=0.4, range=across),
             size=6,
         )
     else:
         kind = _axis_type(parameter)
         plot = blank_figure(name, trials.metric, x_axis_type=kind, **options)
         plot.xaxis.ticker = _ticks(parameter) or plot.xaxis.ticker
-        draw_points(plot, trials, lambda trial: trial.params.get(key), size=6)
+        draw_points(plot, trials, lambda trial: _number(parameter, trial), size=6)
     limit_values(plot, trials)
     return plot
+
+
+def _word(parameter: Parameter, trial: Trial, words: Sequence[str]) -> str | None:
+    word = text.param(trial.params.get(parameter.name))
+    return word if parameter.name in trial.params and word in words else None
+
+
+def _number(parameter: Parameter, trial: Trial) -> float | None:
+    """Return the trial's number; None if another declaration of the name gave it a word."""
+    value = trial.params.get(parameter.name)
+    return value if isinstance(value, int | float) else None
 
 
 def _axis_type(parameter: Parameter) -> str:
@@ -212,9 +225,8 @@ def _colour_bar(plot: Any, mapper: Any) -> None:
 
 
 def _place(parameter: Parameter, trial: Trial) -> float:
-    if parameter.name not in trial.params or parameter.explain(trial.params[parameter.name]):
-        return _NOT_ACTIVE
-    return parameter.to_unit(trial.params[parameter.name])
+    value = value_in(parameter, trial)
+    return _NOT_ACTIVE if value is None else parameter.to_unit(value)
 
 
 def _ends(parameter: Parameter) -> list[tuple[float, str]]:
@@ -283,7 +295,7 @@ def contour(trials: StudyTrials) -> Panel | None:
 
 
 def _having_both(trials: Sequence[Trial], one: _Number, other: _Number) -> list[Trial]:
-    return [t for t in trials if one.name in t.params and other.name in t.params]
+    return [t for t in trials if None not in (value_in(one, t), value_in(other, t))]
 
 
 def _smoothed(group: Sequence[Trial], across: _Number, up: _Number) -> NDArray[np.float64]:

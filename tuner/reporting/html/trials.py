@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
-from ...core.trial import Direction, Trial, TrialState
+from ...core.trial import Direction, ParamValue, Trial, TrialState
 from .. import text
 from ..results.export import ReportedValue
 from ..results.importance import Importance, importances
@@ -130,6 +130,13 @@ class StudyTrials:
 def value_of(trial: Trial) -> float:
     """Return the trial's first objective; NaN if it has none."""
     return math.nan if trial.value is None else trial.value
+
+
+def value_in(parameter: Parameter, trial: Trial) -> ParamValue:
+    """Return the trial's value of a declaration; None if it has none, or that of another one."""
+    value = trial.params.get(parameter.name)
+    is_known = parameter.name in trial.params and not parameter.explain(value)
+    return value if is_known else None
 
 
 def described(trial: Trial) -> str:

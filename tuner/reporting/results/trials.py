@@ -65,6 +65,7 @@ def trials_text(
     if not trials:
         return f"no such trials: {view.counts_text()}"
     metrics = [goal.metric for goal in view.goals.objectives]
+    missing = [None] * len(metrics)  # a stopped trial may have the first objective only
     attempts_of = by_trial(view.attempts)
     rows = [("trial", "state", *metrics, text.step_word(view.epochs), "time", "origin")]
     for trial in trials:
@@ -75,7 +76,7 @@ def trials_text(
             (
                 str(trial.number),
                 view.state_of(trial),
-                *map(text.measured, values or [None] * len(metrics)),
+                *map(text.measured, [*values, *missing][: len(metrics)]),
                 text.NOTHING if step is None else str(step),
                 text.duration(_seconds(view, attempts_of.get(trial.number, []), now)),
                 trial.origin,
