@@ -164,10 +164,13 @@ def test_other_declarations_of_a_name_and_large_steps() -> None:
         )
     )
     trials = [
-        trial(n, value=n / 60, params={"head": "ab"[n % 2], "rate": ["low", n / 60][1 - n % 2],
-                                       "x": n / 60})
+        trial(
+            n,
+            value=n / 60,
+            params={"head": "ab"[n % 2], "rate": "low" if n % 2 else n / 60, "x": n / 60},
+        )
         for n in range(60)
-    ]  # fmt: skip
+    ]
     reports = [ReportRow(59, 0, step, "val_accuracy", 0.5, 1.0) for step in (1, 2**40)]
     page = report_html(view(trials, []), space, reports, SETUP, now=2000.0)
     assert '<section id="contour">' in page
