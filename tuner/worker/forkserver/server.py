@@ -178,7 +178,7 @@ class _Server:
                 if not self._ended:
                     self._tell_at = time.monotonic() + orphans.END_SECONDS
                 self._ended.append((child, os.waitstatus_to_exitcode(status)))
-        is_late = time.monotonic() >= self._tell_at
+        is_late = bool(self._ended) and time.monotonic() >= self._tell_at
         left = orphans.children() - self._children.keys() - self._not_of_trials
         for pid in left:
             orphans.kill(pid, spares_trackers=not is_late)
@@ -187,6 +187,8 @@ class _Server:
                 with contextlib.suppress(OSError):
                     child.client.send((child.key, exit_status))
             self._ended.clear()
+            # What cannot be killed must not delay the ends of later trials.
+            self._not_of_trials |= left
 
     def _end_children(self) -> None:
         for pid in self._children:
