@@ -23,6 +23,9 @@ _MIN_WORDS = frozenset((
     "perplexity", "ppl", "regret", "rmse", "seconds", "wer",
 ))  # fmt: skip
 
+_NEGATED = frozenset(("minus", "neg", "negative"))
+"""Words that may turn the direction round, as in scikit-learn's neg_mean_squared_error."""
+
 _CONSTRAINT = re.compile(
     r"\s*(?P<metric>[^<>=]*[^<>=\s])\s*(?P<sign><=|>=|<|>)\s*(?P<bound>\S+)\s*"
 )
@@ -242,10 +245,13 @@ def direction_of(metric: str) -> Direction | None:
 
     >>> direction_of("val_top_5_accuracy"), direction_of("val_loss"), direction_of("glossiness")
     (<Direction.MAX: 'max'>, <Direction.MIN: 'min'>, None)
+    >>> direction_of("neg_mean_squared_error")
     """
     # Keras numbers metrics of the same name: accuracy_1.
     words = set(re.split(r"[^a-z0-9]+", metric.lower()))
     words |= {re.sub(r"(?<=[a-z])\d+$", "", word) for word in words}
+    if words & _NEGATED:
+        return None
     if words & _MIN_WORDS:
         return Direction.MIN
     if words & _MAX_WORDS or "io_u" in metric.lower():
