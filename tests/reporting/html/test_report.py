@@ -177,6 +177,18 @@ def test_other_declarations_of_a_name_and_large_steps() -> None:
     assert str(2**40) in page
 
 
+def test_long_curves_are_thinned_at_the_same_steps() -> None:
+    lengths = (1000, 999, 3)
+    reports = [
+        ReportRow(number, 0, step, "val_accuracy", 0.5, 1.0)
+        for number, length in enumerate(lengths)
+        for step in range(1, length + 1)
+    ]
+    (one, _), (other, _), (short, _) = StudyTrials(view([], []), SPACE, reports).curves.values()
+    assert (len(one), one[-1], other[-1], short) == (201, 1000, 999, [1, 3])
+    assert one[:-1] == other[:-1]
+
+
 def test_trials_that_break_a_constraint_are_not_the_best_so_far() -> None:
     trials = [
         replace(trial(n, value=value), violation=violation)

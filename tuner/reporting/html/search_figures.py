@@ -234,8 +234,9 @@ def front(trials: StudyTrials) -> Panel | None:
     return Panel(
         "front",
         "The Pareto front",
-        f"{metrics[0]} and {metrics[1]} of all complete trials. No trial beats those in green in "
-        "all objectives.",
+        f"{metrics[0]} and {metrics[1]} of all complete trials. No trial "
+        f"{'that keeps the constraints ' if trials.view.goals.constraints else ''}beats those in "
+        "green in all objectives.",
         [plot],
         [Table(("trial", *metrics, "configuration"), rows)],
         is_folded=False,

@@ -105,10 +105,13 @@ class StudyTrials:
             if row.metric == self.view.goal.metric and math.isfinite(row.value):
                 found.setdefault(row.trial, {})[row.step] = row.value
         curves = {}
+        # The same steps of all trials, as far as they report alike: a median is taken over them.
+        stride = math.ceil(max(map(len, found.values()), default=1) / _STEPS_DRAWN)
         for number, values in found.items():
             steps = sorted(values)
-            stride = math.ceil(len(steps) / _STEPS_DRAWN)
-            kept = steps[::-1][::stride][::-1]  # the last step is always drawn
+            kept = steps[::stride]
+            if kept[-1] != steps[-1]:
+                kept.append(steps[-1])
             curves[number] = (kept, [values[step] for step in kept])
         return curves
 
