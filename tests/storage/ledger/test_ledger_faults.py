@@ -157,6 +157,14 @@ def test_a_writer_waits_for_a_program_that_keeps_the_file_locked(
         browser.execute("BEGIN")
         browser.execute("SELECT * FROM events").fetchall()
         append_batch(ledger, 0)
+        # What it reads waits as long as it says.
+        other = program.enter_context(
+            contextlib.closing(sqlite3.connect(directory.database, check_same_thread=False))
+        )
+        other.execute("BEGIN EXCLUSIVE")
+        threading.Timer(0.3, other.rollback).start()
+        assert ledger.facts["format"] == 1
+        program.close()
     assert len(told) == 2
     assert "study.db is kept locked by" in told[0]
     assert whole_batches(directory) == 1

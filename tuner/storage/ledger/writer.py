@@ -18,6 +18,7 @@ from ..file_errors import storage_errors
 from ..lock import MasterLock, taken_over
 from .codec import dumps, encode_event
 from .database import (
+    BUSY_SECONDS,
     FORMAT,
     SELECT_TRIALS,
     attempt_row,
@@ -76,8 +77,6 @@ class Ledger:
         self._connection = connection
         self._lock = lock
         self._while_locked = while_locked
-        if while_locked is not None:
-            connection.execute(f"PRAGMA busy_timeout = {_RETRY_SECONDS * 1000:.0f}")
         self._count = self._counted()
 
     @classmethod
@@ -294,18 +293,29 @@ class Ledger:
 
     def _execute_when_free(self, statement: str) -> None:
         """Execute a statement that waits until no other program has the file locked."""
+        if self._while_locked is None:
+            self._connection.execute(statement)
+            return
         since = time.monotonic()
-        while True:
-            try:
-                self._connection.execute(statement)
-            except sqlite3.OperationalError as error:
-                if self._while_locked is None or not is_busy(error):
-                    raise
-            else:
-                return
-            if self._lock is not None:
-                self._lock.refresh()
-            self._while_locked(time.monotonic() - since, held_by(self._directory))
+        self._wait_at_most(_RETRY_SECONDS)
+        try:
+            while True:
+                try:
+                    self._connection.execute(statement)
+                except sqlite3.OperationalError as error:
+                    if not is_busy(error):
+                        raise
+                else:
+                    return
+                if self._lock is not None:
+                    self._lock.refresh()
+                self._while_locked(time.monotonic() - since, held_by(self._directory))
+        finally:
+            self._wait_at_most(BUSY_SECONDS)
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Set how long a statement waits for other programs."""
+        self._connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
 
 
 _Comparable = tuple[str, int, float | None, int | None]
