@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Listener
@@ -124,3 +126,27 @@ class TestJoblibExecutor(ExecutorSuite):
                 driver = Driver(executor, stage.brief, self.limit_seconds)
                 self.wait_for_workers(driver, 2)
                 assert {worker.split("-")[-2] for worker in driver.workers} == pids
+
+
+def test_a_worker_that_begins_after_its_master_was_killed_ends() -> None:
+    """joblib would keep its process for minutes, with the master's output open."""
+    script = """
+import multiprocessing, os
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.worker.joblib_worker import serve
+
+multiprocessing.current_process().name = "LokyProcess-1"
+try:
+    serve(("127.0.0.1", 1), b"key", cpus=(0,), place=(0, 1), master_pid=MASTER,
+          source=ObjectiveSource(SourceKind.FILE, "model.py"), fork_server_address=None)
+except OSError:
+    print("it goes on")
+"""
+    for master, ended in ((os.getpid(), (0, "it goes on\n")), (1 << 22, (1, ""))):
+        found = subprocess.run(
+            [sys.executable, "-c", script.replace("MASTER", str(master))],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (found.returncode, found.stdout) == ended, found.stderr

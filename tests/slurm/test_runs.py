@@ -153,11 +153,11 @@ def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
     model(hptune, epochs=2, seconds=0.1)
     run = start(hptune, WALLTIME + 'partition = "cpu"', "--trials", 2)
     wait_for(lambda: len(slurm.jobs()) == 2, "a job that waits", seconds=60)
-    wait_until(lambda: "Resources" in " ".join(slurm.jobs()), "its reason", seconds=20)
+    wait_for(lambda: "pending in cpu: Resources" in hptune("status", "study").out, "its reason")
     slurm.run("scancel", occupying)
     output = finish(hptune, run, count=2, epochs=2)
     assert "Slurm: 1 job waiting in partition cpu" in output
-    assert "Slurm: 1 job running on c1" in output
+    assert "the worker on c1 joined" in output
 
 
 @pytest.mark.slow  # three to five minutes, and a cancelled job's trials continue in the same way

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -85,7 +86,11 @@ class JoblibExecutor(Executor):
         if self._backend_name == "SequentialBackend":
             self._backend, self._backend_name = "loky", "LokyBackend"
         self._cores = cores
-        self._worker_arguments = {"source": source, "fork_server_address": fork_server_address}
+        self._worker_arguments = {
+            "source": source,
+            "fork_server_address": fork_server_address,
+            "master_pid": os.getpid(),
+        }
         self._key = secrets.token_bytes(32)
         self._listener: Listener | None = None
         self._connections: dict[str, Connection[Any, Any]] = {}

@@ -32,6 +32,7 @@ def serve(
     place: tuple[int, int],
     source: ObjectiveSource,
     fork_server_address: str | None,
+    master_pid: int,
 ) -> None:
     """Connect to the master and run its attempts until it sends None or is gone.
 
@@ -42,8 +43,8 @@ def serve(
         place: This worker's index and the number of workers, which share GPUs and memory evenly.
         source: The user's code.
         fork_server_address: A fork server on this machine that may be used; None if there is none.
+        master_pid: The master's process, which is the parent of a process of loky's.
     """
-    parent = os.getppid()
     try:
         with Client(address, authkey=key) as connection, _interrupts_ignored():
             _serve(
@@ -52,10 +53,10 @@ def serve(
                 place=place,
                 source=source,
                 fork_server_address=fork_server_address,
-                parent=parent,
+                master_pid=master_pid,
             )
     except (EOFError, OSError):
-        _end_if_orphaned(parent)
+        _end_if_orphaned(master_pid)
         raise
 
 
@@ -66,7 +67,7 @@ def _serve(
     place: tuple[int, int],
     source: ObjectiveSource,
     fork_server_address: str | None,
-    parent: int,
+    master_pid: int,
 ) -> None:
     node = devices.node()
     lock = threading.Lock()
@@ -92,7 +93,7 @@ def _serve(
     except (EOFError, OSError):
         runner.outlive_master()
         runner.close()
-        _end_if_orphaned(parent)
+        _end_if_orphaned(master_pid)
     finally:
         runner.close()
 
@@ -112,12 +113,13 @@ def _interrupts_ignored() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _end_if_orphaned(parent: int) -> None:
+def _end_if_orphaned(master_pid: int) -> None:
     """End a process of joblib's whose master was killed; it would stay for minutes."""
     if not multiprocessing.current_process().name.startswith("LokyProcess"):
         return
     deadline = time.monotonic() + ORPHANED_SECONDS
     while time.monotonic() < deadline:
-        if os.getppid() != parent:
+        # Not compared with an earlier parent: the master may have died before this worker began.
+        if os.getppid() != master_pid:
             os._exit(1)
         time.sleep(0.05)
