@@ -21,6 +21,8 @@ from ..core.trial import Report
 _MOST_BYTES = 1_000_000
 """Size at which the file is emptied; only its last reports may be missing in the ledger."""
 
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+
 
 class ReportFile:
     """The reports of one trial; without space or permission, none is kept.
@@ -37,7 +39,7 @@ class ReportFile:
         reports = []
         with contextlib.suppress(OSError):
             for line in self._path.read_bytes().split(b"\n")[:-1]:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, TypeError, AttributeError):  # a damaged line
                     report = Report(*json.loads(line))
                     is_finite = all(map(math.isfinite, report.metrics.values()))
                     if report.step > step and metric in report.metrics and is_finite:
@@ -48,10 +50,11 @@ class ReportFile:
         """Append a report; forked processes may do so at the same time."""
         line = json.dumps([report.step, dict(report.metrics)]) + "\n"
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(
-                self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o644
-            )
+            try:
+                file = os.open(self._path, _FLAGS, 0o644)
+            except FileNotFoundError:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                file = os.open(self._path, _FLAGS, 0o644)
             try:
                 if os.fstat(file).st_size > _MOST_BYTES:
                     os.ftruncate(file, 0)
