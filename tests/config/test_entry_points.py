@@ -88,6 +88,8 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
         (BUILDER.format("net")
          + "def fit(hp, model, data, callbacks, epochs): return net(hp).fit()\n", "net"),
         ("def train(hp): return make().fit()\n", "train"),
+        (BUILDER.format("layers") + "def make(hp):\n    scaler.fit()\n"
+         "    layers(hp).compile()\n", "make"),
         ("def build_model(n_features, depth): return 1\n" + OBJECTIVE, "objective"),
         ("def build_model(n_features): return 1\n" + HYPERMODEL.format("Mine"), "Mine"),
         ("def load_data(hp): return 1\ndef RESOURCES(hp): return 1\n" + OBJECTIVE, "objective"),

@@ -15,7 +15,7 @@ import contextlib
 import enum
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -141,7 +141,7 @@ def _kinds(candidates: Iterable[str], names: Mapping[str, Any]) -> dict[str, Ent
     likely = {
         name: kind
         for name, kind in kinds.items()
-        if kind is not EntryKind.BUILDER or not (name in of_others or _trains(name, names))
+        if kind is not EntryKind.BUILDER or not (name in of_others or _trains(name, names, kinds))
     }
     kinds = likely or kinds
     uses = {name: _reached(name, names) for name in kinds}
@@ -239,10 +239,15 @@ def _reached(name: str, names: Mapping[str, Any]) -> set[str]:
     return reached
 
 
-def _trains(name: str, names: Mapping[str, Any]) -> bool:
-    """Return whether a function calls a method `fit`, itself or through others of the file."""
-    within = (name, *_reached(name, names))
-    return any("fit" in _names_in(code) for each in within for code in _codes(names[each], names))
+def _trains(name: str, names: Mapping[str, Any], candidates: Container[str]) -> bool:
+    """Return whether a function calls `fit` without `compile`, itself or through its helpers.
+
+    One that calls both may build a model, and fit a scaler of its data before.
+    """
+    within = [name, *(each for each in _reached(name, names) if each not in candidates)]
+    called = {used for each in within for code in _codes(names[each], names)
+              for used in _names_in(code)}  # fmt: skip
+    return "fit" in called and "compile" not in called
 
 
 def _is_part(one: Any, of: Any) -> bool:
