@@ -360,8 +360,10 @@ class Study:
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
         given = given_options(settings)
-        options = shlex.join(itertools.chain.from_iterable(given))
-        command = f"hptune run {path(settings.source.path)} {options}".rstrip()
+        seeded = [pair for pair in given if pair[0] != "--seed"]
+        seeded.append(("--seed", str(facts["seed"])))
+        options = shlex.join(itertools.chain.from_iterable(seeded))
+        command = f"hptune run {path(settings.source.path)} {options}"
         if settings.source.kind is SourceKind.PICKLE:
             command = "in Python, with Tuner(...) and the settings below"
         return report_html(

@@ -161,7 +161,7 @@ def _unknown_metrics(
             why = "there is no validation data, so it"
         line = f"{what} called {metric!r}: {why} reports {', '.join(known)}"
         if not found.reports_others:
-            raise UnknownMetricError(f"{line}. Name one of these")
+            raise UnknownMetricError(f"{line}. Name one of these.")
         notes[metric] = line
     return notes
 

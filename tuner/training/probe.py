@@ -230,7 +230,8 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
     First the conditional scopes that no call has entered with its conditions true. Then branches
     without a scope: `for i in range(hp.Int("layers", 1, 5))` by one call with all integers (of a
     Choice too) at their greatest values, `if hp.Boolean("deep")` by the opposite of the default in
-    the same call, `if hp.Choice("head", ["flat", "pool"])` by one call for each word.
+    the same call, `if hp.Choice("head", ["flat", "pool"])` by one call for each word. What a call
+    declares is opened in the same way by a further call.
     Hyperparameters in other branches join the space when a trial declares them.
     """
     tried: list[list[Condition]] = []
@@ -240,7 +241,7 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
         if scope is None:
             break
         tried.append(scope)
-        yield _values(hp, {each.name: each.values[0] for each in scope})
+        yield from _with_counts(hp, {each.name: each.values[0] for each in scope})
     opened = {p.name: _opened(p) for p in hp.space}
     if any(opened[p.name] != p.default for p in hp.space):
         yield _values(hp, opened)
@@ -248,7 +249,17 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
         if isinstance(parameter, ChoiceParameter) and isinstance(parameter.values[0], str):
             for word in parameter.values:
                 if word != parameter.default:
-                    yield _values(hp, {parameter.name: word})
+                    yield from _with_counts(hp, {parameter.name: word})
+
+
+def _with_counts(hp: HyperParameters, chosen: Mapping[str, ParamValue]) -> Iterator[dict[str, Any]]:
+    """Yield the values for a branch; again with the counts that it declares at their greatest."""
+    before = {parameter.name for parameter in hp.space}
+    yield _values(hp, chosen)
+    new = [parameter for parameter in hp.space if parameter.name not in before]
+    opened = {each.name: _opened(each) for each in new if _opened(each) != each.default}
+    if opened:
+        yield from _with_counts(hp, {**chosen, **opened})
 
 
 def _opened(parameter: Parameter) -> ParamValue:

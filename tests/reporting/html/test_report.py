@@ -220,6 +220,17 @@ def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:
     assert panel.tables[0].rows[0][3] == "10s", "the worker was last seen then"
 
 
+def test_a_page_with_few_complete_trials_begins_with_the_stopped_ones() -> None:
+    of, reports = study(12)
+    few = replace(
+        of, trials=[t for t in of.trials if t.state is not TrialState.COMPLETE or not t.number]
+    )
+    for each, begins in ((of, "complete-only"), (few, "with-pruned")):
+        page = report_html(each, SPACE, reports, SETUP, now=2000.0)
+        assert f'<body class="{begins}-shown">' in page
+        assert f'value="{begins}" checked' in page
+
+
 def test_a_thousand_trials_are_no_burden() -> None:
     of, reports = study(1000)
     page = report_html(of, SPACE, reports, SETUP, now=2000.0)

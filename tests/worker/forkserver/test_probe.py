@@ -347,6 +347,28 @@ def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
     assert found.is_complete
 
 
+def test_a_count_within_a_branch_is_opened(probe: Any) -> None:
+    """With and without a scope; otherwise a grid would be smaller than the space."""
+    found = probe(
+        """
+        def objective(hp, trial):
+            if hp.Choice("kind", ["shallow", "deep"]) == "deep":
+                with hp.conditional_scope("kind", ["deep"]):
+                    count = hp.Int("count", 1, 3)
+                    for i in range(count):
+                        with hp.conditional_scope("count", list(range(i + 1, 4))):
+                            hp.Int(f"units_{i}", 1, 2)
+            if hp.Choice("head", ["flat", "pool"]) == "pool":
+                for i in range(hp.Int("pools", 1, 2)):
+                    if hp.Boolean(f"batch_{i}"):
+                        hp.Int(f"width_{i}", 1, 2)
+            trial.report(1, value=1.0)
+        """
+    )
+    assert names(found) >= {"units_0", "units_1", "units_2", "width_0", "width_1"}
+    assert found.is_complete
+
+
 def test_declarations_of_the_file_come_before_those_of_the_function(probe: Any) -> None:
     text = """
         from tuner import HyperParameters

@@ -97,8 +97,7 @@ def blank_figure(x_label: str, y_label: str, *, height: int = 320, **options: An
 
 
 def mark(renderer: Any, shown: Shown) -> Any:
-    """Show a renderer with a choice of the reader; the page begins with "complete only"."""
+    """Show a renderer only with a choice of the reader, which the page's first one may be."""
     if shown is not Shown.ALWAYS:
         renderer.tags = [str(shown)]
-        renderer.visible = shown is Shown.COMPLETE_ONLY
     return renderer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ def report_html(
     """
     trials = StudyTrials(view, space, reports)
     panels = [each for each in _panels(trials, setup, now) if each is not None]
+    first_shown = trials.first_shown
+    _begin_with(panels, first_shown)
     script, drawings = _drawn(panels)
     sections = "\n".join(_section(panel, drawings) for panel in panels)
     links = " ".join(f'<a href="#{p.name}">{_text(p.title)}</a>' for p in panels)
@@ -65,6 +68,9 @@ def report_html(
         "LINKS": links,
         "SECTIONS": sections,
         "SWITCH": "" if trials.pruned else "hidden",
+        "SHOWN": str(first_shown),
+        "ONLY": "checked" if first_shown is Shown.COMPLETE_ONLY else "",
+        "WITH": "checked" if first_shown is Shown.WITH_PRUNED else "",
     }
     page = _file("page.html")
     # One pass: what a part contains is never replaced.
@@ -88,6 +94,13 @@ def _panels(trials: StudyTrials, setup: Setup, now: float) -> Iterable[Panel | N
     yield run_figures.failures(trials)
     yield _setup(trials, setup)
     yield run_figures.all_trials(trials)
+
+
+def _begin_with(panels: Sequence[Panel], shown: Shown) -> None:
+    for figure in itertools.chain.from_iterable(panel.figures for panel in panels):
+        for renderer in figure.renderers:
+            if renderer.tags:
+                renderer.visible = str(shown) in renderer.tags
 
 
 def _winner(trials: StudyTrials) -> Panel:

@@ -67,7 +67,7 @@ def slices(trials: StudyTrials) -> Panel | None:
     return Panel(
         "slices",
         "One hyperparameter at a time",
-        f"{trials.metric} over each of the {len(chosen)} most important hyperparameters.",
+        f"{trials.metric} over each of {len(chosen)} hyperparameters, the most important first.",
         figures,
         [Table(("hyperparameter", "range", "best trial"), rows)],
     )

@@ -23,6 +23,9 @@ MODES = (Shown.COMPLETE_ONLY, Shown.WITH_PRUNED)
 POINTED = [("trial", "@trial"), ("value", "@value{0.0000}"), ("", "@params")]
 """What is shown of a trial that is pointed at; see `columns_of`."""
 
+_ENOUGH = 5
+"""Complete trials with which the page begins without the stopped ones."""
+
 _STEPS_DRAWN = 200
 """Points of a learning curve that are drawn at most."""
 
@@ -65,6 +68,12 @@ class StudyTrials:
     def _valued(self) -> list[Trial]:
         trials = sorted(self.view.trials, key=lambda trial: trial.number)
         return [t for t in trials if t.value is not None and math.isfinite(t.value)]
+
+    @property
+    def first_shown(self) -> Shown:
+        """The choice that the page begins with: few complete trials alone show little."""
+        is_enough = len(self.complete) >= _ENOUGH or not self.pruned
+        return Shown.COMPLETE_ONLY if is_enough else Shown.WITH_PRUNED
 
     def of(self, shown: Shown) -> list[Trial]:
         """Return the trials that a choice of the reader includes."""
