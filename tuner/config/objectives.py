@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.goals import MEASURED, Comparison, Constraint, Goals, metric_meant
+from ..core.goals import MEASURED, RETURNED_NUMBER, Comparison, Constraint, Goals, metric_meant
 from ..core.trial import Direction, Goal
 from ..errors import UnknownMetricError, UsageError
 from .fit_results import RETURNED
@@ -228,7 +228,7 @@ def _default_goal(found: Found, direction: Direction | None, notes: list[str]) -
         return Goal(metric, direction or direction_of(metric) or Direction.MIN)
     if direction is None:
         notes.append("minimising what objective() returns (DIRECTION = 'max' maximises it)")
-    return Goal("value", direction or Direction.MIN)
+    return Goal(RETURNED_NUMBER, direction or Direction.MIN)
 
 
 def _read_direction(given: object) -> Direction | None:

@@ -15,6 +15,9 @@ MEASURED = ("params", "seconds_per_epoch", "model_bytes")
 trainable parameters, the mean time of an epoch (without the first, which compiles, if there are
 more), and the size of all weights."""
 
+RETURNED_NUMBER = "value"
+"""Name of the number that an `objective` returns, if the user names no metric."""
+
 _TIE = 2.0**-52
 
 

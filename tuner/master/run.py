@@ -13,8 +13,9 @@ from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
+from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed
-from ..core.trial import AttemptId
+from ..core.trial import AttemptId, Direction, Goal
 from ..errors import StudyError, UnknownMetricError
 from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
@@ -268,6 +269,7 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         memory_bytes=layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(study.directory, plan.goals).can_continue,
         pruner=plan.pruner.name,
+        unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
     shown = {engine.snapshot.packing} if engine.is_opened else set[str]()
     observers = RunObservers(display, notifications, workers, executor, shown)

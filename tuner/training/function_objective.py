@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..config.model_file import UserCode
+from ..core.goals import RETURNED_NUMBER
 from ..core.trial import Cause, Ending
 from ..errors import ModelFileError
 from .context import TrialContext, UnknownMetric
 from .results import metrics_of
-
-ANY_METRIC = "value"
-"""Name of the result of an objective that names no metric."""
 
 
 def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
@@ -57,9 +55,9 @@ def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:
     first = str(given if isinstance(given, str) else next(iter(given)))
     name = first.partition(":")[0].strip()
     reported = trial.reported
-    if name == ANY_METRIC or not reported or name in reported or "OBJECTIVE" in code.constants:
+    if name == RETURNED_NUMBER or not reported or name in reported or "OBJECTIVE" in code.constants:
         return name
-    return next(iter(reported)) if len(reported) == 1 else ANY_METRIC
+    return next(iter(reported)) if len(reported) == 1 else RETURNED_NUMBER
 
 
 def read_result(result: Any, name: str, names: Sequence[str]) -> dict[str, float]:

@@ -229,3 +229,17 @@ def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:
     notifications.observe_ended([trial(2, value=0.5), trial(3, value=0.5)])
     (line,) = notifications.lines(0.0)
     assert line.startswith("--pruner asha can stop no trial: trial 2 reported nothing")
+
+
+def test_a_returned_number_that_hides_what_trials_report_is_named_once() -> None:
+    accurate = [
+        trial(n, value=0.5, step=3, metrics={"value": 0.5, "accuracy": 0.5}) for n in (0, 1)
+    ]
+    notifications = Notifications(unnamed=True)
+    notifications.observe_ended([trial(2, value=0.5, metrics={"value": 0.5}), *accurate])
+    (line,) = notifications.lines(0.0)
+    assert "minimised, though trials report accuracy" in line
+    assert "--objective accuracy:max" in line
+    named = Notifications()
+    named.observe_ended(accurate)
+    assert named.lines(0.0) == []

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -43,6 +44,8 @@ class Notifications:
         memory_bytes: The user's `--memory-per-trial`; 0 if left out.
         has_checkpoint: Returns whether a trial has a checkpoint to continue from.
         pruner: Name of the pruner.
+        unnamed: Whether the objective is the number that a function returns, which is minimised
+            because the user named neither a metric nor a direction.
     """
 
     def __init__(
@@ -52,8 +55,10 @@ class Notifications:
         memory_bytes: int = 0,
         has_checkpoint: Callable[[int], bool] = lambda _trial: False,
         pruner: str = "none",
+        unnamed: bool = False,
     ) -> None:
         self._pruner = pruner
+        self._unnamed = unnamed
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
         self._nodes: dict[str, str] = {}
@@ -115,13 +120,27 @@ class Notifications:
 
     def observe_ended(self, trials: Sequence[Trial]) -> None:
         """Observe trials that ended."""
-        for trial in trials if self._pruner != "none" else ():
-            if trial.state is TrialState.COMPLETE and trial.step is None:
+        for trial in trials:
+            if trial.state is not TrialState.COMPLETE:
+                continue
+            if self._pruner != "none" and trial.step is None:
                 self._show_once(
                     "pruner",
                     f"--pruner {self._pruner} can stop no trial: trial {trial.number} reported "
                     "nothing before its end. Call trial.report(step, …) while it trains",
                 )
+
+            self._check_objective(trial)
+
+    def _check_objective(self, trial: Trial) -> None:
+        reported = [text.clean(name) for name in trial.metrics if name != RETURNED_NUMBER]
+        if self._unnamed and reported:
+            self._show_once(
+                "objective",
+                f"the number that objective() returns is minimised, though trials report "
+                f"{', '.join(reported[:3])}; to optimise that: --objective {reported[0]}:max or "
+                f"{reported[0]}:min",
+            )
 
     def lines(self, now: float) -> list[str]:
         """Return the lines to show now.
