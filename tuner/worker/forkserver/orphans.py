@@ -8,7 +8,9 @@
   dead owners left on this machine.
 
 A resource tracker of Python's `multiprocessing` or of loky is spared for some seconds. It ends by
-itself after the processes that it serves, and removes their semaphores and shared memory.
+itself after the processes that it serves, and removes their semaphores and shared memory. A fork
+server whose owner is dead is spared as well: it ends its trials, and removes its folder and the
+data that they share.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def children() -> set[int]:
 def kill(pid: int, *, spares_trackers: bool) -> None:
     """Kill a process, unless it is a resource tracker that is to be spared."""
     with contextlib.suppress(OSError):
-        if not (spares_trackers and _is_tracker(pid)):
+        if not (spares_trackers and _runs(pid, "resource_tracker")):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -61,7 +63,16 @@ def environment(folder: Path) -> dict[str, str]:
 
 def kill_of_dead_owners() -> None:
     """Kill what is left of fork servers whose owners are dead, and wait until it is gone."""
-    _kill_marked(lambda owner, owner_began, _: began(int(owner)) != owner_began)
+    end = time.monotonic() + END_SECONDS
+
+    def is_left(owner: str, owner_began: str, _: str) -> bool:
+        return began(int(owner)) != owner_began
+
+    while time.monotonic() < end and any(
+        _runs(pid, "worker.forkserver.server") for pid in _marked(is_left)
+    ):
+        time.sleep(_POLL_SECONDS)
+    _kill_marked(is_left)
 
 
 def kill_of_dead_server(folder: Path) -> None:
@@ -93,5 +104,7 @@ def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:
                         yield pid
 
 
-def _is_tracker(pid: int) -> bool:
-    return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+def _runs(pid: int, module: str) -> bool:
+    with contextlib.suppress(OSError):  # it is gone
+        return module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
