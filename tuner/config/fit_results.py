@@ -1,4 +1,4 @@
-"""What a `fit` of the user's own returns, as far as its source shows it."""
+"""What a `fit` of the user's own returns, by its source."""
 
 from __future__ import annotations
 

@@ -94,9 +94,8 @@ class Lars(_Layerwise):
         gradient = ops.cast(gradient, variable.dtype)
         if len(variable.shape) > 1:
             of_weights, of_gradient = ops.norm(variable), ops.norm(gradient)
-            scale = _ratio(of_weights, of_gradient + self.decay * of_weights)
-            is_scaled = ops.logical_and(of_weights > 0, of_gradient > 0)
-            rate = rate * ops.where(is_scaled, self.trust_coefficient * scale, 1.0)
+            of_update = ops.where(of_gradient > 0, of_gradient + self.decay * of_weights, 0.0)
+            rate = rate * _ratio(self.trust_coefficient * of_weights, of_update)
             gradient = gradient + self.decay * variable
         momentum = self._momenta[self._get_variable_index(variable)]
         self.assign(momentum, self.momentum * momentum + rate * gradient)

@@ -236,7 +236,7 @@ def _model_in(folder: Path) -> str | None:
 
 
 def _is_whole(model: Path) -> bool:
-    """Return whether a model is there, and whole as far as its first and last bytes show."""
+    """Return whether a model is there, and whole by its first and last bytes."""
     if model.suffix == ".keras":
         return zipfile.is_zipfile(model)
     if model.suffix == ".h5":

@@ -114,7 +114,7 @@ class StudyTrials:
             if row.metric == self.view.goal.metric and math.isfinite(row.value):
                 found.setdefault(row.trial, {})[row.step] = row.value
         curves = {}
-        # The same steps of all trials, as far as they report alike: a median is taken over them.
+        # The same steps of all trials that report alike: a median is taken over them.
         stride = math.ceil(max(map(len, found.values()), default=1) / _STEPS_DRAWN)
         for number, values in found.items():
             steps = sorted(values)

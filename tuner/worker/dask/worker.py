@@ -292,7 +292,7 @@ class _Joining:
 
     async def _started(self, address: str) -> _Worker | None:
         try:
-            # Not on all networks: whoever can connect to a worker can run code there.
+            # Not on all networks: anyone who can connect to a worker can run code there.
             host = await asyncio.to_thread(reach, address, timeout_seconds=_REACH_SECONDS)
         except OSError:
             return None
