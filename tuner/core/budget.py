@@ -20,10 +20,15 @@ class Device(enum.StrEnum):
     GPU = "gpu"
 
     def of(self, placement: Placement) -> float:
-        """Return how many of these devices a placement holds; a part of one counts as a part."""
+        """Return how many of these devices all ranks of a placement hold.
+
+        A part of a device counts as a part.
+        """
         if self is Device.CORE:
-            return len(placement.cpus) * placement.cpu_share
-        return len(placement.gpus) * placement.gpu_share
+            own = len(placement.cpus) * placement.cpu_share
+        else:
+            own = len(placement.gpus) * placement.gpu_share
+        return own + sum(map(self.of, placement.peers)) if placement.peers else own
 
 
 @dataclass(frozen=True, slots=True)

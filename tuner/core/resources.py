@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Resources that one attempt of a trial asks for.
 
+    Every amount is the total of the trial. An attempt of several processes (ranks) holds an equal
+    share for each of them::
+
+        >>> print(Resources(processes=4, nodes=2, cpus=8, gpus=4))
+        8 cores and 4 GPUs for 4 processes on 2 nodes
+        >>> print(Resources(processes=4, nodes=2, cpus=8, gpus=4).of_one_process)
+        2 cores and 1 GPU
+
     Attributes:
-        cpus: CPU cores: a part of one, or whole ones.
-        gpus: GPUs: a part of one, or whole ones. None means one where the worker has any and none
-            elsewhere, so that nothing needs to be said on a laptop or on a GPU node.
+        cpus: CPU cores: a part of one, or whole ones; 0 (the default) for one per process.
+        gpus: GPUs: a part of one, or whole ones. None means one for each process where the worker
+            has any and none elsewhere, so that nothing needs to be said on a laptop or on a GPU
+            node.
         memory_bytes: Host memory; 0 means that memory is not counted.
         gpu_memory_bytes: Memory on a GPU, where a part of one is asked for by that: it shares a
             device whose memory is known with others. 0 means that it is not asked for.
+        processes: Processes (ranks) of an attempt, which train one model together.
+        nodes: Nodes that the processes are divided among, as many on each.
     """
 
-    cpus: float = 1
+    cpus: float = 0
     gpus: float | None = None
     memory_bytes: int = 0
     gpu_memory_bytes: int = 0
+    processes: int = 1
+    nodes: int = 1
 
     def __post_init__(self) -> None:
-        if not _whole_or_part(self.cpus) or not self.cpus:
+        if self.processes != 1 or self.nodes != 1:
+            self._check_processes()
+        if self.cpus == 0:
+            object.__setattr__(self, "cpus", self.processes)
+        if not _whole_or_part(self.cpus):
             raise ValueError(
                 f"cpus is {self.cpus}: allowed are a part of a core, such as 0.5, or whole cores"
             )
@@ -42,11 +59,67 @@ class Resources:
             if amount is not None and amount == int(amount):
                 object.__setattr__(self, name, int(amount))
 
+        if self.processes > 1:
+            self._check_shares()
+
+    def _check_processes(self) -> None:
+        for name in ("processes", "nodes"):
+            if type(count := getattr(self, name)) is not int or count < 1:
+                raise ValueError(f"{name} is {count!r}: allowed are whole numbers from 1 on")
+        if self.processes % self.nodes:
+            raise ValueError(
+                f"{self.processes} process{'es' * (self.processes > 1)} cannot be divided equally "
+                f"among {self.nodes} nodes: "
+                f"ask for {_nearest(self.processes, self.nodes)} processes"
+            )
+
+    def _check_shares(self) -> None:
+        for amount, name in ((self.cpus, "core"), (self.gpus, "GPU")):
+            if amount and amount % self.processes:
+                allowed = _nearest(amount, self.processes)
+                raise ValueError(
+                    f"{amount:g} {name}{'s' * (amount != 1)} cannot be divided equally among "
+                    f"{self.processes} processes: ask for {allowed} {name}s"
+                )
+        if self.gpu_memory_bytes:
+            raise ValueError(
+                f"gpu_memory_bytes is {self.gpu_memory_bytes}, but a trial of several processes "
+                "cannot share a GPU: ask for whole GPUs"
+            )
+
     def __str__(self) -> str:
         cores = "1 core" if self.cpus == 1 else f"{self.cpus:g} cores"
         gpus = f" and {self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else ""
         memory = f", {self.memory_bytes / 1e9:.3g} GB" if self.memory_bytes else ""
-        return f"{cores}{gpus}{memory}"
+        processes = f" for {self.processes} processes" if self.processes > 1 else ""
+        nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{cores}{gpus}{memory}{processes}{nodes}"
+
+    @property
+    def processes_per_node(self) -> int:
+        """The number of processes on each node."""
+        return self.processes // self.nodes
+
+    @property
+    def of_one_process(self) -> Resources:
+        """What one process of an attempt holds.
+
+        >>> Resources(processes=2, gpus=4).of_one_process.gpus
+        2
+        """
+        return self._share(self.processes)
+
+    def _share(self, count: int) -> Resources:
+        if count == 1:
+            return self
+        return replace(
+            self,
+            cpus=self.cpus // count,
+            gpus=None if self.gpus is None else self.gpus // count,
+            memory_bytes=-(-self.memory_bytes // count),
+            processes=self.processes // count,
+            nodes=1,
+        )
 
 
 class Amount(enum.StrEnum):
@@ -59,6 +132,16 @@ class Amount(enum.StrEnum):
 
 def _whole_or_part(amount: float) -> bool:
     return 0 <= amount < 1 or amount == int(amount) >= 1
+
+
+def _nearest(amount: float, divisor: int) -> str:
+    """Return the multiples of a number next to an amount, for a message.
+
+    >>> _nearest(3, 2), _nearest(1, 4)
+    ('2 or 4', '4')
+    """
+    below = int(amount // divisor) * divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +168,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Cores and devices of a worker that an attempt holds.
+    """Cores and devices that an attempt holds, or one process of an attempt of several.
+
+    An attempt of several processes (ranks) has the placement of rank 0, and in `peers` those of
+    the others. Ranks on one worker follow each other.
 
     Attributes:
         worker: Its name.
@@ -97,6 +183,7 @@ class Placement:
         cpu_share: What part of its core the attempt is expected to use; below 1 if it shares
             one.
         floats_on: Where it shares one, the cores of its worker, any of which it may run on.
+        peers: The placements of the ranks from 1 on; empty for an attempt of one process.
     """
 
     worker: str
@@ -107,3 +194,19 @@ class Placement:
     gpu_memory_bytes: int = 0
     cpu_share: float = 1.0
     floats_on: tuple[int, ...] = ()
+    peers: tuple[Placement, ...] = ()
+
+    @property
+    def ranks(self) -> tuple[Placement, ...]:
+        """The placement of each rank, rank 0 first.
+
+        >>> two = Placement("a", cpus=(0,), peers=(Placement("b", cpus=(3,)),))
+        >>> [(rank.worker, rank.cpus) for rank in two.ranks]
+        [('a', (0,)), ('b', (3,))]
+        """
+        return (replace(self, peers=()), *self.peers) if self.peers else (self,)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The workers of the ranks, each once, in the order of the ranks."""
+        return tuple(dict.fromkeys(rank.worker for rank in self.ranks))

@@ -403,7 +403,7 @@ class Attempt:
     Attributes:
         id: The trial's and the attempt's numbers.
         placement: What it holds or held.
-        node: The machine it runs on.
+        node: The machine it runs on; that of rank 0 if it has several processes.
         placed_at: When it got its placement, in seconds since the epoch.
         started_at: When its process was seen running; None before.
         ended_at: When it ended; None while it runs.
@@ -413,6 +413,7 @@ class Attempt:
         cause: The kind of its end; None while it runs.
         why: Why it was granted this much, if the use of other trials decided that.
         before: What it had held until its placement was last resized; None if it never was.
+        peer_nodes: The machine of each rank from 1 on, as `placement.peers`.
     """
 
     id: AttemptId
@@ -427,6 +428,12 @@ class Attempt:
     cause: Cause | None = None
     why: str = ""
     before: HeldBefore | None = None
+    peer_nodes: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The machines of its ranks, each once, in the order of the ranks."""
+        return tuple(dict.fromkeys((self.node, *self.peer_nodes)))
 
     def seconds(self, now: float) -> float | None:
         """Return how long its process has run, until now or its end; None if it never ran."""

@@ -82,7 +82,9 @@ def test_trials_and_attempts_are_as_they_were_last(
     shared = Placement("w2", (3,), ("0",), gpu_share=0.25, gpu_memory_bytes=7)
     before = HeldBefore(11.5, 0.5, 0.25)
     other = Attempt(AttemptId(1, 0), shared, "n2", 11.0, reason="why not", before=before)
-    ledger.append([], trials=[waiting, complete(1, 0.5)], attempts=[running, other])
+    ranks = Placement("w1", (0,), peers=(Placement("w1", (1,), ("0",)), Placement("w2", (5,))))
+    parallel = Attempt(AttemptId(1, 1), ranks, "n1", 12.0, peer_nodes=("n1", "n2"))
+    ledger.append([], trials=[waiting, complete(1, 0.5)], attempts=[running, other, parallel])
     ledger.append([], trials=[ended], attempts=[lost])
 
     reader = LedgerReader(directory)
@@ -90,8 +92,8 @@ def test_trials_and_attempts_are_as_they_were_last(
     assert repr(reader.trial(0)) == repr(ended)
     assert reader.trial(7) is None
     assert reader.trials() == [ended, complete(1, 0.5)]
-    assert reader.attempts() == [lost, other]
-    assert reader.attempts(1) == [other]
+    assert reader.attempts() == [lost, other, parallel]
+    assert reader.attempts(1) == [other, parallel]
 
 
 def test_reports_follow_from_the_events(directory: StudyDirectory, ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tuner.core.messages import Event, FinishReason, StopRequested
 from tuner.core.resources import Resources
+from tuner.core.trial import AttemptId
 from tuner.errors import StudyError
 from tuner.storage.ledger.codec import decode_event, dumps, encode_event, loads
 
@@ -34,9 +35,12 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if hint is object:
         return free_form
     if hint is Resources:
-        small = st.integers(0, 9)
+        small, few = st.integers(0, 9), st.integers(1, 3)
         gpus = st.none() | small | st.sampled_from([0.25, 0.5])
-        return st.builds(Resources, small.map(lambda n: n + 1), gpus, small)
+        plain = st.builds(Resources, small.map(lambda n: n + 1), gpus, small)
+        return plain | st.builds(Resources, gpus=st.none(), processes=st.just(6), nodes=few)
+    if hint is AttemptId:
+        return st.builds(AttemptId, st.integers(), st.integers())
     if isinstance(hint, types.UnionType) and Resources in typing.get_args(hint):
         return st.none() | values_of(Resources)
     if dataclasses.is_dataclass(hint):

@@ -136,7 +136,7 @@ def _converter() -> cattrs.Converter:
     # Fields declared as tuples become tuples again without an escape. Tuples inside free-form
     # values need one, which `dumps` adds.
     converter.register_unstructure_hook_factory(_is_tuple_field, _tuple_field_encoder)
-    converter.register_unstructure_hook(AttemptId, list)
+    converter.register_unstructure_hook(AttemptId, lambda name: [name.trial, name.number])
     converter.register_structure_hook(AttemptId, lambda value, _: AttemptId(*value))
     for free_form in (ParamValue, float, object):  # JSON tells these types apart
         converter.register_structure_hook_func(

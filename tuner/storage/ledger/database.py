@@ -319,15 +319,15 @@ def trial_of(row: tuple[Any, ...]) -> Trial:
 def attempt_row(attempt: Attempt) -> tuple[object, ...]:
     """Return an attempt as a row of `SELECT_ATTEMPTS`."""
     placement = attempt.placement
+    peers = [
+        {"worker": text(peer.worker), "node": text(node), **_devices(peer)}
+        for peer, node in zip(placement.peers, attempt.peer_nodes, strict=True)
+    ]
     devices = {
-        "cpus": list(placement.cpus),
-        "gpus": list(placement.gpus),
-        "memory_bytes": placement.memory_bytes,
-        "gpu_share": placement.gpu_share,
-        "gpu_memory_bytes": placement.gpu_memory_bytes,
-        "cpu_share": placement.cpu_share,
+        **_devices(placement),
         **({"why": text(attempt.why)} if attempt.why else {}),
         **({"before": asdict(attempt.before)} if attempt.before else {}),
+        **({"peers": peers} if peers else {}),
     }
     return (
         attempt.id.trial,
@@ -345,6 +345,30 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
     )
 
 
+def _devices(placement: Placement) -> dict[str, Any]:
+    return {
+        "cpus": list(placement.cpus),
+        "gpus": list(placement.gpus),
+        "memory_bytes": placement.memory_bytes,
+        "gpu_share": placement.gpu_share,
+        "gpu_memory_bytes": placement.gpu_memory_bytes,
+        "cpu_share": placement.cpu_share,
+    }
+
+
+def _placement(worker: str, held: dict[str, Any]) -> Placement:
+    return Placement(
+        worker=worker,
+        cpus=tuple(held["cpus"]),
+        gpus=tuple(held["gpus"]),
+        memory_bytes=held["memory_bytes"],
+        gpu_share=held["gpu_share"],
+        gpu_memory_bytes=held["gpu_memory_bytes"],
+        cpu_share=held["cpu_share"],
+        peers=tuple(_placement(peer["worker"], peer) for peer in held.get("peers", ())),
+    )
+
+
 def attempt_of(row: tuple[Any, ...]) -> Attempt:
     """Return the attempt of a row of `SELECT_ATTEMPTS`.
 
@@ -357,15 +381,7 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
     held = loads(devices)
     return Attempt(
         id=AttemptId(trial, number),
-        placement=Placement(
-            worker=worker,
-            cpus=tuple(held["cpus"]),
-            gpus=tuple(held["gpus"]),
-            memory_bytes=held["memory_bytes"],
-            gpu_share=held["gpu_share"],
-            gpu_memory_bytes=held["gpu_memory_bytes"],
-            cpu_share=held["cpu_share"],
-        ),
+        placement=_placement(worker, held),
         node=node,
         placed_at=placed,
         started_at=started,
@@ -376,6 +392,7 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         cause=None if cause is None else Cause(cause),
         why=held.get("why", ""),
         before=HeldBefore(**held["before"]) if "before" in held else None,
+        peer_nodes=tuple(peer["node"] for peer in held.get("peers", ())),
     )
 
 
