@@ -1,0 +1,59 @@
+"""`ReservedPorts`: the ports of one rank, held until its servers bind them."""
+
+from __future__ import annotations
+
+import socket
+
+
+class ReservedPorts:
+    """Two free ports of this machine: hptune's own, which listens, and the framework's.
+
+    The framework's is bound and does not listen. A server that sets SO_REUSEADDR, as gRPC and
+    torch's store do, binds it and listens meanwhile; the kernel gives it to nobody else.
+
+    Args:
+        host: The address on which hptune's own port listens.
+        framework_host: The address on which the framework's server will listen; None for `host`.
+            TensorFlow's and JAX's listen on all, which is `""`.
+
+    Raises:
+        OSError: This machine has no such address, or no free port.
+    """
+
+    def __init__(self, host: str, framework_host: str | None = None) -> None:
+        self.listener = _bound(host)
+        try:
+            self.listener.listen(128)
+            self._framework: socket.socket | None = _bound(
+                host if framework_host is None else framework_host
+            )
+        except OSError:
+            self.listener.close()
+            raise
+        self.ports: tuple[int, int] = (
+            self.listener.getsockname()[1],
+            self._framework.getsockname()[1],
+        )
+
+    def release(self) -> None:
+        """Give up the framework's port, right before its server binds it. May be repeated."""
+        if self._framework is not None:
+            self._framework.close()
+            self._framework = None
+
+    def close(self) -> None:
+        """Give up all ports."""
+        self.release()
+        self.listener.close()
+
+
+def _bound(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reserved = socket.socket(family)
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((host, 0))
+    except OSError:
+        reserved.close()
+        raise
+    return reserved
