@@ -17,6 +17,7 @@ from unittest.mock import Mock
 import pytest
 from in_process import InProcess
 from real_runs import Hptune, states, trials, wait_for
+from stored_study import stored
 
 from tuner import Tuner, UsageError
 from tuner.config.settings import SETTINGS
@@ -341,6 +342,34 @@ def test_a_wrong_call_says_what_is_allowed(
         call()
     assert said in refused.value.message
     assert not any(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"search": "sobol"}, "search is sobol, but the study in study was begun with random"),
+        ({"objective": "val_loss"}, "objective is val_loss, but"),
+        ({"objective": "val_accuracy:min"}, "was begun for val_accuracy (max), which cannot"),
+        ({"direction": "min"}, "direction is min, but"),
+        ({"constraints": "val_loss<1"}, "constraints is val_loss<1, but"),
+        ({"seed": 2}, "seed is 2, but"),
+        ({"warm_start": "other"}, "begun without it, which cannot be changed; leave warm_start"),
+    ],
+)
+def test_what_a_resumed_study_cannot_change_is_refused(
+    cli: InProcess, given: dict[str, Any], said: str
+) -> None:
+    cli.file("model.py", "")
+    stored(cli.study())
+    same = {"search": "auto", "seed": 1, "objective": "val_accuracy", "direction": "max"}
+    if "objective" in given:
+        del same["direction"]
+    with pytest.raises(UsageError) as refused:
+        Tuner(objective, directory="study", resume=True, quiet=True, **{**same, **given}).fit()
+    assert said in refused.value.message
+    assert "start a new study that learns from this one, with warm_start='study'" in str(
+        refused.value
+    )
 
 
 def test_help_shows_all_settings_and_their_defaults() -> None:

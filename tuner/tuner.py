@@ -66,8 +66,9 @@ class Tuner:
             (class or instance), or `objective(hp, trial)` that returns a number or metrics.
         directory: Directory of the study; None for `studies/MODEL_FN-N`.
         resume: Continue the study in `directory` if there is one, with the model function as it is
-            now. Its search space must be the same. Settings that a resumed study cannot change
-            are ignored; start points that were not tried yet are tried next.
+            now. Its search space must be the same, and so must each setting that a resumed study
+            cannot change, such as `search`, if it is given. Start points that were not tried yet
+            are tried next.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
         hyperparameters: A `HyperParameters` object whose declarations replace those of the same
@@ -228,6 +229,7 @@ class Tuner:
                 _changes(settings, given),
                 display=display,
                 tries=settings.start_points,
+                asked=(settings, given.keys()),
                 client=self._client,
             )
 

@@ -201,6 +201,8 @@ def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> N
         hptune.directory,
         "objective() returns no metric called 'val_auc': did you mean auc? It reports loss, auc",
     )
+    said = "objective() returns loss, auc, and none is named to optimise. Name one, such as --obj"
+    refused(hptune(*command[:-1]), hptune.directory, said)
     constraint = ("--objective", "auc", "--constraint", "params<9")
     refused(hptune(*command[:-1], *constraint), hptune.directory, "'params'", "reports loss, auc")
 

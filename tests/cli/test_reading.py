@@ -227,11 +227,13 @@ def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:
     assert cli("space", "model.py").out.splitlines() == [
         "3 hyperparameters, any number of configurations",
         "",
-        "name    values  default  type     range",
-        "rate       any  0.0001   Float    0.0001..0.1, log scale",
-        "deep         2  False    Boolean",
-        "layers       4  2        Int      2..8, step 2, if deep is True",
+        "name    values  tried first  type     range",
+        "rate       any  0.003162     Float    0.0001..0.1, log scale",
+        "deep         2  False        Boolean",
+        "layers       4  6            Int      2..8, step 2, if deep is True",
     ]
+    space = json.loads(cli("space", "model.py", "--json").out)["space"]
+    assert [each["tried_first"] for each in space[1:]] == [False, 6]
     assert cli("space", "nofile.py").code == 2
 
 

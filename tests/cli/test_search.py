@@ -61,9 +61,11 @@ def test_the_grid_says_how_many_and_continues_without_repeating_one(
     assert set(tried(hptune)) == ALL
 
     # There is nothing more to try.
-    ended = hptune("resume", hptune.study(), "--trials", "40")
+    ended = cli("resume", hptune.study(), "--trials", "40")
     assert ended.code == 0
     assert "every configuration" in ended.out
+    assert "nothing is left to do: all 12 configurations" in ended.err
+    assert "reading" not in ended.err
     assert len(tried(hptune)) == 12
     assert "state    done" in hptune("status", hptune.study()).out
 
@@ -231,9 +233,12 @@ def test_a_start_point_can_be_added_to_a_study_that_is_resumed(
     said = "5 suggestions, all equal; 1 other trial came from --try or --confirm"
     assert (ended.code, ended.out.strip()) == (0, said)
 
-    ended = hptune("resume", hptune.study(), *idea)
+    # Without the seconds of starting workers.
+    ended = reading_cli("resume", hptune.study(), *idea, "--workers", 2)
     assert ended.code == 0, ended.err
-    assert "start point 1 is trial 3 already" in ended.err
+    assert "start point 1 is trial 3 already\n" in ended.err
+    assert "nothing is left to do: 6 of 6 trials are over; a larger --trials" in ended.err
+    assert "reading" not in ended.err
     assert len(trials(hptune.study())) == 6
 
 

@@ -226,6 +226,11 @@ def _default_goal(found: Found, direction: Direction | None, notes: list[str]) -
             f"the objective is {chosen} (to change it: --objective, or OBJECTIVE in the file)"
         )
         return Goal(metric, direction or direction_of(metric) or Direction.MIN)
+    if found.metrics and not found.reports_others and RETURNED_NUMBER not in found.metrics:
+        raise UnknownMetricError(
+            f"objective() returns {', '.join(found.metrics)}, and none is named to optimise. Name "
+            f"one, such as --objective {found.metrics[0]}:min, or OBJECTIVE in the model file."
+        )
     if direction is None:
         notes.append("minimising what objective() returns (DIRECTION = 'max' maximises it)")
     return Goal(RETURNED_NUMBER, direction or Direction.MIN)

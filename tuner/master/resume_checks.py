@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config.model_file import SourceKind
-from ..config.objectives import goals_of
-from ..config.settings import StudySettings
+from ..config.objectives import goals_of, read_constraint, read_objective
+from ..config.settings import BY_NAME, StudySettings
 from ..core.budget import DeviceBudget, hours_of
 from ..core.messages import FinishReason
 from ..core.space.earlier_study import EarlierStudy
@@ -19,6 +19,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Attempt, Trial
 from ..errors import ModelFileError, UsageError
 from ..reporting.text import duration
+from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import damage_errors
 
@@ -76,6 +77,55 @@ def check_changes(settings: StudySettings, state: ResumeState) -> None:
     _check_timeout(settings, state)
     _check_device_budget(settings, state)
     _check_repeats(settings, state)
+
+
+def check_same(asked: StudySettings, given: Collection[str], state: ResumeState) -> None:
+    """Check that settings of the whole study are asked for as they are.
+
+    `auto` is the same as any search: the search that it chose is stored in its place.
+
+    Args:
+        asked: What the user asks for now.
+        given: The settings that the user gave; the others are not compared.
+        state: The study's state.
+
+    Raises:
+        UsageError: One differs. The settings that a resumed study may change are not compared.
+    """
+    stored = read_settings(state.directory, state.facts)
+    for name in given:
+        setting = BY_NAME[name]
+        value, before = getattr(asked, name), getattr(stored, name)
+        if setting.resumable or value in (None, (), {}) or _is_same(name, asked, stored, state):
+            continue
+        was = f"with {setting.kind.show(before)}" if before else "without it"
+        if name in ("objectives", "direction", "constraints"):
+            was = f"for {goals_of(state.facts)}"
+        raise UsageError(
+            f"{setting.flag} is {setting.kind.show(value)}, but the study in {state.directory} was "
+            f"begun {was}, which cannot be changed; leave {setting.flag} out, or start a new study "
+            f"that learns from this one, with --warm-start={str(state.directory)!r}"
+        )
+
+
+def _is_same(name: str, asked: StudySettings, stored: StudySettings, state: ResumeState) -> bool:
+    goals = goals_of(state.facts)
+    match name:
+        case "objectives" | "direction":
+            known = [(goal.metric, goal.direction) for goal in goals.objectives]
+            objectives = [read_objective(each) for each in asked.objectives]
+            wanted = objectives or [(metric, None) for metric, _ in known]
+            return len(known) == len(wanted) and all(
+                metric == other and (direction or asked.direction) in (None, way)
+                for (metric, direction), (other, way) in zip(wanted, known, strict=True)
+            )
+        case "constraints":
+            return tuple(map(read_constraint, asked.constraints)) == goals.constraints
+        case "seed":
+            return bool(asked.seed == state.facts["seed"])
+        case "search" if asked.search == AUTO:
+            return True
+    return bool(getattr(asked, name) == getattr(stored, name))
 
 
 def check_room(settings: StudySettings, added: int, state: ResumeState) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 from ..config.model_file import Found
 from ..config.objectives import goals_of
-from ..config.settings import StudySettings
+from ..config.settings import SETTINGS, StudySettings
+from ..config.table import Section
 from ..core.engine.engine import Engine
+from ..core.messages import Finish, FinishReason
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
@@ -23,6 +25,9 @@ from .plan import RunPlan, checked_pruner, completed_points, layout_for, with_en
 from .resume_checks import ResumeState, check_changes, check_room
 from .suggester import with_sizes
 from .workforce import Workforce
+
+_MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
+"""Sections whose settings, if they are changed, may give a study that has ended work to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,56 @@ def plan_resume(
             *_epoch_notes(engine, go_on, epochs),
         ),
     )
+
+
+def nothing_left(
+    past: Past,
+    settings: StudySettings,
+    stored: StudySettings,
+    *,
+    epochs: int | None,
+    tries: Sequence[Mapping[str, object]],
+) -> tuple[Finish, list[str]] | None:
+    """Return how the study has ended, with lines for the user; None if a run would find work.
+
+    Args:
+        past: What was done so far.
+        settings: What the user asks for now.
+        stored: The settings of the last run.
+        epochs: As for `plan_resume`.
+        tries: As for `plan_resume`.
+
+    Raises:
+        UsageError: A configuration of `tries` lies outside the space.
+    """
+    ended, engine = past.facts["ended"], past.engine
+    trials = tuple(engine.trials)
+    if ended is None or not all(trial.state.is_final for trial in trials):
+        return None
+    is_changed = any(
+        getattr(settings, each.name) != getattr(stored, each.name)
+        for each in SETTINGS
+        if each.section in _MAKE_WORK
+    )
+    if is_changed or (epochs or 0) > (past.facts["epochs"] or 0):
+        return None
+    space = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
+    added, known = _new_points(completed_points(tries, space), space, trials)
+    if added:
+        return None
+    finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
+    if finish.finish_reason is FinishReason.EXHAUSTED:
+        more = "--epochs asks for longer trainings, --accept-space for a changed search space"
+        return finish, [*known, f"nothing is left to do: {finish.reason}; {more}"]
+    searched, total = sum(trial.confirms is None for trial in trials), settings.budget_trials
+    if finish.finish_reason is not FinishReason.DONE:
+        if settings.confirm:  # not all repeats may exist yet
+            return None
+        finish = Finish(FinishReason.DONE, f"{len(trials)} trials are over")
+    if total is None or searched < total:
+        return None
+    more = "a larger --trials or --epochs, or --try, asks for more"
+    return finish, [*known, f"nothing is left to do: {searched} of {total} trials are over; {more}"]
 
 
 def _spaces(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
 from .plan import RunPlan, check_request, plan_start
 from .recovery import collect, discard_journals
-from .resume_checks import ResumeState, check_changes, read_settings
-from .resume_plan import Past, plan_resume
+from .resume_checks import ResumeState, check_same, read_settings
+from .resume_plan import Past, check_resume, nothing_left, plan_resume
 from .stop_requests import StopRequests
 from .workforce import UNLIMITED_TRIALS, Workforce, choose_cluster
 
@@ -126,6 +126,7 @@ def resume(
     accept_space: bool = False,
     tries: Sequence[Mapping[str, object]] = (),
     client: Any = None,
+    asked: tuple[StudySettings, Collection[str]] | None = None,
 ) -> RunResult:
     """Continue a study where its last master left it.
 
@@ -136,6 +137,8 @@ def resume(
         accept_space: Continue although the model file now declares another search space.
         tries: Configurations, given in part, to try next unless they were tried before.
         client: As for `start`.
+        asked: Settings, and the names of those that the user gave; if one is a setting of the
+            whole study, it must be the same as the study's. None for no check.
 
     Raises:
         NoStudyError: There is no study.
@@ -159,15 +162,26 @@ def resume(
         engine = past.engine
         attempts = LedgerReader(directory).attempts()
         state = ResumeState(directory, facts, tuple(engine.trials), engine.active_seconds, attempts)
-        check_changes(settings, state)
+        # The start points of the study itself are in the ledger already.
+        tries = [point for point in tries if point not in stored.start_points]
+        check_resume(
+            settings,
+            state,
+            epochs=changes.get("epochs"),
+            accept_space=accept_space,
+            tries=tries,
+        )
+        if asked is not None:
+            check_same(*asked, state)
         _recover(ledger, past, reports)
-        asks_for_more = bool(changes or tries or accept_space)
-        finish = None if asks_for_more else _finished(facts)
-        if finish is not None:
+        over = None
+        if not accept_space:
+            over = nothing_left(past, settings, stored, epochs=changes.get("epochs"), tries=tries)
+        if over is not None:
+            finish, lines = over
             _cancel_left_jobs(directory, display)
-            display.progress.note(
-                "nothing is left to do here; --trials, --epochs or --try asks for more"
-            )
+            for line in lines:
+                display.progress.note(line)
             return RunResult(finish, engine.active_seconds)
         if not settings.slurm:
             try:
@@ -188,8 +202,7 @@ def resume(
                 workers,
                 epochs=changes.get("epochs"),
                 accept_space=accept_space,
-                # The start points of the study itself are in the ledger already.
-                tries=[point for point in tries if point not in stored.start_points],
+                tries=tries,
             )
             ledger.set_facts(plan.facts())
             study = OpenStudy(directory, lock, ledger, engine)
@@ -202,14 +215,6 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
 
     if count := cancel_jobs(directory, is_master=True):
         display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
-
-
-def _finished(facts: Mapping[str, Any]) -> Finish | None:
-    """Return how the last run ended; None if it left anything to do."""
-    ended = facts["ended"]
-    if ended is None or ended["finish_reason"] not in (FinishReason.DONE, FinishReason.EXHAUSTED):
-        return None
-    return Finish(FinishReason(ended["finish_reason"]), ended["reason"])
 
 
 def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[AttemptId, int]]:

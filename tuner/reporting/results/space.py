@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...core.space.completion import opening_value
 from ...core.space.space import Parameter, SearchSpace
 from .. import text
 from ..table import table
@@ -24,13 +25,13 @@ def space_text(
         is_complete: Whether all hyperparameters are known.
         width: Characters of a line; None for no limit.
     """
-    rows: list[tuple[str, ...]] = [("name", "values", "default", "type", "range")]
+    rows: list[tuple[str, ...]] = [("name", "values", "tried first", "type", "range")]
     rows += [_row(parameter) for parameter in space]
     size = space.size()
     configurations = "any number of configurations" if size is None else _counted(size)
     lines = [f"{text.plural(len(space), 'hyperparameter')}, {configurations}"]
     if len(space):
-        lines += ["", *table(rows, left=("name", "default", "type"), width=width)]
+        lines += ["", *table(rows, left=("name", "tried first", "type"), width=width)]
     if not is_complete:
         lines += ["", "Trials may declare more: not every branch of the code was tried."]
     return "\n".join([*lines, *(f"warning: {each}" for each in warnings)])
@@ -39,12 +40,16 @@ def space_text(
 def space_json(
     space: SearchSpace, *, warnings: Sequence[str] = (), is_complete: bool = True
 ) -> dict[str, object]:
-    """Return the output of `hptune space --json`; `space` is as in KerasTuner's `get_config()`."""
+    """Return the output of `hptune space --json`.
+
+    `space` is as in KerasTuner's `get_config()`. `tried_first` is what a search begins with; the
+    `default` is KerasTuner's, the lowest number if the code gives none.
+    """
     return {
         "configurations": space.size(),
         "is_complete": is_complete,
         "space": [
-            {**entry, "bounds": parameter.bounds}
+            {**entry, "bounds": parameter.bounds, "tried_first": opening_value(parameter)}
             for parameter, entry in zip(space, space.to_json(), strict=True)
         ],
         "warnings": list(warnings),
@@ -61,7 +66,7 @@ def _row(parameter: Parameter) -> tuple[str, ...]:
     return (
         parameter.name,
         "any" if parameter.values is None else str(len(parameter.values)),
-        text.param(parameter.default),
+        text.param(opening_value(parameter)),
         kind,
         bounds + (f", if {conditions}" if conditions else ""),
     )
