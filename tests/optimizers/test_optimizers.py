@@ -1,7 +1,11 @@
-"""LARS and LAMB against steps computed by hand, and against Keras where it agrees."""
+"""LARS and LAMB against steps computed by hand, against optax, and Keras where it agrees."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -38,27 +42,21 @@ def trained(optimizer: Any, steps: list[list[Array]]) -> list[Array]:
     return [keras.ops.convert_to_numpy(each + 0.0) for each in variables]
 
 
-def test_lars_is_that_of_its_paper() -> None:
-    from tuner.optimizers import Lars
-
+def lars_by_hand(decay: float = 0.1) -> list[Array]:
     weights, momenta = start(), [np.zeros_like(each) for each in start()]
     for step in gradients():
         for i, (w, g) in enumerate(zip(weights, step, strict=True)):
             rate, update = 2.0, g
             if w.ndim > 1:
                 if norm(w) and norm(g):
-                    rate = 2.0 * 0.01 * norm(w) / (norm(g) + 0.1 * norm(w))
-                update = g + 0.1 * w
+                    rate = 2.0 * 0.01 * norm(w) / (norm(g) + decay * norm(w))
+                update = g + decay * w
             momenta[i] = 0.8 * momenta[i] + rate * update
             weights[i] = w - momenta[i]
-    found = trained(Lars(2.0, 0.8, weight_decay=0.1, trust_coefficient=0.01), gradients())
-    for ours, expected in zip(found, weights, strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-9)
+    return weights
 
 
-def test_lamb_is_that_of_its_paper() -> None:
-    from tuner.optimizers import Lamb
-
+def lamb_by_hand() -> list[Array]:
     weights = start()
     first = [np.zeros_like(each) for each in weights]
     second = [np.zeros_like(each) for each in weights]
@@ -73,9 +71,89 @@ def test_lamb_is_that_of_its_paper() -> None:
                 if norm(w) and norm(update):
                     rate *= norm(w) / norm(update)
             weights[i] = w - rate * update
+    return weights
+
+
+def assert_equal(found: list[Any], expected: list[Array], *, rtol: float, atol: float) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=rtol, atol=atol)
+
+
+def test_lars_is_that_of_its_paper() -> None:
+    from tuner.optimizers import Lars
+
+    found = trained(Lars(2.0, 0.8, weight_decay=0.1, trust_coefficient=0.01), gradients())
+    assert_equal(found, lars_by_hand(), rtol=1e-6, atol=1e-9)
+
+
+def test_lamb_is_that_of_its_paper() -> None:
+    from tuner.optimizers import Lamb
+
     found = trained(Lamb(0.05, weight_decay=0.1), gradients())
-    for ours, expected in zip(found, weights, strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-9)
+    assert_equal(found, lamb_by_hand(), rtol=1e-5, atol=1e-9)
+
+
+STEPS_OF_A_BACKEND = """
+import json, sys
+
+import keras
+from tuner.optimizers import Lamb, Lars
+
+start, gradients = json.load(sys.stdin)
+made = {
+    "lars": Lars(2.0, 0.8, weight_decay=0.1, trust_coefficient=0.01),
+    "lamb": Lamb(0.05, weight_decay=0.1),
+}
+found = {"backend": keras.backend.backend()}
+for name, optimizer in made.items():
+    variables = [keras.Variable(each, dtype="float32") for each in start]
+    for step in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(g, "float32") for g in step], variables)
+    found[name] = [keras.ops.convert_to_numpy(each.value).tolist() for each in variables]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_steps_are_the_same_on_other_backends(backend: str) -> None:
+    pytest.importorskip(backend, reason=f"{backend} is not installed")
+    steps = [[each.tolist() for each in step] for step in gradients()]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", STEPS_OF_A_BACKEND],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        input=json.dumps([[each.tolist() for each in start()], steps]),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["backend"] == backend
+    assert_equal(found["lars"], lars_by_hand(), rtol=1e-5, atol=1e-6)
+    assert_equal(found["lamb"], lamb_by_hand(), rtol=1e-5, atol=1e-6)
+
+
+def test_optax_takes_the_same_steps() -> None:
+    optax = pytest.importorskip("optax", reason="optax is not installed (pip install optax)")
+    scaled = [each.ndim > 1 for each in start()]
+    # With decay, the ratio of optax's LARS is that of |g + d w|; the paper's is of |g| + d |w|.
+    lars = optax.lars(2.0, 0.0, trust_coefficient=0.01, momentum=0.8, trust_ratio_mask=scaled)
+    lamb_steps = [
+        optax.scale_by_adam(eps=1e-6),
+        optax.add_decayed_weights(0.1, scaled),
+        optax.masked(optax.scale_by_trust_ratio(), scaled),  # optax.lamb scales the biases too
+        optax.scale_by_learning_rate(0.05),
+    ]
+    pairs = [(lars, lars_by_hand(decay=0.0)), (optax.chain(*lamb_steps), lamb_by_hand())]
+    for optimizer, ours in pairs:
+        weights: Any = [each.astype("float32") for each in start()]
+        state = optimizer.init(weights)
+        for step in gradients():
+            updates, state = optimizer.update(step, state, weights)
+            weights = optax.apply_updates(weights, updates)
+        assert_equal(weights, ours, rtol=1e-5, atol=1e-6)
 
 
 def test_lamb_without_decay_is_keras_where_all_is_scaled() -> None:
