@@ -130,13 +130,16 @@ class Estimate:
 
     def upper(self, params: Params) -> float:
         """Return the value that a trial of a configuration will hardly exceed."""
-        predicted = self.logarithm(params)
-        bound = max(
-            self._limited(predicted + max(self.margin, math.log(_MIN_MARGIN))),
-            *(value for logarithm, value in self.outliers if abs(logarithm - predicted) < _ALIKE),
+        bound = self.bound(self.logarithm(params))
+        return bound if traits(params).issubset(self.seen) else max(bound, self.largest)
+
+    def bound(self, logarithm: float) -> float:
+        """Return the value that a trial with this predicted logarithm will hardly exceed."""
+        return max(
+            self._limited(logarithm + max(self.margin, math.log(_MIN_MARGIN))),
+            *(value for other, value in self.outliers if abs(other - logarithm) < _ALIKE),
             0.0,
         )
-        return bound if traits(params).issubset(self.seen) else max(bound, self.largest)
 
     @property
     def usual_upper(self) -> float:

@@ -205,8 +205,11 @@ def test_a_question_without_an_answer_is_asked_again_by_the_next_master() -> Non
     assert decide(question.evidence).cores.most == 4
 
 
-def test_a_measurement_that_says_nothing_new_leads_to_no_decision() -> None:
-    site = Site(cores(2), busy=lambda params: 0.97)
+@pytest.mark.parametrize("count_of_cores", [2, 120], ids=["few", "more than are remembered"])
+def test_a_measurement_that_says_nothing_new_leads_to_no_decision(count_of_cores: int) -> None:
+    site = Site(
+        cores(count_of_cores), busy=lambda params: 0.97, memory=lambda params: 1e6, trials=None
+    )
     site.watch()
     count = len(site.driver.story)
     for _ in range(3):

@@ -92,10 +92,11 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
         ),
         seen,
     )
+    predicted: _Array = columns[:, taken] @ weights[1:] + weights[0]
     outliers = tuple(
-        (estimate.logarithm(params), value)
-        for params, value in zip(configurations, values, strict=True)
-        if value > estimate.upper(params)
+        (logarithm, value)
+        for logarithm, value in zip(predicted.tolist(), values, strict=True)
+        if value > estimate.bound(logarithm)
     )
     return replace(estimate, outliers=outliers)
 

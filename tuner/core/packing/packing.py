@@ -85,6 +85,8 @@ class _Watched:
         first_interval: The occupancy of its device at `first`.
         latest_interval: The occupancy of its device at `latest`.
         has_trained: Whether it was observed to train for a while.
+        observed: The latest observation of it, which may be too old to be remembered; None before
+            the first.
     """
 
     params: Params
@@ -95,6 +97,7 @@ class _Watched:
     first_interval: Interval | None = None
     latest_interval: Interval | None = None
     has_trained: bool = False
+    observed: Observation | None = None
 
 
 class Packing:
@@ -363,7 +366,7 @@ class Packing:
     def _observe(
         self, name: AttemptId, watched: _Watched, usage: Usage, *, trained: Usage | None = None
     ) -> None:
-        before = self._observations.pop(name.trial, None)
+        before = self._observations.pop(name.trial, watched.observed)
         training = None if before is None else before.training
         interval = watched.latest_interval
         if trained is not None and trained.seconds > 0.0 and interval is not None:
@@ -377,6 +380,7 @@ class Packing:
         # 0 if a driver does not know the processes of the attempt.
         gpu_bytes = usage.peak_gpu_memory_bytes or (before.gpu_memory_bytes if before else 0)
         after = Observation(watched.params, usage.peak_memory_bytes, gpu_bytes, training)
+        watched.observed = after
         self._put(name.trial, before, after)
 
     def _put(self, trial: int, before: Observation | None, after: Observation) -> None:
