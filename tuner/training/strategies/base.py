@@ -1,0 +1,114 @@
+"""The contract of a strategy: what trains one model on several devices.
+
+A strategy is used on every rank, in this order::
+
+    strategy.enter()                    # before anything is seeded or built
+    with strategy.scope(), train_by(strategy):
+        model = build_model(hp)
+        model.fit(x, y, ...)            # calls strategy.fit(original, model, arguments)
+    strategy.leave()                    # rank 0 has saved its result
+
+With n devices in all it computes what one device computes with the same global batches, but for
+the order of floating point additions.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ...core.data_parallel import DataParallel
+from ..parallel.ranks import Ranks
+
+Fit = Callable[..., Any]
+"""Keras's own `Model.fit`, called with the model and keyword arguments."""
+
+
+class Strategy(abc.ABC):
+    """Trains one model on all devices of all ranks of a trial.
+
+    Attributes:
+        ranks: This rank's handle; None in a trial of one process.
+        devices: Devices of this process that train; ranks have equal numbers.
+        asked: What the user asked for.
+
+    Args:
+        ranks: This rank's handle; None in a trial of one process.
+        devices: Devices of this process.
+        asked: What the user asked for.
+    """
+
+    def __init__(self, ranks: Ranks | None, devices: int, asked: DataParallel) -> None:
+        self.ranks = ranks
+        self.devices = devices
+        self.asked = asked
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return 0 if self.ranks is None else self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+        return 1 if self.ranks is None else self.ranks.world_size
+
+    @property
+    def replicas(self) -> int:
+        """The number of devices of all ranks, which divide each global batch."""
+        return self.world_size * self.devices
+
+    @property
+    @abc.abstractmethod
+    def on_cpu(self) -> bool:
+        """Whether the devices are CPUs: the weights are then compared after each epoch."""
+
+    @property
+    @abc.abstractmethod
+    def synchronizes_batch_statistics(self) -> bool:
+        """Whether BatchNormalization computes the statistics of the global batch by itself."""
+
+    @abc.abstractmethod
+    def enter(self) -> None:
+        """Set up the framework in this process, once, before it uses any device.
+
+        Raises:
+            ParallelTrainingError: The framework cannot.
+        """
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return the context in which models are built and trained."""
+        return contextlib.nullcontext()
+
+    @abc.abstractmethod
+    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+        """Train in place of Keras's `fit`, and return what it returns.
+
+        The logs of every rank have the metrics of the global batches, so that all callbacks decide
+        alike on every rank.
+
+        Args:
+            original: Keras's own `fit`.
+            model: The model, compiled.
+            arguments: Arguments of Keras's `fit` by name, those of the user and ours: a batch size
+                is global and divides by `replicas`; callbacks include the check of equal weights.
+        """
+
+    @abc.abstractmethod
+    def copies(self, model: Any) -> Iterable[Mapping[str, Any]]:
+        """Yield the trainable weights on each device of this process, as arrays by name.
+
+        Called after a batch, so they may be where the framework keeps them while it trains.
+        """
+
+    def leave(self) -> None:
+        """Wait on every rank until rank 0 has saved its result, and disconnect."""
+        if self.ranks is not None:
+            self.ranks.gather(b"")
+
+
+class ParallelTrainingError(Exception):
+    """The ranks or devices of a trial do not train one model together."""

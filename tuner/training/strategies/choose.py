@@ -1,0 +1,66 @@
+"""The choice of what trains a Keras model on several devices."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ...core.data_parallel import DataParallel, StrategyChoice
+from ...errors import ModelFileError
+from ..parallel.ranks import Ranks
+from .base import Strategy
+
+_HOST_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
+
+
+def choose(ranks: Ranks | None, gpus: int, asked: DataParallel) -> Strategy | None:
+    """Return what trains the models of this process; None for Keras alone.
+
+    Imports Keras, and no device is used.
+
+    Args:
+        ranks: This rank's handle; None in a trial of one process.
+        gpus: GPUs of this process.
+        asked: What the user asked for.
+
+    Raises:
+        ModelFileError: Nothing can train on these devices; says what can.
+    """
+    import keras
+
+    backend = keras.config.backend()
+    devices = gpus or _cpu_devices(backend)
+    world_size = 1 if ranks is None else ranks.world_size
+    if world_size * devices == 1:
+        return None
+    if asked.choice is StrategyChoice.NONE:
+        if ranks is None:
+            return None
+        raise ModelFileError(
+            f"--strategy none leaves {world_size} processes without a strategy for the Keras "
+            "model; use --strategy data-parallel, or write objective(hp, trial)"
+        )
+    if backend == "jax":
+        from .jax_data_parallel import JaxDataParallel
+
+        return JaxDataParallel(ranks, devices, asked)
+    if backend == "tensorflow" and ranks is None:
+        from .mirrored import Mirrored
+
+        return Mirrored(ranks, devices, asked)
+    if backend == "torch" and ranks is None:
+        raise ModelFileError(
+            f"Keras on PyTorch trains on one GPU in each process, and the trial has {devices} in "
+            f"one; add --processes-per-trial {devices}"
+        )
+    raise ModelFileError(
+        f"Keras on {backend} cannot train on {world_size} processes; KERAS_BACKEND=jax can"
+    )
+
+
+def _cpu_devices(backend: str) -> int:
+    """Return the number of CPU devices that the user divides this process's cores into."""
+    if backend != "jax":
+        return 1
+    found = _HOST_DEVICES.findall(os.environ.get("XLA_FLAGS", ""))
+    return max(1, int(found[-1])) if found else 1

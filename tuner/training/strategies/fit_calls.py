@@ -1,0 +1,94 @@
+"""Every `fit` of a Keras model in this process, made through a strategy.
+
+So `model.fit` in a user's own `fit` trains in parallel too, also of a model that it builds itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ModelFileError
+from . import batches, learning_rate
+from .base import Strategy
+from .equal_weights import equal_weights_callback
+
+WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "RemoteMonitor", "TensorBoard")
+"""Keras's callbacks that write files or send data: rank 0's do so."""
+
+
+@dataclass(slots=True)
+class FitCalls:
+    """The calls of `fit` so far.
+
+    Attributes:
+        count: How many there were.
+    """
+
+    count: int = 0
+
+
+@contextlib.contextmanager
+def train_by(strategy: Strategy) -> Iterator[FitCalls]:
+    """Let a strategy carry out each call of `keras.Model.fit`.
+
+    Keras has no hook for it, so this replaces the method of the class, and puts it back at the end.
+    The process trains one trial only.
+    """
+    import keras
+
+    cls: Any = keras.Model
+    is_inherited = "fit" not in vars(cls)
+    original = cls.fit
+    signature = inspect.signature(original)
+    calls = FitCalls()
+
+    @functools.wraps(original)
+    def fit(*given: Any, **named: Any) -> Any:
+        arguments = dict(signature.bind(*given, **named).arguments)
+        model = arguments.pop("self")
+        calls.count += 1
+        return strategy.fit(original, model, _prepared(strategy, model, arguments))
+
+    cls.fit = fit
+    try:
+        yield calls
+    finally:
+        if is_inherited:
+            del cls.fit
+        else:
+            cls.fit = original
+
+
+def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the global batch size and our callbacks."""
+    scales = learning_rate.is_scaled(strategy)
+    if batches.is_arrays(arguments.get("x")):
+        size = arguments.get("batch_size")
+        if size is None and not arguments.get("steps_per_epoch"):
+            size = batches.DEFAULT_BATCH_SIZE
+        if size is not None:
+            arguments["batch_size"] = size = size * strategy.replicas if scales else size
+            batches.check_divides(size, strategy.replicas)
+    elif scales:
+        raise ModelFileError(
+            f"--batch-rule {strategy.asked.rule} needs arrays; a "
+            f"{type(arguments.get('x')).__name__} makes its own batches, which are global ones"
+        )
+    callbacks = arguments.get("callbacks")
+    ours = [equal_weights_callback(strategy)]
+    if scales:
+        learning_rate.check_rate(strategy, model)
+        ours.append(learning_rate.rate_callback(strategy))
+    given = [] if callbacks is None else getattr(callbacks, "callbacks", callbacks)
+    given = list(given) if isinstance(given, Sequence) else [given]
+    arguments["callbacks"] = [*ours, *(each for each in given if _acts_on(each, strategy.rank))]
+    return arguments
+
+
+def _acts_on(callback: Any, rank: int) -> bool:
+    return rank == 0 or all(kind.__name__ not in WRITERS for kind in type(callback).__mro__)

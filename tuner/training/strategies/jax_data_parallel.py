@@ -1,0 +1,142 @@
+"""Keras on JAX: `keras.distribution.DataParallel`, also over several processes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .base import Fit, ParallelTrainingError, Strategy
+
+_MEET_SECONDS = 60
+"""Longest time for the ranks to connect; they have met before."""
+_HEARTBEAT_SECONDS = 10
+"""Time after which JAX ends a process whose peer is gone. hptune usually ends it before."""
+
+
+class JaxDataParallel(Strategy):
+    """All devices of all ranks as one mesh; each global batch is divided among them.
+
+    Every rank makes whole global batches, and its devices get their parts. A batch that does not
+    divide, as the last one of an epoch, is computed whole on each device, so no sample is left out
+    or counted twice. The step is one program for the whole batch: BatchNormalization and Dropout do
+    what they do on one device.
+    """
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether JAX's default devices are CPUs."""
+        import jax
+
+        return bool(jax.default_backend() == "cpu")
+
+    @property
+    def synchronizes_batch_statistics(self) -> bool:
+        """True: the mean runs over the global batch."""
+        return True
+
+    def enter(self) -> None:
+        """Connect JAX with the other ranks, and distribute what Keras makes from here on."""
+        import jax
+
+        if self.ranks is not None:
+            ranks = self.ranks
+            if ranks.rank == 0:
+                ranks.release_port()
+            try:
+                jax.distributed.initialize(
+                    ranks.address,
+                    ranks.world_size,
+                    ranks.rank,
+                    initialization_timeout=_MEET_SECONDS,
+                    heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+                    shutdown_timeout_seconds=_HEARTBEAT_SECONDS,
+                    coordinator_bind_address=ranks.address if ranks.rank == 0 else None,
+                )
+            except RuntimeError as error:
+                raise ParallelTrainingError(f"JAX cannot connect the ranks: {error}") from error
+        found, wanted = jax.device_count(), self.replicas
+        if found != wanted:
+            raise ParallelTrainingError(
+                f"JAX sees {found} devices, but the trial has {wanted}; a model file must not "
+                "choose devices itself (JAX_PLATFORMS, XLA_FLAGS, jax.config) unless every rank "
+                "gets as many"
+            )
+        _use_global_batches()
+        import keras
+
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(
+                devices=keras.distribution.list_devices(), auto_shard_dataset=False
+            )
+        )
+
+    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+        """Train with Keras's own `fit`."""
+        return original(model, **arguments)
+
+    def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the weights on each device of this process."""
+        import numpy as np
+
+        # During an epoch, Keras's variables are empty: the state is with its training loop.
+        model.jax_state_sync()
+        values = {each.path: each.value for each in model.trainable_variables}
+        for device in range(self.devices):
+            yield {
+                path: np.asarray(value.addressable_shards[device].data)
+                for path, value in values.items()
+            }
+
+    def leave(self) -> None:
+        """Disconnect JAX; all ranks do it together."""
+        if self.ranks is None:
+            return
+        import jax
+
+        super().leave()
+        distributed: Any = jax.distributed
+        with contextlib.suppress(RuntimeError):
+            distributed.shutdown()
+
+
+def _use_global_batches() -> None:
+    """Let Keras take the batches that a rank makes as global ones.
+
+    Keras takes them as the rank's own part, all of equal size. It has no hook for anything else,
+    so this replaces its function; the process trains one trial only.
+
+    Raises:
+        ParallelTrainingError: This version of Keras has no such function.
+    """
+    from keras.src.backend.jax import distribution_lib
+
+    if not hasattr(distribution_lib, "distribute_data_input"):
+        import keras
+
+        raise ParallelTrainingError(
+            f"Keras {keras.__version__} distributes batches in another way than hptune knows; "
+            "use Keras 3.15"
+        )
+    distribution_lib.distribute_data_input = _distribute
+
+
+def _distribute(batch: Any, layout: Any, *_: Any, **__: Any) -> Any:
+    """Return a global array of a global batch, which every rank has whole.
+
+    Args:
+        batch: The batch.
+        layout: Keras's layout, or JAX's sharding, of the batch's first dimension.
+    """
+    import jax
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    if batch is None:
+        return None
+    sharding = getattr(layout, "backend_layout", layout)
+    batch = np.asarray(batch)
+    if batch.shape[0] % sharding.mesh.size:
+        whole: Any = PartitionSpec
+        sharding = NamedSharding(sharding.mesh, whole())
+    return jax.make_array_from_callback(batch.shape, sharding, lambda index: batch[index])

@@ -1,0 +1,59 @@
+"""Keras on TensorFlow: `tf.distribute.MirroredStrategy` for several GPUs of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from .base import Fit, ParallelTrainingError, Strategy
+
+
+class Mirrored(Strategy):
+    """One replica on each GPU (or logical CPU) of the process; TensorFlow divides the batches.
+
+    The variables of BatchNormalization are averaged over the replicas, each of which normalises its
+    own part of the batch, unless the layer has `synchronized=True`.
+    """
+
+    _mirrored: Any = None
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the replicas are logical CPUs."""
+        return "CPU" in self._mirrored.extended.worker_devices[0].upper()
+
+    @property
+    def synchronizes_batch_statistics(self) -> bool:
+        """False, unless the layers ask for it."""
+        return False
+
+    def enter(self) -> None:
+        """Make the strategy of all devices of this process."""
+        import tensorflow as tf
+
+        config = tf.config
+        found = config.list_logical_devices("GPU") or config.list_logical_devices("CPU")
+        if len(found) != self.devices:
+            raise ParallelTrainingError(
+                f"TensorFlow sees {len(found)} devices, but the trial has {self.devices}"
+            )
+        self._mirrored = tf.distribute.MirroredStrategy([each.name for each in found])
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return TensorFlow's scope, in which variables are mirrored."""
+        scope: AbstractContextManager[Any] = self._mirrored.scope()
+        return scope
+
+    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+        """Train with Keras's own `fit`."""
+        return original(model, **arguments)
+
+    def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the weights on each device."""
+        values = {
+            each.path: self._mirrored.experimental_local_results(each.value)
+            for each in model.trainable_variables
+        }
+        for device in range(self.devices):
+            yield {path: copies[device].numpy() for path, copies in values.items()}
