@@ -25,7 +25,7 @@ from .errors import HptuneError, StudyError, check_installed
 from .reporting.results import best, export, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
-from .reporting.results.view import StudyView
+from .reporting.results.view import TO_CONTINUE, StudyView
 from .reporting.text import moment, path
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
@@ -384,9 +384,9 @@ class Study:
 
     def _latest_reports(self) -> dict[AttemptId, Report]:
         metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}
-        running = {a.id.trial for a in self._reader.attempts() if a.outcome is None}
-        for number in running:
-            for row in self._reader.reports(number):
+        begun = (t for t in self._reader.trials() if t.attempts and t.state in TO_CONTINUE)
+        for trial in begun:
+            for row in self._reader.reports(trial.number):
                 name = AttemptId(row.trial, row.attempt)
                 metrics.setdefault((name, row.step), {})[row.metric] = row.value
         latest: dict[AttemptId, Report] = {}

@@ -9,14 +9,14 @@ import os
 from pathlib import Path
 
 import pytest
-from fake_study import GOALS, trial
+from fake_study import GOALS, attempt, trial
 from in_process import InProcess
-from stored_study import stored, typical
+from stored_study import curve, stored, typical
 
 from tuner.core.messages import Event, StudyOpened, WorkerJoined
 from tuner.core.resources import Capacity
 from tuner.core.study_config import StudyConfig
-from tuner.core.trial import TrialState
+from tuner.core.trial import Outcome, TrialState
 from tuner.reporting.text import NOTHING
 from tuner.storage.ledger import Ledger
 from tuner.study import Study
@@ -209,6 +209,15 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         ledger.append([WorkerJoined(3.0, "new", "n1", Capacity(cpus=(0,)))])
         assert "no worker" not in state_in(cli("status", "study").out)
         assert json.loads(cli("status", "study", "--json").out)["workers"] == 1
+
+
+def test_a_trial_that_ctrl_c_interrupted_shows_its_last_epoch(cli: InProcess) -> None:
+    released = attempt(0, ended_at=1010.0, outcome=Outcome.RELEASED)
+    events = [*curve(0, [0.5, 0.6]), *curve(0, [0.5, 0.6, 0.7], attempt_number=1)]
+    stored(cli.study(), [trial(0, TrialState.WAITING)], [released], events)
+    row = cli("trials", "study").out.splitlines()[1]
+    assert row.split()[:4] == ["0", "interrupted", "0.7000", "3"]
+    assert "value    0.7000  val_accuracy (max), epoch 3, so far\n" in cli("show", "study", 0).out
 
 
 def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:

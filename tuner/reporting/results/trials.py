@@ -11,7 +11,7 @@ from .. import text
 from ..table import fields, table
 from .best import goals_json, trial_json
 from .export import ReportedValue, by_trial, seconds_run, trial_tree
-from .view import INTERRUPTED, StudyView
+from .view import INTERRUPTED, TO_CONTINUE, StudyView
 
 STATES = ("complete", "pruned", "failed", "running", "paused", INTERRUPTED, "waiting")
 """The words for the states of trials, see `StudyView.state_of`."""
@@ -299,11 +299,11 @@ def _ending(attempt: Attempt) -> str:
 
 
 def _latest(view: StudyView, trial: Trial) -> Report | None:
-    """Return the last report of a trial that has an attempt without an end."""
-    if trial.state is not TrialState.RUNNING:
+    """Return the last report of a trial that runs or is interrupted."""
+    if trial.state not in TO_CONTINUE:
         return None
-    of_trial = (each for name, each in view.latest.items() if name.trial == trial.number)
-    return next(of_trial, None)
+    of_trial = [name for name in view.latest if name.trial == trial.number]
+    return view.latest[max(of_trial, key=attrgetter("number"))] if of_trial else None
 
 
 def _value(view: StudyView, trial: Trial) -> float | None:

@@ -31,7 +31,8 @@ class StudyState(enum.StrEnum):
 INTERRUPTED = "interrupted"
 """The state of a trial that has begun and is to continue, but does not run."""
 
-_TO_CONTINUE = (TrialState.WAITING, TrialState.RUNNING)
+TO_CONTINUE = (TrialState.WAITING, TrialState.RUNNING)
+"""The states in the ledger of a trial that runs, waits or is interrupted."""
 
 
 class MasterStatus(Protocol):
@@ -61,7 +62,7 @@ class StudyView:
         budget_trials: The number of trials to suggest; None for the whole (finite) space.
         trials: All trials.
         attempts: All attempts, those of a trial in order.
-        latest: The last reports of running attempts.
+        latest: The last report of each attempt of the trials that run or are interrupted.
         master: The process that runs the study; None if there is none.
         epochs: Epochs of a trial; None if unknown or if its steps are not epochs.
         models: Paths of the best trials' models, by the trial's number.
@@ -140,7 +141,7 @@ class StudyView:
     def state_of(self, trial: Trial) -> str:
         """Return a trial's state in one word; without a master, no trial runs."""
         is_running = trial.state is TrialState.RUNNING and self.master is not None
-        if trial.attempts and not is_running and trial.state in _TO_CONTINUE:
+        if trial.attempts and not is_running and trial.state in TO_CONTINUE:
             return INTERRUPTED
         return trial.state.lower()
 
