@@ -124,6 +124,26 @@ def test_another_users_study(monkeypatch: pytest.MonkeyPatch) -> None:
             os.seteuid(0)
 
 
+def test_parents_that_were_made_for_a_study_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    unused = StudyDirectory(tmp_path / "a/b/c").create()
+    unused.remove()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "a"]
+    shared = StudyDirectory(tmp_path / "a/b/c").create()
+    (tmp_path / "a/b/mine").touch()
+    shared.remove()
+    assert set(tmp_path.rglob("*")) == {tmp_path / each for each in ("a", "a/b", "a/b/mine")}
+
+
+def test_who_leaves_at_once_takes_only_what_is_its_own(tmp_path: Path) -> None:
+    first, second = (StudyDirectory(tmp_path / "study") for _ in range(2))
+    with first.create().acquire():
+        second.create().leave()
+        assert (tmp_path / "study/lock").exists()
+        first.leave()
+        assert not list(tmp_path.iterdir())
+
+
 def test_a_later_chdir_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     directory = StudyDirectory("study").create()

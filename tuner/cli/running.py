@@ -186,6 +186,7 @@ def _leaving(directory: StudyDirectory) -> Callable[[], None]:
     def leave() -> None:
         from ..master.stop_requests import end_process
 
+        directory.leave()
         print_last(f"Stopped at once; {_what_next(directory)}", sys.stderr)
         end_process()
 

@@ -58,6 +58,8 @@ class StudyDirectory:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = whole_path(path)
+        self._new_parents: list[Path] = []  # that `make` created, the deepest first
+        self._was_acquired = False
 
     def __repr__(self) -> str:
         return f"StudyDirectory({str(self._path)!r})"
@@ -123,7 +125,9 @@ class StudyDirectory:
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
+            missing = [each for each in self._path.parents if not each.exists()]
             self._make(self._path, mode=_PRIVATE)
+            self._new_parents += missing
 
     def _make(self, folder: Path, *, mode: int = 0o777) -> None:
         try:
@@ -239,11 +243,26 @@ class StudyDirectory:
         return cls(max(started)[1])
 
     def give_up(self) -> None:
-        """Remove the directory if it is empty, and `studies` too."""
+        """Remove the directory if it is empty, and its parents that `make` created; `studies` too.
+
+        A parent that is not empty stays.
+        """
         with contextlib.suppress(OSError):
             self._path.rmdir()
             if self._path.parent.name == _FOLDER:
                 self._path.parent.rmdir()
+            for parent in self._new_parents:
+                parent.rmdir()
+
+    def leave(self) -> None:
+        """Remove what this process has made here if it was to start a study and did not.
+
+        For a signal handler of a process that then ends: it takes no lock and raises nothing.
+        """
+        with contextlib.suppress(Exception):
+            if self._was_acquired and not self.database.exists():
+                self.remove()
+            self.give_up()
 
     def remove(self) -> None:
         """Remove a study that has no result. Other files, and then the directory too, are kept.
@@ -303,7 +322,9 @@ class StudyDirectory:
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
-            return MasterLock(self._path)
+            lock = MasterLock(self._path)
+        self._was_acquired = True
+        return lock
 
     def owner(self) -> LockOwner | None:
         """Return the master that runs the study now, or None, without taking any lock."""
