@@ -85,6 +85,7 @@ class EngineDriver:
         engine: The engine.
         story: Every event with the commands that it was answered with.
         workers: The workers there are.
+        nodes: The node of each worker.
         leaving: Those that were about to leave.
         running: What attempts that were started and are not over hold.
         over: The attempts that are over.
@@ -97,6 +98,7 @@ class EngineDriver:
         self.engine = Engine(make_pruner)
         self.story: list[tuple[Event, list[Command]]] = []
         self.workers: dict[str, Capacity] = {}
+        self.nodes: dict[str, str] = {}
         self.leaving: set[str] = set()
         self.running: dict[AttemptId, Placement] = {}
         self.over: list[AttemptId] = []
@@ -140,20 +142,29 @@ class EngineDriver:
         return self.join_with(worker, capacity)
 
     def join_with(
-        self, worker: str, capacity: Capacity, *, ends_at: float | None = None
+        self,
+        worker: str,
+        capacity: Capacity,
+        *,
+        ends_at: float | None = None,
+        node: str = "",
+        gang: str = "",
     ) -> list[Command]:
         self.workers[worker] = capacity
-        return self.feed(WorkerJoined(self.at, worker, f"node of {worker}", capacity, ends_at))
+        self.nodes[worker] = node = node or f"node of {worker}"
+        return self.feed(WorkerJoined(self.at, worker, node, capacity, ends_at, gang))
 
     def about_to_leave(self, worker: str = "w") -> list[Command]:
         self.leaving.add(worker)
         return self.feed(WorkerLeaving(self.at, worker, "SIGTERM"))
 
     def leave(self, worker: str = "w", reason: str = "gone") -> list[Command]:
+        """Lose a worker; an attempt with ranks on other workers is over when it has ended."""
         self.workers.pop(worker, None)
-        for name in [n for n, held in self.running.items() if held.worker == worker]:
-            del self.running[name]
-            self.over.append(name)
+        for name, held in list(self.running.items()):
+            if not any(each in self.workers for each in held.workers):
+                del self.running[name]
+                self.over.append(name)
         return self.feed(WorkerLeft(self.at, worker, reason))
 
     def suggest(
@@ -244,8 +255,12 @@ class EngineDriver:
                 assert not self._stopping, f"{command} while the study stops"
                 assert name not in self.running, f"{name} is started twice"
                 assert name not in self.over, f"{name} is started again"
-                assert placement.worker in self.workers, f"{command} on an unknown worker"
-                assert placement.worker not in self.leaving, f"{command} on one about to leave"
+                workers = placement.workers
+                assert set(workers) <= set(self.workers), f"{command} on an unknown worker"
+                assert not set(workers) & self.leaving, f"{command} on one about to leave"
+                assert len({self.nodes[worker] for worker in workers}) == len(workers)
+                assert len({len(rank.cpus) for rank in placement.ranks}) == 1
+                assert len({len(rank.gpus) for rank in placement.ranks}) == 1
                 before = self.starts.get(name.trial)
                 expected = 0 if before is None else before.attempt.number + 1
                 assert name.number == expected, f"{name} follows {before}"
@@ -256,7 +271,8 @@ class EngineDriver:
                 self.running[name] = placement
                 self.starts[name.trial] = command
                 self.discarded.discard(name.trial)  # it trains on, and may leave a model again
-                self._check_held(placement.worker)
+                for worker in workers:
+                    self._check_held(worker)
             case Stop(attempt=name, halt=halt):
                 self._stopping = self._stopping or halt is Halt.STOP
                 assert name not in self.told_to_stop, f"{name} is told to stop twice"
@@ -295,7 +311,7 @@ class EngineDriver:
 
     def _check_held(self, worker: str) -> None:
         capacity = self.workers[worker]
-        held = [placement for placement in self._held() if placement.worker == worker]
+        held = [rank for rank in self._held() if rank.worker == worker]
         cpus, gpus = dict[int, float](), dict[str, float]()
         for placement in held:
             for cpu in placement.cpus:
@@ -310,8 +326,12 @@ class EngineDriver:
             assert sum(placement.memory_bytes for placement in held) <= capacity.memory_bytes
 
     def _held(self) -> list[Placement]:
-        """Return what running attempts hold now; it may be less than at their start."""
-        return [self._attempt_rows[name].placement for name in self.running]
+        """Return what the ranks of running attempts hold now, on the workers that there are.
+
+        It may be less than at their start.
+        """
+        held = (self._attempt_rows[name].placement for name in self.running)
+        return [rank for each in held for rank in each.ranks if rank.worker in self.workers]
 
     def _check_books(self) -> None:
         snapshot = self.engine.snapshot

@@ -82,7 +82,8 @@ class WorkerRefused:
 class WorkerLeaving:
     """A worker will leave soon: it takes no more attempts.
 
-    It releases those that it has, or lets them end.
+    It releases those that it has, or lets them end. Those of several workers are stopped by the
+    engine (`Halt.RELEASE`).
     """
 
     at: float
@@ -92,7 +93,11 @@ class WorkerLeaving:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLeft:
-    """A worker is gone, with every attempt on it."""
+    """A worker is gone, with every attempt on it.
+
+    An attempt that has ranks on other workers ends by the executor's `AttemptEnded`, once those
+    have ended too. Until then it holds the devices there.
+    """
 
     at: float
     worker: str

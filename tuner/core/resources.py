@@ -88,17 +88,17 @@ class Resources:
             )
 
     def __str__(self) -> str:
+        processes = f" for {self.processes} processes" if self.processes > 1 else ""
+        nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{self.amounts}{processes}{nodes}"
+
+    @property
+    def amounts(self) -> str:
+        """The cores, GPUs and memory in words."""
         cores = "1 core" if self.cpus == 1 else f"{self.cpus:g} cores"
         gpus = f" and {self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else ""
         memory = f", {self.memory_bytes / 1e9:.3g} GB" if self.memory_bytes else ""
-        processes = f" for {self.processes} processes" if self.processes > 1 else ""
-        nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        return f"{cores}{gpus}{memory}{processes}{nodes}"
-
-    @property
-    def processes_per_node(self) -> int:
-        """The number of processes on each node."""
-        return self.processes // self.nodes
+        return f"{cores}{gpus}{memory}"
 
     @property
     def of_one_process(self) -> Resources:
@@ -107,19 +107,24 @@ class Resources:
         >>> Resources(processes=2, gpus=4).of_one_process.gpus
         2
         """
-        return self._share(self.processes)
-
-    def _share(self, count: int) -> Resources:
+        count = self.processes
         if count == 1:
             return self
-        return replace(
-            self,
-            cpus=self.cpus // count,
-            gpus=None if self.gpus is None else self.gpus // count,
-            memory_bytes=-(-self.memory_bytes // count),
-            processes=self.processes // count,
-            nodes=1,
-        )
+        gpus = None if self.gpus is None else self.gpus // count
+        return Resources(self.cpus // count, gpus, -(-self.memory_bytes // count))
+
+    @property
+    def of_one_node(self) -> Resources:
+        """What the processes on one node hold.
+
+        >>> print(Resources(processes=4, nodes=2, cpus=8).of_one_node)
+        4 cores for 2 processes
+        """
+        if self.nodes == 1:
+            return self
+        one, count = self.of_one_process, self.processes // self.nodes
+        gpus = None if one.gpus is None else one.gpus * count
+        return Resources(one.cpus * count, gpus, one.memory_bytes * count, processes=count)
 
 
 class Amount(enum.StrEnum):

@@ -26,7 +26,7 @@ class Executor(abc.ABC):
       `WorkerLeaving` announces that a worker will go; `WorkerRefused` reports one that cannot be
       used.
     - for each `start`, at most one `AttemptWaits`, then at most one `AttemptStarted`, then any
-      number of `Reported`, then exactly one `AttemptEnded`, unless its worker left before.
+      number of `Reported`, then exactly one `AttemptEnded`, unless all its workers left before.
 
     A trace of one attempt that is stopped and of another whose worker dies::
 

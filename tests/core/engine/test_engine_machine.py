@@ -32,12 +32,23 @@ from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Tr
 
 BUDGETS = st.none() | st.integers(1, 12)
 LIMITS = st.none() | st.integers(0, 3)
-RESOURCES = st.builds(
+PARALLEL = st.sampled_from(
+    [
+        Resources(processes=2),
+        Resources(processes=2, gpus=0, memory_bytes=4),
+        Resources(processes=2, nodes=2),
+        Resources(processes=2, nodes=2, gpus=2),
+        Resources(processes=4, nodes=2, gpus=0),
+        Resources(processes=3, nodes=3, cpus=6, gpus=0, memory_bytes=9),
+    ]
+)
+PLAIN = st.builds(
     Resources,
     cpus=st.sampled_from([0.4, 0.5, 1, 1, 2, 3]),
     gpus=st.sampled_from([None, 0, 0.5, 1, 2]),
     memory_bytes=st.sampled_from([0, 4]),
 )
+RESOURCES = PLAIN | PLAIN | PARALLEL
 OWN_RESOURCES = st.lists(st.none() | RESOURCES, min_size=1, max_size=4)
 CAPACITIES = st.builds(
     lambda cores, gpus, memory, taken: Capacity(
@@ -163,11 +174,16 @@ class EngineMachine(RuleBasedStateMachine):
             assert not any(isinstance(c, Start | Ask) for c in self.driver.end(name, ending))
         self.open(self.opening, self.pruner, 0)
 
-    @rule(capacity=CAPACITIES, lasts=st.sampled_from([None, None, 5.0, 30.0]))
-    def worker_joins(self, capacity: Capacity, lasts: float | None) -> None:
+    @rule(
+        capacity=CAPACITIES,
+        lasts=st.sampled_from([None, None, 5.0, 30.0]),
+        node=st.sampled_from(["", "", "n1"]),
+        gang=st.sampled_from(["", "job 1", "job 2"]),
+    )
+    def worker_joins(self, capacity: Capacity, lasts: float | None, node: str, gang: str) -> None:
         self.joined += 1
         ends_at = None if lasts is None else self.driver.at + lasts
-        self.driver.join_with(f"w{self.joined}", capacity, ends_at=ends_at)
+        self.driver.join_with(f"w{self.joined}", capacity, ends_at=ends_at, node=node, gang=gang)
 
     @precondition(lambda self: self.driver.running)
     @rule(
@@ -317,7 +333,8 @@ class EngineMachine(RuleBasedStateMachine):
         driver = self.driver
         if driver.finish is None:
             large = Capacity(tuple(range(9)), ("A", "B"), memory_bytes=99, gpu_memory_bytes=10)
-            driver.join_with("large", large)
+            for number in range(3):
+                driver.join_with(f"large{number}", large)
         for _ in range(600):
             if driver.finish is not None:
                 break

@@ -228,7 +228,7 @@ def test_a_large_trial_is_passed_over_and_has_its_turn() -> None:
     assert second is not None
     assert (second[0], second[1].worker) == (2, "w1"), "w0 is kept for the large one"
     assert queue.place(made, 0.0) is None
-    assert (queue.blocked, made.reserved) == (BIG, "w0")
+    assert (queue.blocked, made.reserved) == (BIG, ("w0",))
     made.give_back(second[1])
     again = queue.place(made, 0.0)
     assert again is not None
@@ -237,14 +237,14 @@ def test_a_large_trial_is_passed_over_and_has_its_turn() -> None:
     turn = queue.place(made, 0.0)
     assert turn is not None
     assert (turn[0], turn[1].worker) == (1, "w0")
-    assert made.reserved is None
+    assert made.reserved == ()
 
 
 def test_a_trial_that_no_worker_could_hold_delays_no_other() -> None:
     made, queue = places(Capacity((0, 1))), waiting([BIG, SMALL, SMALL])
     placed = [queue.place(made, 0.0) for _ in range(3)]
     assert [each and each[0] for each in placed] == [1, 2, None]
-    assert (queue.blocked, made.reserved) == (None, None)
+    assert (queue.blocked, made.reserved) == (None, ())
 
 
 def test_a_worker_that_ends_too_soon_is_not_reserved_any_more() -> None:
@@ -252,9 +252,9 @@ def test_a_worker_that_ends_too_soon_is_not_reserved_any_more() -> None:
     made.add("short", "n1", Capacity(cpus=tuple(range(5))), ends_at=100.0)
     made.add("long", "n2", Capacity(cpus=tuple(range(4))))
     assert made.reserve(BIG, until=50.0)
-    assert made.reserved == "short"
+    assert made.reserved == ("short",)
     assert made.reserve(BIG, until=500.0)
-    assert made.reserved == "long"
+    assert made.reserved == ("long",)
 
 
 def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
@@ -265,7 +265,7 @@ def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
     made.add("w1", "n", Capacity((0,)))
     placed = queue.place(made, 0.0)
     assert placed is not None
-    assert (placed[0], made.reserved) == (2, None)
+    assert (placed[0], made.reserved) == (2, ())
 
 
 def test_a_trial_goes_where_it_can_end_or_else_take_a_step() -> None:
@@ -299,7 +299,7 @@ def test_nothing_is_held_twice_or_lost(data: st.DataObject, capacities: list[Cap
                 if placement is not None:
                     assert made.rooms(wanted, at_most=100) == rooms - 1 or rooms == 100
                     assert made.could_hold(wanted)
-                    assert placement.worker != reserved
+                    assert placement.worker not in reserved
                     held.append(placement)
             case "give back" if held:
                 made.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))

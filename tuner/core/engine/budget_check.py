@@ -46,7 +46,8 @@ class BudgetCheck:
         if self._budget is None:
             return True
         amount = wanted.cpus if self._budget.device is Device.CORE else wanted.gpus
-        price = self._step_times.seconds_per_step() * (1 if amount is None else amount)
+        devices = wanted.processes if amount is None else amount
+        price = self._step_times.seconds_per_step() * devices
         return self._left_seconds > price
 
     @property

@@ -10,7 +10,7 @@ from ..messages import Command, DecidePacking, Measured, Start, WorkerJoined
 from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..packing_plan import PackingPlan
-from ..resources import Amount, Resources
+from ..resources import Amount, Placement, Resources
 from ..scheduling.cluster import ClusterState
 from ..scheduling.queue import TrialQueue
 from ..scheduling.stall_reason import stall_reason
@@ -74,7 +74,9 @@ class Dispatch:
     def worker_joined(self, event: WorkerJoined) -> None:
         """Add a worker."""
         before = self._packing.most
-        self.places.add(event.worker, event.node, event.capacity, ends_at=event.ends_at)
+        self.places.add(
+            event.worker, event.node, event.capacity, ends_at=event.ends_at, gang=event.gang
+        )
         self._update_limit(event.worker, 1)
         if self._packing.most != before:
             self._limit_gpu_sharing()
@@ -100,9 +102,9 @@ class Dispatch:
         name, usage = event.attempt, event.usage
         self._step_times.observe(name.trial, usage)
         run = self._records.running[name]
-        if not self._lifecycle.config.measured:
-            return
         placement = run.attempt.placement
+        if not self._lifecycle.config.measured or placement.peers:
+            return
         self._packing.measured(
             name,
             usage,
@@ -131,8 +133,7 @@ class Dispatch:
         """Free what an attempt held that is over."""
         self.spending.hours.ended(name)
         placement = self._records.running[name].attempt.placement
-        if placement.worker in self.places:
-            self._occupancy.update(placement.worker, at)
+        self._update_occupancy(placement, at)
         self.places.give_back(placement)
         self._packing.ended(
             name,
@@ -140,6 +141,11 @@ class Dispatch:
             out_of=_RAN_OUT_OF.get(cause),
             is_well=cause is Cause.RETURNED,
         )
+
+    def _update_occupancy(self, placement: Placement, at: float) -> None:
+        for worker in placement.workers:
+            if worker in self.places:
+                self._occupancy.update(worker, at)
 
     def _trials_per_device(self, worker: str, device: Amount) -> float:
         return self.places.trials_per_device(worker, device, self._records.count_on(worker))
@@ -149,6 +155,8 @@ class Dispatch:
         for name in names:
             run = self._records.running[name]
             before = run.attempt.placement
+            if before.peers:
+                continue  # several processes are not packed
             wanted = self._packing.held(
                 name,
                 before.memory_bytes,
@@ -187,16 +195,17 @@ class Dispatch:
             if found is None:
                 break
             number, placement = found
-            self._occupancy.update(placement.worker, at)
-            node, why = self.places.node(placement.worker), self.packing
-            start = self._lifecycle.start(number, placement, node=node, at=at, why=why)
+            self._update_occupancy(placement, at)
+            nodes = tuple(self.places.node(rank.worker) for rank in placement.ranks)
+            why = "" if placement.peers else self.packing
+            start = self._lifecycle.start(number, placement, nodes=nodes, at=at, why=why)
             self._watch(start)
             commands.append(start)
         return commands
 
     def _watch(self, start: Start) -> None:
         placement = start.placement
-        if not self._lifecycle.config.measured:
+        if not self._lifecycle.config.measured or placement.peers:
             return
         self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
 

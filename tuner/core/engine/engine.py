@@ -132,6 +132,7 @@ class Engine:
                 self._refused = f"{node} was refused: {reason}"
             case WorkerLeaving(worker=worker):
                 self._dispatch.places.retire(worker)
+                return self._lifecycle.release(worker)
             case WorkerLeft():
                 return self._worker_left(event)
             case Suggested():
@@ -197,12 +198,16 @@ class Engine:
 
     def _worker_left(self, event: WorkerLeft) -> list[Command]:
         commands: list[Command] = []
-        if event.worker not in self._dispatch.places:
+        places, left = self._dispatch.places, event.worker
+        if left not in places:
             return commands
-        for name in self._records.running_on(event.worker):
-            ending = Ending(Cause.WORKER_LOST, reason=event.reason)
-            commands += self._end_attempt(event.at, name, ending)
-        self._dispatch.worker_left(event.worker)
+        for name in self._records.running_on(left):
+            workers = self._records.running[name].attempt.placement.workers
+            if all(worker == left or worker not in places for worker in workers):
+                ending = Ending(Cause.WORKER_LOST, reason=event.reason)
+                commands += self._end_attempt(event.at, name, ending)
+            # Else the executor ends the processes on the other workers, and then the attempt.
+        self._dispatch.worker_left(left)
         return commands
 
     def _suggested(self, event: Suggested) -> list[Command]:

@@ -112,17 +112,19 @@ class Lifecycle:
         self.records.put(record, replace(record.trial, params=dict(params)))
         return [Tell(record.trial)]
 
-    def start(self, number: int, placement: Placement, *, node: str, at: float, why: str) -> Start:
+    def start(
+        self, number: int, placement: Placement, *, nodes: tuple[str, ...], at: float, why: str
+    ) -> Start:
         """Begin the next attempt of a waiting trial.
 
         Args:
             number: The trial's number.
             placement: What the attempt holds.
-            node: The machine of the placement.
+            nodes: The machine of each rank of the placement.
             at: The present time, in seconds since the epoch.
             why: Why it is granted this much; empty if that is what was asked for.
         """
-        run = self.records.start(number, placement, node=node, at=at, why=why)
+        run = self.records.start(number, placement, nodes=nodes, at=at, why=why)
         record = self.records[number]
         confirms = record.trial.confirms is not None
         return Start(
@@ -158,6 +160,18 @@ class Lifecycle:
                 case Decision.STOP:
                     commands.append(self._stop(run, Halt.PRUNE))
         return commands
+
+    def release(self, worker: str) -> list[Command]:
+        """Stop the attempts of which a part is on a worker that is about to leave.
+
+        A worker itself releases the attempts that are on it as a whole.
+        """
+        runs = [self.records.running[name] for name in self.records.running_on(worker)]
+        return [
+            self._stop(run, Halt.RELEASE)
+            for run in runs
+            if run.halt is None and len(run.attempt.placement.workers) > 1
+        ]
 
     def stop_all(self) -> list[Command]:
         """Stop all running attempts."""

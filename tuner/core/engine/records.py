@@ -78,10 +78,13 @@ class TrialRecord:
         return tuple(f"{at - self.history[0][0]:.1f} s: {what}" for at, what in self.history)
 
     def raise_memory(self, attempt: Attempt, cause: Cause) -> None:
-        """Ask for twice the memory, or for a whole GPU, if an attempt ran out of memory."""
+        """Ask for twice the memory, or for a whole GPU, if an attempt ran out of memory.
+
+        A trial that needs several nodes asks for the same again: whether they have more is unknown.
+        """
         used = 0 if attempt.usage is None else attempt.usage.peak_memory_bytes
         if cause is Cause.OUT_OF_MEMORY:
-            had = attempt.placement.memory_bytes
+            had = sum(rank.memory_bytes for rank in attempt.placement.ranks)
             self.memory_bytes = max(self.memory_bytes, 2 * max(had, used))
         elif cause is Cause.DEVICE_OUT_OF_MEMORY:
             self.ran_out_on_gpu = True
@@ -98,7 +101,7 @@ class TrialRecord:
             is_part = wanted.gpus is not None and 0 < wanted.gpus < 1
             gpus = 1 if is_part else wanted.gpus
             wanted = replace(wanted, gpus=gpus, gpu_memory_bytes=0)
-        if self.memory_bytes:
+        if self.memory_bytes and wanted.nodes == 1:
             needed = min(self.memory_bytes, most_memory_bytes or self.memory_bytes)
             wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes, needed))
         return wanted
@@ -195,11 +198,11 @@ class TrialRecords:
         return self._running
 
     def count_on(self, worker: str) -> int:
-        """Return the number of attempts that run on a worker."""
+        """Return the number of attempts of which any process runs on a worker."""
         return len(self._running_on.get(worker, ()))
 
     def running_on(self, worker: str) -> list[AttemptId]:
-        """Return the attempts that run on a worker."""
+        """Return the attempts of which any process runs on a worker."""
         return list(self._running_on.get(worker, ()))
 
     def all_waiting(self) -> list[tuple[bool, int]]:
@@ -282,19 +285,30 @@ class TrialRecords:
     # --- attempts ---------------------------------------------------------------------------
 
     def start(
-        self, number: int, placement: Placement, *, node: str, at: float, why: str = ""
+        self,
+        number: int,
+        placement: Placement,
+        *,
+        nodes: tuple[str, ...],
+        at: float,
+        why: str = "",
     ) -> AttemptRecord:
-        """Begin the next attempt of a waiting trial."""
+        """Begin the next attempt of a waiting trial; `nodes` are the machines of its ranks."""
         trial = self._trials[number]
         name = AttemptId(number, trial.trial.attempts)
-        record = AttemptRecord(Attempt(name, placement, node, placed_at=at, why=why))
+        record = AttemptRecord(
+            Attempt(name, placement, nodes[0], placed_at=at, why=why, peer_nodes=nodes[1:])
+        )
         self._running[name] = record
-        self._running_on.setdefault(placement.worker, {})[name] = None
+        places = dict(zip((rank.worker for rank in placement.ranks), nodes, strict=True))
+        for worker in places:
+            self._running_on.setdefault(worker, {})[name] = None
         self._changed_attempts[name] = record.attempt
         trial.running = name
         self._begun += not trial.trial.attempts
         self.put(trial, replace(trial.trial, attempts=trial.trial.attempts + 1))
-        self.note(number, f"attempt {name} is placed on {placement.worker} ({node})")
+        where = " and ".join(f"{worker} ({node})" for worker, node in places.items())
+        self.note(number, f"attempt {name} is placed on {where}")
         self.move(trial, TrialEvent.START)
         return record
 
@@ -306,7 +320,8 @@ class TrialRecords:
     def end(self, name: AttemptId, at: float, outcome: Outcome, ending: Ending) -> AttemptRecord:
         """Record the end of an attempt; the caller moves its trial."""
         record = self._running.pop(name)
-        del self._running_on[record.attempt.placement.worker][name]
+        for worker in record.attempt.placement.workers:
+            del self._running_on[worker][name]
         reason = ending.reason or str(ending.cause)
         ended = replace(
             record.attempt, ended_at=at, outcome=outcome, reason=reason, cause=ending.cause
@@ -345,9 +360,10 @@ class TrialRecords:
         if running != set(self._running):
             raise AssertionError(f"running {set(self._running)}, trials say {running}")
         for name, run in self._running.items():
-            if name not in self._running_on[run.attempt.placement.worker]:
+            if any(name not in self._running_on[each] for each in run.attempt.placement.workers):
                 raise AssertionError(f"attempt {name} is missing on its worker")
-        if sum(map(len, self._running_on.values())) != len(self._running):
+        on_workers = [len(run.attempt.placement.workers) for run in self._running.values()]
+        if sum(map(len, self._running_on.values())) != sum(on_workers):
             raise AssertionError(f"more runs on workers than runs: {self._running_on}")
         for number, record in enumerate(self._trials):
             if wrong := _inconsistency(number, record):

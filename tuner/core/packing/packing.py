@@ -226,6 +226,8 @@ class Packing:
         self, requested: Resources, most_memory_bytes: int, params: Params | None
     ) -> Resources:
         plan, sized = self._plan, requested
+        if requested.processes > 1:
+            return requested  # what one process uses says nothing of several
         if not requested.memory_bytes and self.is_memory_known and plan.memory is not None:
             needed = rounded_up(self._caution[Amount.MEMORY] * _upper(plan.memory, params))
             sized = replace(sized, memory_bytes=min(needed, most_memory_bytes or needed))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 from ..resources import Amount, Capacity, Placement, Resources
+from . import distinct_nodes
 from .device_pool import DevicePool
 from .first_fit import Amounts, FirstFit
 from .worker import MOST_ON_A_GPU, WIDTH, WorkerState, minimum_free, preference_order
@@ -36,8 +39,20 @@ class ClusterState:
         >>> places.take(two).worker
         'a'
 
-    One worker may be reserved for a large attempt, which small ones would delay forever: nothing
-    else starts there until the large one fits.
+    An attempt of several processes gets all of its places or none. If it needs several nodes, its
+    workers are on different ones, and of one gang if possible::
+
+        >>> places = ClusterState()
+        >>> for number, gang in enumerate(["", "job 1", "job 1"]):
+        ...     places.add(f"w{number}", f"n{number}", Capacity(cpus=(0, 1)), gang=gang)
+        >>> large = Resources(processes=4, nodes=2)
+        >>> [(rank.worker, rank.cpus) for rank in places.take(large).ranks]
+        [('w1', (0,)), ('w1', (1,)), ('w2', (0,)), ('w2', (1,))]
+        >>> places.take(large) is None
+        True
+
+    Workers may be reserved for a large attempt, which small ones would delay forever: nothing else
+    starts there until the large one fits.
 
     Args:
         kept_back: The share of a worker's memory that is not given to attempts. If it is not 0,
@@ -61,7 +76,8 @@ class ClusterState:
         self._rows: list[WorkerState | None] = []
         self._free = FirstFit(WIDTH)
         self._totals = FirstFit(WIDTH)
-        self._reserved: tuple[Resources, str] | None = None
+        self._reserved_for: Resources | None = None
+        self._reserved: tuple[str, ...] = ()
         self._most_memory_bytes = 0
         self.cpus = 0
         self.gpus = 0
@@ -86,7 +102,13 @@ class ClusterState:
     # --- workers ----------------------------------------------------------------------------
 
     def add(
-        self, worker: str, node: str, capacity: Capacity, *, ends_at: float | None = None
+        self,
+        worker: str,
+        node: str,
+        capacity: Capacity,
+        *,
+        ends_at: float | None = None,
+        gang: str = "",
     ) -> None:
         """Add a worker, all of it free.
 
@@ -95,6 +117,7 @@ class ClusterState:
             node: The machine that it runs on.
             capacity: What it has.
             ends_at: When it must leave, in seconds since the epoch; None if unknown.
+            gang: The name of the workers that it was granted together with; empty if by itself.
         """
         total_bytes = capacity.memory_bytes
         if self._kept_back:
@@ -110,6 +133,7 @@ class ClusterState:
             total_bytes=total_bytes,
             most_on_a_gpu=self._most_on_a_gpu,
             taken_bytes=capacity.memory_taken_bytes if self._kept_back else 0,
+            gang=gang,
         )
         self._workers[worker] = record
         self._most_memory_bytes = max(self._most_memory_bytes, total_bytes)
@@ -150,12 +174,14 @@ class ClusterState:
         if record := self._workers.get(worker):
             record.is_leaving = True
             self._totals.drop(record.row)
+            if worker in self._reserved:
+                self.release()
             self._update(record)
-            if self.reserved == worker:
-                self._reserved = None
 
     def remove(self, worker: str) -> None:
         """Remove a worker that left, with all that was held on it."""
+        if worker in self._reserved:
+            self.release()
         record = self._workers.pop(worker)
         if record.total_bytes == self._most_memory_bytes:
             left = (each.total_bytes for each in self._workers.values())
@@ -167,8 +193,6 @@ class ClusterState:
         self.gpus -= len(record.capacity.gpus)
         self.cpus_held -= record.cpus.held
         self.gpus_held -= record.gpus.held
-        if self._reserved is not None and self._reserved[1] == worker:
-            self._reserved = None
 
     # --- questions --------------------------------------------------------------------------
 
@@ -177,6 +201,9 @@ class ClusterState:
 
         Workers that end before `until` do not count.
         """
+        if wanted.nodes > 1:
+            able = list(self._with_room(wanted.of_one_node, until))
+            return min(distinct_nodes.rooms(able, wanted), at_most)
         found = 0
         for record in self._with_room(wanted, until):
             found += record.rooms(wanted)
@@ -185,11 +212,16 @@ class ClusterState:
         return min(found, at_most)
 
     def rooms_when_empty(self, worker: str, wanted: Resources) -> int:
-        """Return how many attempts of this size fit on a worker if nothing else runs there."""
-        return self._workers[worker].rooms_when_empty(wanted)
+        """Return how many attempts of this size fit on a worker if nothing else runs there.
+
+        For an attempt that needs several nodes, its processes on one of them count.
+        """
+        return self._workers[worker].rooms_when_empty(wanted.of_one_node)
 
     def could_hold(self, wanted: Resources, until: float = 0.0) -> bool:
-        """Return whether some worker could hold an attempt if nothing else ran there."""
+        """Return whether the workers could hold an attempt if nothing else ran there."""
+        if wanted.nodes > 1:
+            return bool(self._chosen_when_empty(wanted, until))
         return any(self._able_to_hold(wanted, until))
 
     def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
@@ -207,6 +239,14 @@ class ClusterState:
             if record is not None and record.gpus_for(wanted) <= len(record.gpus):
                 yield record
 
+    def _chosen_when_empty(self, wanted: Resources, until: float) -> list[WorkerState]:
+        """Return the workers that are likely to have room for an attempt first; empty if none."""
+        able = self._able_to_hold(wanted.of_one_node, until)
+        if wanted.nodes > 1:
+            return distinct_nodes.choose(able, wanted, _whole_devices)
+        chosen = max(able, key=_whole_devices, default=None)
+        return [] if chosen is None else [chosen]
+
     # --- attempts ---------------------------------------------------------------------------
 
     def take(
@@ -216,22 +256,49 @@ class ClusterState:
 
         Args:
             wanted: What the attempt asks for.
-            until: The worker must not end before this, in seconds since the epoch.
-            may_use_reserved: Whether a worker is reserved for this attempt.
+            until: No worker of it may end before this, in seconds since the epoch.
+            may_use_reserved: Whether workers are reserved for this attempt.
         """
+        if wanted.nodes > 1:
+            return self._take_several(wanted, until, may_use_reserved=may_use_reserved)
         record = next(self._with_room(wanted, until), None)
         if record is not None and self._spread:
             record = self._emptiest(wanted, until)
-        if may_use_reserved and self._reserved is not None:
-            reserved = self._workers[self._reserved[1]]
-            if record is None and reserved.rooms(wanted) and reserved.ends_at >= until:
-                record = reserved
+        if may_use_reserved and self._reserved:
+            if record is None:
+                record = next(self._reserved_with_room(wanted, until), None)
             if record is not None:
                 self.release()
         if record is None:
             return None
+        return self._hold(record, wanted)
+
+    def _take_several(
+        self, wanted: Resources, until: float, *, may_use_reserved: bool
+    ) -> Placement | None:
+        share = wanted.of_one_node
+        able = list(self._with_room(share, until))
+        if may_use_reserved:
+            able += self._reserved_with_room(share, until)
+        chosen = distinct_nodes.choose(able, wanted, lambda each: (each.rooms(share),))
+        if not chosen:
+            return None
+        if may_use_reserved:
+            self.release()
+        held = [self._hold(record, share) for record in chosen]
+        first, *others = (rank for placement in held for rank in placement.ranks)
+        return replace(first, peers=tuple(others))
+
+    def _reserved_with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
+        for name in self._reserved:
+            record = self._workers[name]
+            if record.rooms(wanted) and record.ends_at >= until:
+                yield record
+
+    def _hold(self, record: WorkerState, wanted: Resources) -> Placement:
         placement = record.take(wanted, self._spread)
-        self._count_held(placement, 1)
+        for rank in placement.ranks:
+            self._count_held(rank, 1)
         self._update(record)
         return placement
 
@@ -245,6 +312,10 @@ class ClusterState:
 
         Its part of a device never grows. Its memory may grow beyond what is free: then nothing
         more starts there until enough is free.
+
+        Args:
+            placement: What it holds; it has one process.
+            wanted: What it needs.
         """
         record = self._workers.get(placement.worker)
         if record is None:
@@ -283,16 +354,18 @@ class ClusterState:
         self.gpus_held += sign * len(placement.gpus) * placement.gpu_share
 
     def give_back(self, placement: Placement) -> None:
-        """Free what an attempt held, unless its worker left."""
-        record = self._workers.get(placement.worker)
-        if record is None:
-            return
-        record.give_back(placement)
-        self._count_held(placement, -1)
-        self._update(record)
+        """Free what an attempt held, except on workers that left."""
+        for worker, ranks in itertools.groupby(placement.ranks, key=lambda rank: rank.worker):
+            record = self._workers.get(worker)
+            if record is not None:
+                here = tuple(ranks)
+                record.give_back(*here)
+                for rank in here:
+                    self._count_held(rank, -1)
+                self._update(record)
 
     def _update(self, record: WorkerState) -> None:
-        if record.is_leaving or self.reserved == record.name:
+        if record.is_leaving or record.name in self._reserved:
             self._free.drop(record.row)
         else:
             self._free.put(record.row, record.amounts)
@@ -300,35 +373,35 @@ class ClusterState:
     # --- reservations -----------------------------------------------------------------------
 
     @property
-    def reserved(self) -> str | None:
-        """The reserved worker; None if none is."""
-        return None if self._reserved is None else self._reserved[1]
+    def reserved(self) -> tuple[str, ...]:
+        """The reserved workers."""
+        return self._reserved
 
     def reserve(self, wanted: Resources, until: float = 0.0) -> bool:
-        """Reserve a worker for an attempt of this size, and return whether there is one.
+        """Reserve workers for an attempt of this size, and return whether there are enough.
 
-        Of the workers that could hold it, the one with the most free GPUs and cores is chosen: it
-        is likely to have room first.
+        Of the workers that could hold it, those with the most free GPUs and cores are chosen: they
+        are likely to have room first.
         """
-        if self._reserved is not None:
-            before, name = self._reserved
-            if before == wanted and self._workers[name].ends_at >= until:
-                return True
+        if self._reserved_for == wanted and all(
+            self._workers[name].ends_at >= until for name in self._reserved
+        ):
+            return True
         self.release()
-        able = self._able_to_hold(wanted, until)
-        chosen = max(able, key=lambda each: (each.gpus.whole, each.cpus.whole), default=None)
-        if chosen is None:
+        chosen = self._chosen_when_empty(wanted, until)
+        if not chosen:
             return False
-        self._reserved = wanted, chosen.name
-        self._update(chosen)
+        self._reserved_for = wanted
+        self._reserved = tuple(record.name for record in chosen)
+        for record in chosen:
+            self._update(record)
         return True
 
     def release(self) -> None:
         """End the reservation, if there is one."""
-        if self._reserved is not None:
-            record = self._workers[self._reserved[1]]
-            self._reserved = None
-            self._update(record)
+        reserved, self._reserved, self._reserved_for = self._reserved, (), None
+        for name in reserved:
+            self._update(self._workers[name])
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -338,7 +411,7 @@ class ClusterState:
         Raises:
             AssertionError: Something else is held.
         """
-        held = [placement for placement in held if placement.worker in self._workers]
+        held = [rank for each in held for rank in each.ranks if rank.worker in self._workers]
         for name, record in self._workers.items():
             here = [placement for placement in held if placement.worker == name]
             record.cpus.validate((p.cpus, p.cpu_share) for p in here)
@@ -353,3 +426,7 @@ class ClusterState:
         gpus = sum(len(p.gpus) * p.gpu_share for p in held)
         if abs(self.cpus_held - cpus) > 1e-6 or abs(self.gpus_held - gpus) > 1e-6:
             raise AssertionError(f"{self.cpus_held} cores, {self.gpus_held} GPUs counted as held")
+
+
+def _whole_devices(record: WorkerState) -> tuple[int, int]:
+    return record.gpus.whole, record.cpus.whole

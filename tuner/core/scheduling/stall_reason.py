@@ -34,6 +34,12 @@ def stall_reason(
     sizes = list(wanted) or ([] if is_running else [usual])
     for size in sizes:
         if not places.could_hold(size):
+            if size.nodes > 1:
+                each = size.of_one_node.amounts
+                return (
+                    f"no {size.nodes} nodes with {each} each for a trial: waiting for more nodes "
+                    "(or ask for less)"
+                )
             return (
                 f"no worker can hold a trial of {size}: waiting for a larger one (or ask for less)"
             )

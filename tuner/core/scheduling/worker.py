@@ -34,6 +34,7 @@ class WorkerState:
             only while attempts run there, since only those measure it again.
         attempts: The number of attempts that run there.
         most_on_a_gpu: The number of attempts that may share a GPU if they ask for memory on it.
+        gang: The name of the workers that it was granted together with; empty if by itself.
         row: Its row in the tables of `ClusterState`.
         is_leaving: Whether it is about to leave and takes no more attempts.
     """
@@ -49,6 +50,7 @@ class WorkerState:
     most_on_a_gpu: int
     taken_bytes: int = 0
     attempts: int = 0
+    gang: str = ""
     row: int = -1
     is_leaving: bool = False
 
@@ -56,7 +58,7 @@ class WorkerState:
         """Return how many of its GPUs, or what part of one, an attempt needs here."""
         amount = wanted.gpus
         if amount is None:
-            amount = 1 if len(self.gpus) else 0
+            amount = wanted.processes if len(self.gpus) else 0
         device_bytes = self.capacity.gpu_memory_bytes
         if amount == 1 and wanted.gpu_memory_bytes and device_bytes:
             part = max(1 / self.most_on_a_gpu, wanted.gpu_memory_bytes / device_bytes)
@@ -99,7 +101,7 @@ class WorkerState:
         """Hold a place for one attempt, for which there must be room, and return it.
 
         Args:
-            wanted: What the attempt asks for.
+            wanted: What the attempt asks for, or what its processes on one node do.
             spread: The kinds of devices whose parts are taken from the emptiest device.
         """
         amount = self.gpus_for(wanted)
@@ -108,8 +110,11 @@ class WorkerState:
         if cpus is None or gpus is None:
             raise AssertionError(f"{self.name} has no room for {wanted}")
         memory_bytes = wanted.memory_bytes if self.capacity.memory_bytes else 0
+        memory_bytes -= memory_bytes % wanted.processes  # each process holds as much
         self.memory_bytes -= memory_bytes
         self.attempts += 1
+        if wanted.processes > 1:
+            return _ranks(self.name, cpus, gpus, wanted=wanted, memory_bytes=memory_bytes)
         is_part = 0 < amount < 1
         return Placement(
             self.name,
@@ -144,11 +149,12 @@ class WorkerState:
         self.memory_bytes -= after.memory_bytes
         return after
 
-    def give_back(self, placement: Placement) -> None:
-        """Free what an attempt held."""
-        self.cpus.give_back(placement.cpus, placement.cpu_share)
-        self.gpus.give_back(placement.gpus, placement.gpu_share)
-        self.memory_bytes += placement.memory_bytes
+    def give_back(self, *ranks: Placement) -> None:
+        """Free what the processes of one attempt held here."""
+        for rank in ranks:
+            self.cpus.give_back(rank.cpus, rank.cpu_share)
+            self.gpus.give_back(rank.gpus, rank.gpu_share)
+            self.memory_bytes += rank.memory_bytes
         self.attempts -= 1
 
     @property
@@ -158,10 +164,33 @@ class WorkerState:
         return (
             self.cpus.most,
             gpus,
-            gpus if self.capacity.gpus else 1.0,
+            gpus if self.capacity.gpus else math.inf,
             self.free_bytes if self.capacity.memory_bytes else math.inf,
             self.ends_at,
         )
+
+
+def _ranks(
+    worker: str,
+    cpus: tuple[int, ...],
+    gpus: tuple[str, ...],
+    *,
+    wanted: Resources,
+    memory_bytes: int,
+) -> Placement:
+    """Divide what an attempt holds on a worker equally among its processes there."""
+    count = wanted.processes
+    cores, devices = len(cpus) // count, len(gpus) // count
+    first, *others = (
+        Placement(
+            worker,
+            cpus[rank * cores : (rank + 1) * cores],
+            gpus[rank * devices : (rank + 1) * devices],
+            memory_bytes // count,
+        )
+        for rank in range(count)
+    )
+    return replace(first, peers=tuple(others))
 
 
 def preference_order(
@@ -198,7 +227,7 @@ def minimum_free(wanted: Resources, until: float) -> Amounts:
     This may not be enough: `WorkerState.rooms` decides.
     """
     gpus = wanted.gpus
-    one = 1.0 if gpus is None else gpus
+    one = float(wanted.processes) if gpus is None else gpus
     if one == 1 and wanted.gpu_memory_bytes:
         one = 1e-6  # some part of one, by its memory
     return (
