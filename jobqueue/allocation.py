@@ -15,7 +15,8 @@ from pathlib import Path
 
 from .commands import Slurm, outside_environment
 from .errors import ConfigError, JobsFailError, SlurmUnavailableError
-from .job_records import FAILURES_IN_A_ROW, tail_of
+from .job_health import FAILURES_IN_A_ROW
+from .job_reports import tail_of
 from .nodes import node_names
 from .scheduler import OwnScheduler
 from .script import ENDS_AT, GANG, WHOLE_NODE

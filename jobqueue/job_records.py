@@ -1,26 +1,24 @@
-"""Records of jobs, and the health of their kinds."""
+"""Records of a study's jobs, as Slurm last showed them."""
 
 from __future__ import annotations
 
-import contextlib
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from .commands import Job, JobState
 from .config import Shape
-from .script import SETUP_FAILED
+from .plan import LiveJob
 
-FAILURES_IN_A_ROW = 3
-"""How many jobs in a row may fail until no more of their kind are submitted."""
+ALIVE = (JobState.PENDING, JobState.RUNNING)
+"""The states of jobs that can still be useful."""
 
-_EARLY_SECONDS = 75.0
-"""How much earlier than asked Slurm may announce the end of a job's walltime, with a margin."""
+_ENDING_SECONDS = 120.0
+"""How long a job that ends counts as a job: Slurm may requeue it. A silent node takes longer."""
 
-_SETUP_LINES = 1000
-"""How many lines of a job's output are searched for those of its setup."""
+_SIGNAL_SECONDS = 60.0
+"""How much earlier than asked Slurm may signal a job."""
 
 
 @dataclass(slots=True)
@@ -47,98 +45,136 @@ class JobRecord:
     ending_since: float | None = None
     limit_at: float | None = None
 
+    def update(self, job: Job) -> None:
+        """Take over what Slurm shows of the job now."""
+        if job.state in ALIVE:
+            self.is_cancelled = False  # requeued by hand, or not cancelled after all
+        self.job = job if job.node else replace(job, node=self.job.node)
+        if job.state is JobState.RUNNING and job.ends_at is not None:
+            self.limit_at = job.ends_at
+        if job.state is not JobState.ENDING:
+            self.ending_since = None
+        elif self.ending_since is None:
+            self.ending_since = time.monotonic()
+        self.has_run |= job.state in (JobState.RUNNING, JobState.ENDING) or bool(job.node)
 
-@dataclass(slots=True)
-class JobKindHealth:
-    """Successes and failures of the jobs of one shape.
+    def live(self, shape: Shape, *, is_busy: bool) -> LiveJob:
+        """Return the job as a plan counts it.
 
-    Attributes:
-        failures: How many in a row were not useful.
-        message: The line for the user on them.
-        refused_until: No job is submitted before this time, by the monotonic clock.
-    """
-
-    failures: int = 0
-    message: str = ""
-    refused_until: float = 0.0
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether no more jobs are submitted, unless one of them proves useful."""
-        return self.failures >= FAILURES_IN_A_ROW
-
-
-def summary_of(jobs: Sequence[Job], wanted: int) -> str:
-    """Return the states of the jobs in a line for the user; empty if there is nothing to say."""
-    running = [job for job in jobs if job.state is JobState.RUNNING]
-    waiting: dict[tuple[str, str], int] = {}
-    for job in jobs:
-        if job.state is JobState.PENDING and (job.reason or job.partition):
-            key = (job.partition, job.reason)
-            waiting[key] = waiting.get(key, 0) + 1
-    parts = []
-    if running:
-        nodes = sorted({node for job in running for node in job.nodes})
-        where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
-        parts.append(f"{counted(len(running), 'job')} running{where}")
-    for (partition, reason), count in sorted(waiting.items()):
-        why = f": {reason}" if reason else ""
-        parts.append(f"{counted(count, 'job')} waiting in partition {partition}{why}")
-    return f"Slurm: {'; '.join(parts)}" if parts and wanted else ""
+        Args:
+            shape: What it asked for.
+            is_busy: Whether trials run on its worker.
+        """
+        job, is_pending = self.job, self.job.state is JobState.PENDING
+        left = None
+        if job.ends_at is not None and not is_pending:
+            # Short jobs are not replaced in their first half.
+            margin = min(shape.notice_seconds + _SIGNAL_SECONDS, shape.walltime_seconds / 2)
+            left = job.ends_at - time.time() - margin
+        return LiveJob(
+            job.id,
+            job.name,
+            is_pending=is_pending,
+            is_busy=is_busy and not is_pending,
+            is_drained=self.is_drained,
+            seconds_left=left,
+        )
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "2 jobs"."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+class JobRecords:
+    """The records of a study's jobs, by id. All methods may be called from any thread."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: dict[str, JobRecord] = {}
 
-def tail_of(path: Path, lines: int = 15) -> str:
-    """Return the last lines of a file."""
-    try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
-    except OSError:
-        return "(nothing)"
+    def __iter__(self) -> Iterator[JobRecord]:
+        with self._lock:
+            return iter(list(self._records.values()))
 
+    def present(self) -> tuple[Job, ...]:
+        """Return the jobs that are not over, but for those that this process has cancelled."""
+        return tuple(
+            record.job
+            for record in self
+            if record.job.state is not JobState.OVER and not record.is_cancelled
+        )
 
-def how_it_ended(record: JobRecord, shape: Shape, log_file: Path) -> str:
-    """Return how a job ended, to follow its name in a line for the user.
+    def alive(self) -> list[Job]:
+        """Return those of the present jobs that can still be useful."""
+        return [job for job in self.present() if job.state in ALIVE]
 
-    Args:
-        record: The job, which is over.
-        shape: What it asked for.
-        log_file: What it wrote.
-    """
-    job = record.job
-    if _has_reached_walltime(record, shape):
-        then = "; its trials continue in other jobs" if record.was_useful else ""
-        return f"has reached its walltime ({shape.walltime}){then}"
-    words = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
-    words += f" ({job.reason})" if job.reason else ""
-    if record.has_run and not record.was_useful and (said := _last_line(log_file)):
-        words += f" before its worker had joined. Its last line: {said}"
-    return words
+    def drained(self) -> frozenset[str]:
+        """Return the ids of the jobs whose workers must take no more trials."""
+        return frozenset(record.job.id for record in self if record.is_drained)
 
+    def live(self, workers: Mapping[str, bool], shape_of: Callable[[str], Shape]) -> list[LiveJob]:
+        """Return the present jobs as a plan counts them; once at each poll.
 
-def _has_reached_walltime(record: JobRecord, shape: Shape) -> bool:
-    """Return whether a job ended at its walltime, or left shortly before it."""
-    state = record.job.slurm_state
-    is_left = state in ("COMPLETED", "") and record.limit_at is not None
-    notice = shape.notice_seconds + _EARLY_SECONDS
-    return state == "TIMEOUT" or (is_left and time.time() > (record.limit_at or 0.0) - notice)
+        Args:
+            workers: The ids of the jobs whose workers take trials, and whether trials run there.
+            shape_of: What jobs of a name have asked for.
+        """
+        jobs = []
+        for record in [self._records[job.id] for job in self.present()]:
+            job = record.job
+            if job.state not in ALIVE:
+                since = record.ending_since or 0.0
+                if time.monotonic() - since < _ENDING_SECONDS:
+                    jobs.append(LiveJob(job.id, job.name, is_ending=True))
+                continue
+            is_idle = not workers.get(job.id, False)
+            # A job counts as idle after two polls: trials may be on their way to its worker.
+            is_busy = not (is_idle and record.was_idle)
+            jobs.append(record.live(shape_of(job.name), is_busy=is_busy))
+            record.was_idle = is_idle
+        return jobs
 
+    def update(self, shown: Sequence[Job], *, is_first: bool = False) -> list[JobRecord]:
+        """Take over what Slurm shows; returns the records of the jobs that have ended since.
 
-def setup_failures(path: Path) -> list[str]:
-    """Return the lines in which a job's output says what of its setup failed."""
-    with contextlib.suppress(OSError), path.open(errors="replace") as file:
-        return [
-            line[line.index(SETUP_FAILED) :].strip()
-            for line in islice(file, _SETUP_LINES)
-            if SETUP_FAILED in line
-        ]
-    return []
+        Args:
+            shown: The jobs. One that is missing is over.
+            is_first: Whether the jobs are those of an earlier master, and may have been useful.
+        """
+        ended = []
+        with self._lock:
+            for job in shown:
+                record = self._records.setdefault(job.id, JobRecord(job, was_useful=is_first))
+                if job.state is JobState.OVER and record.job.state is not JobState.OVER:
+                    ended.append(record)
+                record.update(job)
+            for job_id in self._records.keys() - {job.id for job in shown}:
+                record = self._records.pop(job_id)
+                if record.job.state is not JobState.OVER:
+                    record.job = replace(record.job, state=JobState.OVER, slurm_state="", reason="")
+                    ended.append(record)
+        return ended
 
+    def submitted(self, ids: Iterable[str], name: str) -> None:
+        """Add jobs that were just submitted."""
+        with self._lock:
+            for job_id in ids:
+                job = Job(job_id, name, JobState.PENDING, "PENDING")
+                self._records[job_id] = JobRecord(job)
 
-def _last_line(path: Path) -> str:
-    """Return the last line of a file that is not blank; empty if there is none."""
-    lines = tail_of(path).splitlines() if path.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def cancelled(self, ids: Iterable[str]) -> None:
+        """Record that this process has cancelled jobs."""
+        with self._lock:
+            for job_id in ids:
+                self._records[job_id].is_cancelled = True
+
+    def drain(self, job_id: str) -> Job:
+        """Record that a job's worker must take no more trials; returns the job."""
+        with self._lock:
+            self._records[job_id].is_drained = True
+            return self._records[job_id].job
+
+    def useful(self, ids: Iterable[str]) -> list[Job]:
+        """Record that the workers of jobs take trials; returns the jobs of which that is new."""
+        with self._lock:
+            known = (self._records[job_id] for job_id in ids if job_id in self._records)
+            new = [record for record in known if not record.was_useful]
+            for record in new:
+                record.was_useful = True
+            return [record.job for record in new]

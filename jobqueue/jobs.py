@@ -5,36 +5,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes, failing_node
+from .job_health import REFUSED_SECONDS, JobHealth, ShapeHealth
 from .job_kinds import JobKind, JobKinds
-from .job_records import (
-    FAILURES_IN_A_ROW,
-    JobKindHealth,
-    JobRecord,
-    counted,
-    how_it_ended,
-    setup_failures,
-    summary_of,
-    tail_of,
-)
+from .job_records import ALIVE, JobRecord, JobRecords
+from .job_reports import counted, how_it_ended, setup_failures, summary_of, tail_of
 from .jobs_file import ShownJobs, by_id, write_jobs
-from .plan import JobPlan, LiveJob, plan
+from .plan import plan
 from .polling import Polling
 from .sizing import Need
 
-_ENDING_SECONDS = 120.0
-"""How long a job that ends counts as a job: Slurm may requeue it. A silent node takes longer."""
-
-_REFUSED_SECONDS = 60.0
-"""How long no job of a shape is submitted after Slurm has refused one."""
-_ALIVE = (JobState.PENDING, JobState.RUNNING)
 _CANCEL_TRIES = 3
 _CANCEL_PAUSE_SECONDS = 0.5
 _NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL")
@@ -83,8 +68,8 @@ class Jobs:
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
-        self._records: dict[str, JobRecord] = {}
-        self._health: defaultdict[str, JobKindHealth] = defaultdict(JobKindHealth)  # by shape
+        self._records = JobRecords()
+        self._health = JobHealth()
         self._others: Mapping[Need, int] = {}
         self._excluded = ExcludedNodes()
         self._last_line = ""
@@ -137,12 +122,9 @@ class Jobs:
             is_new = has_changed or (trials, others) != (self._wanted, self._others)
             self._wanted, self._others = trials, others
             self._workers, self._refused = dict(workers), dict(refused or {})
-            for job_id in workers:
-                record = self._records.get(job_id)
-                if record is not None and not record.was_useful:
-                    record.was_useful = True
-                    self._joined.append(record.job)
-                    self._health_of(record.job.name).failures = 0
+            for job in self._records.useful(workers):
+                self._joined.append(job)
+                self._health_of(job.name).failures = 0
         if is_new:
             self._polling.poll_soon()
 
@@ -160,21 +142,19 @@ class Jobs:
 
     def snapshot(self) -> tuple[Job, ...]:
         """Return the jobs that are not over, as Slurm last showed them."""
-        with self._lock:
-            return self._present()
+        return self._records.present()
 
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""
-        with self._lock:
-            return frozenset(
-                job_id for job_id, record in self._records.items() if record.is_drained
-            )
+        return self._records.drained()
 
     def max_workers(self) -> int:
         """Return how many workers there could be now for the present trials."""
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, {})
-            kinds = self._kinds.to_plan(wanted, lambda kind: not self._is_given_up(kind))
+            kinds = self._kinds.to_plan(
+                wanted, lambda kind: not self._health[kind.shape.name].is_given_up
+            )
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
@@ -219,7 +199,8 @@ class Jobs:
         """
         self._polling.stop()
         with self._lock:
-            idle = [job.id for job in self._present() if not self._workers.get(job.id, False)]
+            workers = self._workers
+        idle = [job.id for job in self._records.present() if not workers.get(job.id, False)]
         self._slurm.cancel(idle)
 
     # --- in the thread ----------------------------------------------------------------------
@@ -234,12 +215,11 @@ class Jobs:
             wanted = self._kinds.wanted(self._wanted, self._others)
             workers, refused = self._workers, self._refused
             joined, self._joined = self._joined, []
-            ended = self._update_records(shown, is_first=is_first)
         for job in joined:
             self._tell_setup(job)
-        for record in ended:
+        for record in self._records.update(shown, is_first=is_first):
             self._on_ended(record)
-        if is_first and (alive := self._alive()):
+        if is_first and (alive := self._records.alive()):
             self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
         self._leave_excluded_nodes()
@@ -247,11 +227,16 @@ class Jobs:
         for need in wanted:
             # If no shape holds the trial, the study also reports that it waits for a worker.
             self._notify_once(self._kinds.prepare(need))
-        planned = self._plan(wanted, workers)
+        planned = plan(
+            wanted,
+            self._records.live(workers, lambda name: self._kinds[name].shape),
+            self._kinds.to_plan(wanted, lambda kind: self._health[kind.shape.name].is_open),
+            max_jobs=self._max_jobs,
+        )
         refusals += self._submit(planned.submit)
         self._cancel(planned.cancel)
         self._drain(planned.drain)
-        if refusals and not self._alive():
+        if refusals and not self._records.alive():
             raise SubmissionError("; ".join(refusals))
         for words in refusals:
             self._notify_once(words)
@@ -266,7 +251,7 @@ class Jobs:
             for job in shown
             if self._prefix
             and job.name.startswith(self._prefix)
-            and job.state in _ALIVE
+            and job.state in ALIVE
             and not self._kinds.adopt(job.name)
         ]
         if old:
@@ -274,33 +259,6 @@ class Jobs:
             self._notify_once(
                 f"cancelled {counted(len(old), 'job')} of shapes that are no longer used"
             )
-
-    def _update_records(self, shown: Sequence[Job], *, is_first: bool) -> list[JobRecord]:
-        """Update the records; returns those of the jobs that have ended since."""
-        ended = []
-        for job in shown:
-            # Jobs of an earlier master may have been useful to it.
-            record = self._records.setdefault(job.id, JobRecord(job, was_useful=is_first))
-            is_over = job.state is JobState.OVER
-            if is_over and record.job.state is not JobState.OVER:
-                ended.append(record)
-            elif job.state in _ALIVE:
-                record.is_cancelled = False  # requeued by hand, or not cancelled after all
-            record.job = job if job.node else replace(job, node=record.job.node)
-            if job.state is JobState.RUNNING and job.ends_at is not None:
-                record.limit_at = job.ends_at
-            if job.state is not JobState.ENDING:
-                record.ending_since = None
-            elif record.ending_since is None:
-                record.ending_since = time.monotonic()
-            record.has_run |= job.state in (JobState.RUNNING, JobState.ENDING) or bool(job.node)
-        present = {job.id for job in shown}
-        for job_id in self._records.keys() - present:
-            record = self._records.pop(job_id)
-            if record.job.state is not JobState.OVER:
-                record.job = replace(record.job, state=JobState.OVER, slurm_state="", reason="")
-                ended.append(record)
-        return ended
 
     def _on_ended(self, record: JobRecord) -> None:
         if record.is_cancelled:
@@ -311,9 +269,7 @@ class Jobs:
         if record.has_run and not record.was_useful and job.slurm_state not in _NOT_ITS_FAULT:
             if self._excluded.has_any(job.nodes):
                 return
-            with self._lock:
-                node = failing_node(record, self._records.values())
-            if node:
+            if node := failing_node(record, self._records):
                 self.exclude_node(node, f"job {job.id} ended there before its worker had joined")
             log_file = self._log_of(job)
             self._count_failure(
@@ -331,7 +287,7 @@ class Jobs:
 
     def _cancel_refused(self, refused: Mapping[str, str]) -> None:
         """Cancel the jobs whose workers were refused."""
-        useless = [job for job in self._alive() if job.id in refused]
+        useless = [job for job in self._records.alive() if job.id in refused]
         self._cancel([job.id for job in useless])
         for job in useless:
             why = refused[job.id]
@@ -341,7 +297,7 @@ class Jobs:
             )
 
     def _leave_excluded_nodes(self) -> None:
-        self._cancel([job.id for job in self._alive() if self._excluded.has_any(job.nodes)])
+        self._cancel([job.id for job in self._records.alive() if self._excluded.has_any(job.nodes)])
 
     def _readmit_nodes(self) -> bool:
         """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""
@@ -354,23 +310,21 @@ class Jobs:
 
     def _drop_hopeless(self) -> list[str]:
         """Cancel the jobs that Slurm will never start; returns the reasons, for the user."""
-        hopeless = [job for job in self._alive() if job.is_hopeless]
+        hopeless = [job for job in self._records.alive() if job.is_hopeless]
         self._cancel([job.id for job in hopeless])
         if hopeless and self._readmit_nodes():
             return []
         for job in hopeless:
-            self._health_of(job.name).refused_until = time.monotonic() + _REFUSED_SECONDS
+            self._health_of(job.name).refused()
             self._count_failure(job, f"would never have been started by Slurm: {job.reason}")
         reasons = sorted({job.reason for job in hopeless})
         return [f"Slurm would never start the job: {', '.join(reasons)}"] if reasons else []
 
     def _count_failure(self, job: Job, words: str) -> None:
+        health = self._health_of(job.name)
         with self._lock:
-            health = self._health_of(job.name)
-            health.failures += 1
-            health.message = f"{health.failures} jobs in a row {words}"
-            failures = health.failures
-        if failures == FAILURES_IN_A_ROW:
+            is_given_up = health.failed(words)
+        if is_given_up:
             what = f"shape {self._kinds[job.name].shape.name} is given up"
             is_only = len(self._kinds.shapes) == 1
             self._notify(f"{'no more jobs are submitted' if is_only else what}: {health.message}")
@@ -380,39 +334,16 @@ class Jobs:
         self._cancel(
             [
                 job.id
-                for job in self._alive()
+                for job in self._records.alive()
                 if job.state is JobState.PENDING and self._health_of(job.name).is_given_up
             ]
         )
-        health = [self._health[shape] for shape in self._kinds.shapes]
-        if all(each.is_given_up for each in health) and not self._alive():
-            raise JobsFailError("; ".join(each.message for each in health))
+        why = self._health.hopeless(self._kinds.shapes)
+        if why and not self._records.alive():
+            raise JobsFailError(why)
 
-    def _health_of(self, job_name: str) -> JobKindHealth:
+    def _health_of(self, job_name: str) -> ShapeHealth:
         return self._health[self._kinds[job_name].shape.name]
-
-    def _is_given_up(self, kind: JobKind) -> bool:
-        return self._health[kind.shape.name].is_given_up
-
-    def _is_open(self, kind: JobKind) -> bool:
-        health = self._health[kind.shape.name]
-        return not health.is_given_up and time.monotonic() >= health.refused_until
-
-    def _plan(self, wanted: Mapping[Need, int], workers: Mapping[str, bool]) -> JobPlan:
-        kinds = self._kinds.to_plan(wanted, self._is_open)
-        jobs = []
-        for job in self.snapshot():
-            record = self._records[job.id]
-            if job.state not in _ALIVE:
-                since = record.ending_since or 0.0
-                if time.monotonic() - since < _ENDING_SECONDS:
-                    jobs.append(LiveJob(job.id, job.name, is_ending=True))
-                continue
-            is_idle = not workers.get(job.id, False)
-            # A job counts as idle after two polls: trials may be on their way to its worker.
-            jobs.append(self._live_job(record, is_busy=not (is_idle and record.was_idle)))
-            record.was_idle = is_idle
-        return plan(wanted, jobs, kinds, max_jobs=self._max_jobs)
 
     def _submit(self, counts: Mapping[str, int]) -> list[str]:
         """Submit a number of jobs of each kind; returns the reasons of refusals, for the user."""
@@ -423,72 +354,35 @@ class Jobs:
                 exclude = self._excluded.together_with(kind.shape.excluded)
                 ids = self._slurm.submit(kind.script, count, exclude=exclude)
             except ClosedForNowError as error:
-                self._health_of(name).refused_until = time.monotonic() + _REFUSED_SECONDS
+                self._health_of(name).refused()
                 where = f"partition {kind.shape.partition}"
                 self._notify_once(
                     f"no job can be submitted to {where} now, so it is tried again "
-                    f"every {_REFUSED_SECONDS:g} s. {error}"
+                    f"every {REFUSED_SECONDS:g} s. {error}"
                 )
                 continue
             except SubmissionError as error:
                 if self._readmit_nodes():
                     continue
-                self._health_of(name).refused_until = time.monotonic() + _REFUSED_SECONDS
+                self._health_of(name).refused()
                 which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
                 refusals.append(f"{error}{which}")
                 continue
             self._polling.on_submission()
-            with self._lock:
-                for job_id in ids:
-                    self._records[job_id] = JobRecord(
-                        Job(job_id, name, JobState.PENDING, "PENDING")
-                    )
+            self._records.submitted(ids, name)
         return refusals
 
     def _cancel(self, ids: Sequence[str]) -> None:
         self._slurm.cancel(ids)
-        with self._lock:
-            for job_id in ids:
-                self._records[job_id].is_cancelled = True
+        self._records.cancelled(ids)
 
     def _drain(self, job_id: str) -> None:
         if not job_id:
             return
-        with self._lock:
-            record = self._records[job_id]
-            record.is_drained = True
+        job = self._records.drain(job_id)
         self._notify(
-            f"job {job_id} on {record.job.node} takes no more trials, to make room for another "
+            f"job {job_id} on {job.node} takes no more trials, to make room for another "
             "job: a trial waits that fits into none of the present jobs"
-        )
-
-    def _present(self) -> tuple[Job, ...]:
-        """Return the jobs that are not over; the caller holds the lock."""
-        return tuple(
-            record.job
-            for record in self._records.values()
-            if record.job.state is not JobState.OVER and not record.is_cancelled
-        )
-
-    def _alive(self) -> list[Job]:
-        return [job for job in self.snapshot() if job.state in _ALIVE]
-
-    def _live_job(self, record: JobRecord, *, is_busy: bool) -> LiveJob:
-        job = record.job
-        pending = job.state is JobState.PENDING
-        left = None
-        if job.ends_at is not None and not pending:
-            # Slurm may signal a minute early. Short jobs are not replaced in their first half.
-            shape = self._kinds[job.name].shape
-            margin = min(shape.notice_seconds + 60, shape.walltime_seconds / 2)
-            left = job.ends_at - time.time() - margin
-        return LiveJob(
-            job.id,
-            job.name,
-            is_pending=pending,
-            is_busy=is_busy and not pending,
-            is_drained=record.is_drained,
-            seconds_left=left,
         )
 
     def _log_of(self, job: Job) -> Path:
@@ -501,7 +395,7 @@ class Jobs:
         for _ in range(_CANCEL_TRIES):
             try:
                 shown = self._slurm.jobs(self._kinds)
-                left = [job.id for job in shown if job.state in _ALIVE]
+                left = [job.id for job in shown if job.state in ALIVE]
                 if not left:
                     return
                 self._slurm.cancel(left)

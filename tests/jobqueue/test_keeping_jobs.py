@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from jobqueue import job_health, polling
 from jobqueue import jobs as jobs_module
-from jobqueue import polling
 from jobqueue.commands import Job, JobState, Slurm
 from jobqueue.config import Shape, parse_config
 from jobqueue.errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
@@ -104,7 +104,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(polling, "SUBMITTED_POLL_SECONDS", 0.01)
     monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(jobs_module, "_REFUSED_SECONDS", 0.02)
+    monkeypatch.setattr(job_health, "REFUSED_SECONDS", 0.02)
     monkeypatch.setattr(jobs_module, "_CANCEL_PAUSE_SECONDS", 0.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobqueue.commands import JobState, parse_squeue
 from jobqueue.config import parse_config
-from jobqueue.job_records import setup_failures
+from jobqueue.job_reports import setup_failures
 from jobqueue.script import WorkerCommand, job_script
 from jobqueue.sizing import WorkerShape
 
