@@ -208,6 +208,8 @@ class PackingPlan:
         cores: How trials without a GPU share cores.
         gpus: How trials share GPUs.
         reason: The latest change and its reason, for the user; empty if nothing changed yet.
+        advice: How more trials could run at once than the search's limit allows, for the user;
+            empty if that limit was never reached.
     """
 
     memory: Estimate | None = None
@@ -215,6 +217,7 @@ class PackingPlan:
     cores: SharingPlan = field(default_factory=SharingPlan)
     gpus: SharingPlan = field(default_factory=SharingPlan)
     reason: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

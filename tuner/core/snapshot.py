@@ -48,6 +48,8 @@ class StudySnapshot:
         interrupted: How many of the waiting trials have begun, such as those of a lost worker.
         packing: How many trials share a core or a GPU by the last plan, and why; empty if trials
             are granted what was asked for.
+        packing_advice: How more trials could run at once than the search's limit allows; empty if
+            they are not limited by that.
         usual: What a trial asks for by default.
         sizes: The number of trials that wait or run, by what they ask for.
     """
@@ -66,6 +68,7 @@ class StudySnapshot:
     stopping: str
     interrupted: int = 0
     packing: str = ""
+    packing_advice: str = ""
     usual: Resources = field(default_factory=Resources)
     sizes: Mapping[Resources, int] = field(default_factory=dict)
 

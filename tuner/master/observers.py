@@ -56,10 +56,11 @@ class RunObservers:
         progress = self.display.progress
         progress.update(snapshot, ended, now)
         self.notifications.observe_ended(ended)
-        packing = "" if snapshot.stopping or not snapshot.may_begin_more else snapshot.packing
-        if packing and not self.display.is_quiet and packing not in self.shown:
-            self.shown.add(packing)
-            progress.note(f"packing: {packing}")
+        if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
+            for line in (snapshot.packing, snapshot.packing_advice):
+                if line and line not in self.shown:
+                    self.shown.add(line)
+                    progress.note(f"packing: {line}")
         workers = self.workers.scale_to(snapshot, self.executor)
         for line in (*self.notifications.lines(now), *workers):
             progress.note(line)

@@ -276,7 +276,8 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         pruner=plan.pruner.name,
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
-    shown = {engine.snapshot.packing} if engine.is_opened else set[str]()
+    known = engine.snapshot if engine.is_opened else None
+    shown = set[str]() if known is None else {known.packing, known.packing_advice}
     observers = RunObservers(display, notifications, workers, executor, shown)
     loop = compose(plan, study, workers, executor=executor, requests=requests, observers=observers)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.

@@ -18,10 +18,13 @@ def test_a_short_study_does_not_run_blind() -> None:
     site = Site(cores(2), busy=lambda params: IDLE, trials=6, learns=True)
     site.run()
     assert site.most_running == 2
-    reason = site.driver.engine.snapshot.packing
-    assert reason.startswith("1 trial per core (each uses 0.1 of one); fewer than ")
-    assert "learns from earlier trials (--cpus-per-trial 0.25 runs more at once)" in reason
-    assert site.driver.attempts[-1].why == reason
+    snapshot = site.driver.engine.snapshot
+    assert snapshot.packing.startswith("1 trial per core (each uses 0.1 of one); about ")
+    assert site.driver.attempts[-1].why == snapshot.packing
+    assert snapshot.packing_advice == (
+        "more trials would fit on a core, but the search learns from earlier trials; "
+        "--cpus-per-trial 0.25 runs more at once"
+    )
 
 
 @pytest.mark.parametrize(("trials", "learns"), [(40, False), (None, True), (None, False)])
@@ -30,7 +33,7 @@ def test_others_are_packed_freely(trials: int | None, learns: bool) -> None:
     for _ in range(2):
         site.watch()
     assert len(site.driver.running) == 16
-    assert "tenth" not in site.driver.engine.snapshot.packing
+    assert site.driver.engine.snapshot.packing_advice == ""
 
 
 def test_a_long_study_is_packed_as_far_as_a_tenth_of_its_trials() -> None:

@@ -228,6 +228,11 @@ class Dispatch:
         """The latest change of packing and its reason; empty if nothing is measured."""
         return self._packing.reason if self._lifecycle.config.measured else ""
 
+    @property
+    def packing_advice(self) -> str:
+        """How more trials could run at once than the search's limit allows; empty for no limit."""
+        return self._packing.advice if self._lifecycle.config.measured else ""
+
     def stall_reason(self, *, at: float, refused: str) -> str:
         """Return why no trial starts, for the user; empty if one may."""
         return stall_reason(

@@ -418,6 +418,7 @@ class Engine:
             if self._finished
             else self._dispatch.stall_reason(at=self._latest_at, refused=self._refused),
             packing=self._dispatch.packing,
+            packing_advice=self._dispatch.packing_advice,
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
             interrupted=records.interrupted,
             usual=config.resources,

@@ -43,12 +43,14 @@ def decide(evidence: PackingEvidence) -> PackingPlan:
     gpu_memory = _memory((each.params, each.gpu_memory_bytes) for each in observations)
     cores = _sharing(Amount.CPUS, before.cores, evidence)
     gpus = _sharing(Amount.GPUS, before.gpus, evidence, gpu_memory=gpu_memory)
-    plan = PackingPlan(memory, gpu_memory, cores, gpus, before.reason)
+    plan = PackingPlan(memory, gpu_memory, cores, gpus, before.reason, before.advice)
     for device, old, new in (
         (Amount.CPUS, before.cores, cores),
         (Amount.GPUS, before.gpus, gpus),
     ):
-        if new.most != old.most or (new.is_held_back and not old.is_held_back):
+        if new.is_held_back:
+            plan = replace(plan, advice=_advice(device))
+        if new.most != old.most or (new.is_held_back and not before.reason):
             reason = _reason(
                 device, plan, evidence, is_less=new.most < min(old.most, evidence.limit)
             )
@@ -159,17 +161,22 @@ def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_
     elif sharing.busy_range:
         least, _, most = (f"{each:.2g}" for each in sharing.busy_range)
         words += f" (each uses {least if least == most else f'{least} to {most}'} of one)"
-    if sharing.is_held_back:
-        option = "--gpus-per-trial" if is_gpu else "--cpus-per-trial"
-        words += (
-            "; fewer than would fit, because the search learns from earlier trials "
-            f"({option} 0.25 runs more at once)"
-        )
     if plan.memory is not None and Amount.MEMORY in evidence.measured:
         words += f"; about {_size(plan.memory)} of memory each"
         if names := plan.memory.depends_on:
             words += f", depending on {' and '.join(names)}"
     return words
+
+
+def _advice(device: Amount) -> str:
+    name, option = {
+        Amount.GPUS: ("GPU", "--gpus-per-trial"),
+        Amount.CPUS: ("core", "--cpus-per-trial"),
+    }[device]
+    return (
+        f"more trials would fit on a {name}, but the search learns from earlier trials; "
+        f"{option} 0.25 runs more at once"
+    )
 
 
 def _size(memory: Estimate) -> str:

@@ -107,11 +107,13 @@ class Packing:
 
     Attributes:
         reason: The latest change and its reason, for the user; empty if nothing changed yet.
+        advice: The advice of the plan in force; see `PackingPlan`.
         revision: A number that changes whenever trials may be given something else.
     """
 
     def __init__(self) -> None:
         self.reason = ""
+        self.advice = ""
         self.revision = 0
         self._plan = PackingPlan()
         self._requested = Resources()
@@ -180,6 +182,7 @@ class Packing:
         before = self.most
         if plan.reason != self._plan.reason:
             self.reason = plan.reason
+        self.advice = plan.advice
         self._plan = plan
         self._changed(before)
 
