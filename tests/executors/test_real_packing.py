@@ -51,11 +51,13 @@ def test_a_search_that_learns_is_left_trials_to_learn_from(hptune: Hptune) -> No
     hptune.file("model.py", WAITING.replace("range(1, 13)", "range(1, 8)"))
     cores = len(os.sched_getaffinity(0))
     arguments = ("--trials", 3 * cores, "--search", "tpe", "--study", "s")
-    assert hptune("run", "model.py", *arguments).code == 0
+    ended = hptune("run", "model.py", *arguments)
+    assert ended.code == 0
+    assert ended.err.count("but the search learns from earlier trials; --cpus-per-trial") == 1
     with contextlib.closing(sqlite3.connect(hptune.directory / "s" / "study.db")) as database:
         held = [json.loads(d) for (d,) in database.execute("SELECT devices FROM attempts")]
     assert {each["cpu_share"] for each in held} == {1.0}
-    assert "because the search learns from earlier trials" in hptune("status", "s").out
+    assert "packed   1 trial per core (each uses 0" in hptune("status", "s").out
 
 
 def test_packing_can_be_left_out(hptune: Hptune) -> None:
