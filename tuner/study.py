@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from .config.model_file import SourceKind
 from .config.objectives import goals_of
 from .config.reference import given_options, resume_call
+from .config.resolved import possible_trials
 from .config.settings import StudySettings
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
@@ -248,7 +249,7 @@ class Study:
             master=master,
             epochs=facts["epochs"],
             models={number: str(path) for number, path in files.models().items()},
-            possible_trials=_possible_trials(settings, SearchSpace.from_json(facts["space"])),
+            possible_trials=possible_trials(settings, SearchSpace.from_json(facts["space"])),
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds or None,
             last_finish=_last_finish(facts["ended"]),
@@ -427,11 +428,3 @@ def _dataframe(rows: export.Table) -> pd.DataFrame:
 
 def _last_finish(ended: Mapping[str, str] | None) -> Finish | None:
     return None if not ended else Finish(FinishReason(ended["finish_reason"]), ended["reason"])
-
-
-def _possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:
-    if settings.search != "grid":
-        return space.size()
-    from .samplers.grid import DEFAULT_RESOLUTION
-
-    return space.grid_size(settings.grid_resolution or DEFAULT_RESOLUTION)

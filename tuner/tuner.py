@@ -34,6 +34,7 @@ from .master.observers import RunDisplay
 from .master.plan import check_request
 from .master.run import RunResult, resume, start
 from .master.workforce import Workforce, choose_cluster
+from .reporting.results.summary import why_without_result
 from .reporting.terminal.display import make_progress, print_end, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
 from .storage.directory import StudyDirectory, study_exists
@@ -254,13 +255,8 @@ class Tuner:
             warnings.warn(result.left_behind, stacklevel=3)
         study = Study(directory)
         view = study.view()
-        failed = [trial for trial in view.trials if trial.state is TrialState.FAILED]
-        if failed and view.best is None:
-            raise ObjectiveFailedError(
-                f"no trial is complete: {view.counts_text()} ({failed[-1].reason}). Fix the cause "
-                f"and continue with `hptune resume {directory} --trials {2 * len(view.trials)}`",
-                failed[-1].detail,
-            )
+        if view.counts.get(TrialState.FAILED) and view.best is None:
+            raise ObjectiveFailedError(*why_without_result(view, result.finish))
         if not self._quiet:
             end = study.closing_text(result.finish, seconds=result.seconds, function=self._function)
             print_end(end, progress_stream())

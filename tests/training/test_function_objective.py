@@ -115,6 +115,8 @@ def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Atte
             raise tuner.TrialPruned
         if n == 5:
             trial.suggest_float("x", 0, 1)
+        if n == 4:
+            hp.Flot("x", 0, 1)
         raise [0, TrialPruned, FailedTrialError("too slow"), FatalValueError("bad"), ValueError][n]
     """
     endings = [attempts.run(text, n=n).ending for n in range(6)]
@@ -122,6 +124,7 @@ def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Atte
         Cause.PRUNED, Cause.PRUNED, Cause.GIVEN_UP, Cause.FATAL, Cause.EXCEPTION, Cause.EXCEPTION,
     ]  # fmt: skip
     assert endings[2].reason == "FailedTrialError: too slow"
+    assert "no attribute 'Flot'; did you mean Float?" in endings[4].reason
     assert "no attribute 'suggest_float'; hyperparameters are declared with hp.Float" in (
         endings[5].reason
     )

@@ -224,7 +224,7 @@ def _run_and_close(
 
 def _close(directory: StudyDirectory, result: RunResult) -> None:
     from ..core.messages import FinishReason
-    from ..core.trial import TrialState
+    from ..reporting.results.summary import why_without_result
     from ..study import Study
 
     study = Study(directory)
@@ -235,20 +235,14 @@ def _close(directory: StudyDirectory, result: RunResult) -> None:
         raise SystemExit(INTERRUPTED)
     view = study.view()
     if view.best is None:
-        message = (
-            f"no trial is complete: {view.counts_text() if view.trials else 'none was started'}."
-        )
-        if view.counts.get(TrialState.FAILED):
-            message += f" `hptune status {directory}` shows why they failed."
-    elif view.best.violation:
+        raise StudyError(*why_without_result(view, result.finish))
+    if view.best.violation:
         constraints = " and ".join(map(str, view.goals.constraints))
         message = f"no trial keeps {constraints}; trial {view.best.number} comes nearest."
-    else:
-        return
-    if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
-        more = 2 * view.budget_trials
-        message += f" `hptune resume {directory} --trials {more}` tries others."
-    raise StudyError(message)
+        if result.finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
+            more = 2 * view.budget_trials
+            message += f" `hptune resume {directory} --trials {more}` tries others."
+        raise StudyError(message)
 
 
 @click.command(short_help="Stop a running study; `resume` continues it.")

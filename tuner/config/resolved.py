@@ -1,16 +1,26 @@
-"""Values that follow from the settings and the model file together: the epochs and the pruner."""
+"""Values that follow from the settings and the model file together, such as the epochs."""
 
 from __future__ import annotations
 
 import operator
 
 from ..core.pruner import PrunerSettings
+from ..core.space.space import SearchSpace
 from ..errors import UsageError
 from .kinds import enumerated
 from .model_file import Found
 from .settings import SETTINGS, StudySettings
 
 DEFAULT_EPOCHS = 10
+
+
+def possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:
+    """Return how many configurations the search can try; None for no limit."""
+    if settings.search != "grid":
+        return space.size()
+    from ..samplers.grid import DEFAULT_RESOLUTION
+
+    return space.grid_size(settings.grid_resolution or DEFAULT_RESOLUTION)
 
 
 def resolve_epochs(settings: StudySettings, found: Found) -> int | None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
 from ..errors import ObjectiveFailedError, UnknownMetricError
+from ..reporting import text
 from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_full
 
 
 def raise_finish(
-    finish: Finish, directory: StudyDirectory, engine: Engine, budget_trials: int | None
+    finish: Finish,
+    directory: StudyDirectory,
+    engine: Engine,
+    budget_trials: int | None,
+    possible_trials: int | None,
 ) -> None:
     """Raise the error for how the run ended; return if it ended normally.
 
@@ -19,6 +24,7 @@ def raise_finish(
         directory: Where the study is.
         engine: Its trials.
         budget_trials: The number of trials to suggest; None for no limit.
+        possible_trials: The number of configurations that the search can try; None for no limit.
 
     Raises:
         UnknownMetricError: No trial reports the metric of an objective or a constraint.
@@ -36,10 +42,12 @@ def raise_finish(
         # Failed trials are finished: if none is left, resuming alone would find nothing to run.
         used_up = _trials_used_up(engine, budget_trials)
         more = f" --trials {2 * used_up}" if used_up else ""
+        mend = f"Fix the cause and continue with `hptune resume {directory}{more}`."
+        if _trials_used_up(engine, possible_trials):
+            mend = "Fix the cause and start a new study: every configuration was tried."
         raise ObjectiveFailedError(
-            f"the study was stopped: {finish.reason}. Its trials' logs are in "
-            f"{directory.trials}. Fix the cause and continue with "
-            f"`hptune resume {directory}{more}`.",
+            f"the study was stopped: {finish.reason}. {mend} Its trials' logs are in "
+            f"{text.path(directory.trials)}.",
             finish.detail,
         )
 

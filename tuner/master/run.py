@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.model_file import SourceKind
+from ..config.resolved import possible_trials
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
@@ -300,7 +301,8 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         discard_journals(study.directory)
         if finish.finish_reason is not FinishReason.INTERRUPTED:
             _try_best_model(plan, study, workers)
-    raise_finish(finish, study.directory, engine, plan.settings.budget_trials)
+    limits = (plan.settings.budget_trials, possible_trials(plan.settings, plan.space))
+    raise_finish(finish, study.directory, engine, *limits)
     return RunResult(finish, engine.active_seconds)
 
 

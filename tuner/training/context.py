@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -56,12 +57,16 @@ def stated_cause(error: BaseException) -> Cause | None:
 
 
 class OtherTuners:
-    """Base class of what the user's code gets, which names our way for a method of Optuna's."""
+    """Base class of what the user's code gets: its errors name the method that may be meant."""
 
     def __getattr__(self, name: str) -> Any:
         hint = ""
         if name.startswith("suggest_"):
             hint = "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean"
+        elif not name.startswith("_"):
+            known = [each for each in dir(self) if not each.startswith("_")]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
         raise AttributeError(f"there is no attribute {name!r}{hint}")
 
 

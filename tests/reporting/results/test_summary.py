@@ -14,7 +14,13 @@ from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Finish, FinishReason
 from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
 from tuner.reporting.results.best import best_json, best_text
-from tuner.reporting.results.summary import closing_text, failure_groups, status_json, status_text
+from tuner.reporting.results.summary import (
+    closing_text,
+    failure_groups,
+    status_json,
+    status_text,
+    why_without_result,
+)
 from tuner.reporting.results.view import StudyView
 from tuner.reporting.text import NOTHING
 
@@ -353,6 +359,27 @@ def test_the_end_of_a_finished_run() -> None:
         "  hptune report 'runs/my digits'             write figures and tables as a web page\n"
         "  hptune resume 'runs/my digits' --trials 2  continue with more trials"
     )
+
+
+def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
+    failed = [
+        replace(trial(n, TrialState.FAILED, reason="ValueError: no"), detail="line 7, in f")
+        for n in range(2)
+    ]
+    view = replace(VIEW, trials=failed, attempts=(), budget_trials=2)
+    done = Finish(FinishReason.DONE, "")
+    assert why_without_result(view, done) == (
+        (
+            "no trial is complete: 2 failed (ValueError: no). Fix the cause and continue with "
+            "`hptune resume 'runs/my digits' --trials 4`."
+        ),
+        "line 7, in f",
+    )
+    end = closing_text(view, done, seconds=1.0)
+    assert end.endswith(" --trials 4      when the cause is mended, continue with more trials")
+    said, _ = why_without_result(replace(view, possible_trials=2), done)
+    assert said.endswith("Fix the cause and start a new study: every configuration was tried.")
+    assert why_without_result(replace(view, trials=()), done)[0].endswith(": none was started.")
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,28 @@ def closing_text(
     return "\n".join(lines)
 
 
+def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:
+    """Return why a run ended without a complete trial and what to do, and the user's traceback."""
+    if not view.trials:
+        return "no trial is complete: none was started.", ""
+    message, groups = f"no trial is complete: {view.counts_text()}", failure_groups(view.trials)
+    if not groups:
+        more = _more_trials(view, finish)
+        return f"{message}." + (f" `{more}` tries others." if more else ""), ""
+    last = next(trial for trial in view.trials if trial.number == groups[0].trials[-1])
+    mend = f"continue with `{_resume(view, finish)}`"
+    if view.possible_trials is not None and view.ended >= view.possible_trials:
+        mend = "start a new study: every configuration was tried"
+    return f"{message} ({text.failure(last)}). Fix the cause and {mend}.", last.detail
+
+
+def _more_trials(view: StudyView, finish: Finish) -> str:
+    """Return the command for more trials; empty if more of them are no remedy."""
+    if finish.finish_reason is not FinishReason.DONE or view.budget_trials is None:
+        return ""
+    return f"hptune resume {_directory(view)} --trials {2 * view.budget_trials}"
+
+
 def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
     """Return commands for what the user may do next, and what they do."""
     directory = _directory(view)
@@ -228,9 +250,10 @@ def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
         commands.append((f"hptune report {directory}", "write figures and tables as a web page"))
     if view.counts.get(TrialState.FAILED):
         commands.append((f"hptune trials {directory} --state failed", "show why trials failed"))
-    if finish.finish_reason is FinishReason.DONE and view.budget_trials is not None:
-        more = 2 * view.budget_trials
-        commands.append((f"hptune resume {directory} --trials {more}", "continue with more trials"))
+    if more := _more_trials(view, finish):
+        is_broken = view.best is None and view.counts.get(TrialState.FAILED)
+        first = "when the cause is mended, " if is_broken else ""
+        commands.append((more, f"{first}continue with more trials"))
     elif finish.finish_reason is not FinishReason.EXHAUSTED:
         commands.append((_resume(view, finish), "continue from here"))
     return commands
