@@ -108,10 +108,13 @@ _EXTRAS = {
     "jax": ("jax",),
     "keras": _FRAMEWORKS,
     "keras_tuner": _FRAMEWORKS,
+    "mlflow": ("mlflow",),
     "optuna": ("optuna",),
     "pandas": ("dataframe",),
+    "pyarrow": ("parquet",),
     "skopt": ("skopt",),
     "sklearn": ("examples",),
+    "tensorboardX": ("tensorboard",),
     "tensorflow": ("tensorflow",),
     "torch": ("torch",),
 }

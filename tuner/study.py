@@ -349,6 +349,53 @@ class Study:
         else:
             export.export_json(self.view(), self._reader.reports(), stream)
 
+    def export_parquet(self, file: Path, *, curves: bool = False) -> None:
+        """Write the trials, or the learning curves, as a Parquet file.
+
+        Raises:
+            MissingPackageError: pyarrow is not installed.
+            OSError: The file cannot be written.
+        """
+        from .reporting.exports.parquet import export_parquet
+
+        rows = export.curves(self._reader.reports()) if curves else export.table(self.view())
+        export_parquet(rows, file)
+
+    def export_to(self, tool: str, place: str | os.PathLike[str] = "") -> str:
+        """Write the study for a tool, in place of an earlier export of it.
+
+        Args:
+            tool: "optuna", "tensorboard" or "mlflow".
+            place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard,
+                a tracking URI, file or folder for MLflow. By default a place in the study's
+                directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
+
+        Returns:
+            What was written, and the command that shows it.
+
+        Raises:
+            UsageError: The place cannot be used, or the tool's package is not installed.
+        """
+        from .reporting.exports.source import ExportedStudy
+        from .reporting.exports.tools import Tool, export_to
+
+        facts = self._reader.facts()
+        view = self.view()
+        known = {
+            "hptune version": facts["hptune_version"],
+            "hptune search": view.search,
+            "hptune seed": str(facts["seed"]),
+            "hptune directory": view.directory,
+        }
+        exported = ExportedStudy(
+            view,
+            SearchSpace.from_json(facts["space"]),
+            self._reader.reports(),
+            identity=f"{facts['created_at']!r} {facts['seed']}",
+            facts=known,
+        )
+        return export_to(Tool(tool), exported, os.fspath(place))
+
     def report_html(self) -> str:
         """Return the report: one HTML page that needs no other file and no network.
 

@@ -149,12 +149,18 @@ def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["-o", "x.xlsx"], 2, "x.xlsx is not clear from its ending; allowed are .csv and .json"),
-        (["-o", "x"], 2, "allowed are .csv and .json"),
+        (["-o", "x.xlsx"], 2, "x.xlsx is not clear from its ending; allowed are .csv, .json and"),
+        (["-o", "x"], 2, "--format csv, json, parquet, optuna, tensorboard, mlflow"),
         (["-o", "x.json", "--format", "csv"], 2, "the ending of x.json is .json"),
         (["-o", "x.json", "--curves"], 2, "--curves writes CSV"),
         (["-o", "no/x.csv"], 2, "no/x.csv cannot be written"),
+        (["--format", "optuna", "--curves"], 2, "the export to optuna of all trials holds"),
+        (["--format", "parquet"], 2, "name the file to write with -o trials.parquet"),
+        (["--format", "parquet", "-o", "x.csv"], 2, "the ending of x.csv is .csv"),
+        (["-o", "no/x.parquet"], 2, "no/x.parquet cannot be written"),
         (["-o", "x.txt", "--format", "csv"], 0, "Wrote x.txt"),
+        (["-o", "x.parquet"], 0, "Wrote x.parquet"),
+        (["--format", "tensorboard"], 0, "Wrote 6 trials to studies/b-1/tensorboard. To look at"),
         (["-o", "x.JSON"], 0, "Wrote x.JSON"),
     ],
 )

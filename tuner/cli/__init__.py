@@ -17,9 +17,10 @@ import click
 
 from ..errors import HptuneError, UsageError
 from .doctor import doctor
+from .exporting import export
 from .joining import scheduler, worker
 from .output import INTERRUPTED, show_error
-from .reading import best, export, list_studies, log, replay, show, space, status, trials
+from .reading import best, list_studies, log, replay, show, space, status, trials
 from .report import report
 from .running import resume, run, stop
 from .slurm import slurm

@@ -1,8 +1,7 @@
-"""Commands that read studies: list, status, best, trials, show, log, export, replay."""
+"""Commands that read studies: list, status, best, trials, show, log, replay."""
 
 from __future__ import annotations
 
-import io
 import shutil
 import sys
 import time
@@ -207,62 +206,3 @@ def replay(directory: Path, as_json: bool) -> None:
     echo(replayed.to_json() if as_json else replayed.to_text())
     if replayed.difference is not None:
         raise SystemExit(1)
-
-
-@click.command(short_help="Write all trials, or their learning curves, to a file.")
-@study_directory
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(["csv", "json"]),
-    help="csv: a row for each trial; json: also attempts and reports.  [default: by the ending of "
-    "FILE, or csv]",
-)
-@click.option(
-    "--curves", is_flag=True, help="Write the learning curves: a row for each metric at each step."
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File to write (.csv or .json).  [default: stdout]",
-)
-def export(directory: Path, *, file_format: str | None, curves: bool, output: Path | None) -> None:
-    """Write all trials of the study in DIR as CSV or JSON.
-
-    In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
-    """
-    from ..study import Study
-
-    chosen = _export_format(file_format, output, curves=curves)
-    study = Study(directory)
-    if output is None:
-        with broken_pipe_ignored():
-            study.export(sys.stdout, file_format=chosen, curves=curves)
-        return
-    # All is read before the file is opened, so that an unreadable study replaces no file.
-    content = io.StringIO(newline="")
-    study.export(content, file_format=chosen, curves=curves)
-    try:
-        with output.open("w", newline="", encoding="utf-8") as stream:
-            stream.write(content.getvalue())
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}") from error
-    click.echo(f"Wrote {output}", err=True)
-
-
-def _export_format(given: str | None, output: Path | None, *, curves: bool) -> str:
-    ending = "" if output is None else output.suffix.lower().removeprefix(".")
-    if curves and "json" in (given, ending):
-        raise UsageError("--curves writes CSV; the JSON export of all trials holds the curves too")
-    if output is None:
-        return given or "csv"
-    if ending not in ("csv", "json") and given is None:
-        raise UsageError(
-            f"the format of {output} is not clear from its ending; allowed are .csv and .json, or "
-            "any ending with --format csv or --format json"
-        )
-    if ending in ("csv", "json") and given not in (None, ending):
-        raise UsageError(f"--format is {given}, but the ending of {output} is .{ending}")
-    return given or ending

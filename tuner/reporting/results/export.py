@@ -94,7 +94,7 @@ def table(view: StudyView) -> Table:
         special["confirms"] = lambda trial: trial.confirms
     columns = [
         *("number", "state", "origin", "value", "step"),
-        *(f"{_PARAM}{name}" for name in _names(trial.params for trial in trials)),
+        *(f"{PARAM}{name}" for name in _names(trial.params for trial in trials)),
         *(f"metric.{name}" for name in _names(trial.metrics for trial in trials)),
         *("attempts", "seconds", *costs.NAMES, *_OF_LAST, *special, "reason"),
     ]
@@ -108,7 +108,7 @@ def table(view: StudyView) -> Table:
                 "origin": trial.origin,
                 "value": trial.value,
                 "step": trial.step,
-                **{f"{_PARAM}{name}": value for name, value in trial.params.items()},
+                **{f"{PARAM}{name}": value for name, value in trial.params.items()},
                 **{f"metric.{name}": value for name, value in trial.metrics.items()},
                 "attempts": trial.attempts,
                 "seconds": seconds_run(attempts),
@@ -143,7 +143,7 @@ def export_csv(rows: Table, stream: TextIO) -> None:
     writer = csv.writer(stream)
     writer.writerow(map(_cell, rows.columns))
     for row in rows.rows:
-        cells = {k: str(v) if k.startswith(_PARAM) and v is None else v for k, v in row.items()}
+        cells = {k: str(v) if k.startswith(PARAM) and v is None else v for k, v in row.items()}
         writer.writerow(_cell(cells.get(name)) for name in rows.columns)
 
 
@@ -157,7 +157,7 @@ def _cell(value: object) -> object:
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_PARAM = "param."
+PARAM = "param."
 _OF_LAST = (
     *("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_share", "gpu_share", "memory_bytes"),
     *("why", "worker", "node", "cause"),

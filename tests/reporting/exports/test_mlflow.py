@@ -1,0 +1,88 @@
+"""The export to MLflow, read by its client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exported_study import varied
+
+from tuner.errors import UsageError
+
+if os.environ.get("HPTUNE_TEST_EVERYTHING") != "1":
+    pytest.importorskip("mlflow")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own
+
+
+@pytest.fixture(autouse=True)
+def _folders_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+
+
+@pytest.fixture(params=["mlflow.db", "mlruns"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    monkeypatch.chdir(tmp_path)
+    yield request.param
+    import gc
+
+    gc.collect()  # MLflow leaves its connections open
+
+
+def runs(place: str, name: str = "one") -> dict[str, Any]:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{place}" if place.endswith(".db") else Path(place).absolute().as_uri()
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(name)
+    found = list(client.search_runs([experiment.experiment_id]))
+    for run in found:
+        history = client.get_metric_history(run.info.run_id, "accuracy")
+        run.curve = {each.step: each.value for each in history}
+        assert len(run.curve) == len(history)
+    assert len({run.info.run_name for run in found}) == len(found)
+    return {run.info.run_name: run for run in found}
+
+
+def test_a_run_for_each_trial_also_the_second_time(place: str, tmp_path: Path) -> None:
+    varied(tmp_path / "one").export_to("mlflow", place)
+    first = runs(place)
+    statuses = [first[f"trial {number}"].info.status for number in range(9)]
+    assert statuses == [
+        *("FINISHED", "FINISHED", "KILLED", "KILLED", "FAILED", "SCHEDULED", "SCHEDULED"),
+        *("FINISHED", "FINISHED"),
+    ]
+    plain, dropped = first["trial 0"], first["trial 1"]
+    assert plain.curve == {1: 0.5, 2: 0.9, 3: 0.7}
+    assert plain.data.metrics["result/accuracy"] == 0.9  # the last one is 0.7
+    assert plain.info.start_time == 1_000_000
+    assert plain.info.end_time == 1_050_000
+    assert dropped.data.params["rate"] == "0.30000000000000004"
+    assert "rate" not in plain.data.params
+    assert dropped.data.tags["hptune.infeasible"] == "params is 1500, allowed is <= 1000"
+    assert first["trial 4"].data.tags["hptune.reason"] == "ValueError: bad shape"
+
+    varied(tmp_path / "again" / "one", last_value=0.7).export_to("mlflow", place)
+    second = runs(place)
+    assert second.keys() == first.keys()
+    assert second["trial 8"].data.metrics["result/accuracy"] == 0.7
+    kept = [name for name in first if first[name].info.run_id == second[name].info.run_id]
+    assert sorted(kept) == [f"trial {number}" for number in range(8)]
+
+
+def test_another_study_of_the_same_name_has_its_own_experiment(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    place = tmp_path / "mlruns"
+    MlflowClient(place.as_uri()).create_experiment("one")
+    assert "as 'one (2)'" in varied(tmp_path / "one").export_to("mlflow", place)
+    with pytest.raises(UsageError, match=r"study.db exists and is no database of MLflow"):
+        varied(tmp_path / "two").export_to("mlflow", tmp_path / "two" / "study.db")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"):
+        varied(tmp_path / "three").export_to("mlflow", f"file://{tmp_path}/file/mlruns")

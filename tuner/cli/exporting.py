@@ -1,0 +1,100 @@
+"""The command that writes a study for other programs: export."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import UsageError
+from .options import study_directory
+from .output import broken_pipe_ignored
+
+if TYPE_CHECKING:
+    from ..study import Study
+
+_FILES = ("csv", "json", "parquet")
+_TOOLS = ("optuna", "tensorboard", "mlflow")
+
+
+@click.command(short_help="Write all trials to a file, or for Optuna, TensorBoard or MLflow.")
+@study_directory
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice([*_FILES, *_TOOLS]),
+    help="csv, parquet: a row for each trial; json: also attempts and reports; optuna, "
+    "tensorboard, mlflow: what these tools read.  [default: by the ending of PLACE, or csv]",
+)
+@click.option(
+    "--curves", is_flag=True, help="Write the learning curves: a row for each metric at each step."
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PLACE",
+    help="File to write; for optuna also the URL of a storage, for tensorboard a folder, for "
+    "mlflow a tracking URI, file or folder.  [default: stdout for csv and json, a place in DIR for "
+    "the tools]",
+)
+def export(directory: Path, *, file_format: str | None, curves: bool, output: str | None) -> None:
+    """Write all trials of the study in DIR to a file, or for another tool.
+
+    An export for optuna, tensorboard or mlflow replaces an earlier one of the same study in the
+    same place, and leaves everything else there.
+
+    In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
+    from ..study import Study
+
+    chosen = _chosen_format(file_format, output, curves=curves)
+    study = Study(directory)
+    if chosen in _TOOLS:
+        click.echo(f"writing for {chosen} …", err=True)  # may take a minute for 1,000 trials
+        click.echo(study.export_to(chosen, output or ""), err=True)
+    elif output is None:
+        with broken_pipe_ignored():
+            study.export(sys.stdout, file_format=chosen, curves=curves)
+    else:
+        _write(study, chosen, Path(output), curves=curves)
+        click.echo(f"Wrote {output}", err=True)
+
+
+def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:
+    try:
+        if file_format == "parquet":
+            study.export_parquet(path, curves=curves)
+            return
+        # All is read before the file is opened, so that an unreadable study replaces no file.
+        content = io.StringIO(newline="")
+        study.export(content, file_format=file_format, curves=curves)
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            stream.write(content.getvalue())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> str:
+    ending = "" if output is None else Path(output).suffix.lower().removeprefix(".")
+    if curves and (found := {given, ending} & {"json", *_TOOLS}):
+        raise UsageError(
+            f"--curves writes CSV or Parquet; the export to {found.pop()} of all trials holds the "
+            "curves too"
+        )
+    if given in _TOOLS:
+        return given
+    if output is None:
+        if given == "parquet":
+            raise UsageError("Parquet is not a text; name the file to write with -o trials.parquet")
+        return given or "csv"
+    if ending not in _FILES and given is None:
+        raise UsageError(
+            f"the format of {output} is not clear from its ending; allowed are .csv, .json and "
+            f".parquet, or --format {', '.join(_FILES + _TOOLS)}"
+        )
+    if ending in _FILES and given not in (None, ending):
+        raise UsageError(f"--format is {given}, but the ending of {output} is .{ending}")
+    return given or ending

@@ -1,0 +1,10 @@
+"""Exports of a study to the tools of others: Optuna, TensorBoard, MLflow, Parquet.
+
+Each export may be repeated into the same place: it replaces what it wrote there before, and leaves
+everything else. The packages of the tools are extras, imported inside functions.
+
+Offers: `tools`: the tools and their default places, `source`: what is exported, `optuna`,
+`tensorboard`, `mlflow`, `parquet`: one tool each.
+
+May import: `errors`, `core`, `reporting`, `reporting.results`.
+"""

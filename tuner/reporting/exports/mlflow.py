@@ -1,0 +1,218 @@
+"""Export to MLflow: an experiment with a run for each trial."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...core.trial import Trial, TrialState
+from ...errors import UsageError, check_installed
+from .. import text
+from .source import RESULT, ExportedStudy
+from .sqlite_files import sqlite_url
+
+_IDENTITY = "hptune.study"
+_TRIAL = "hptune.trial"
+_DIGEST = "hptune.digest"
+"""Tags by which an export is recognised, and what of it has changed since."""
+
+_METRICS_AT_ONCE = 1000
+_PARAMS_AT_ONCE = 100
+"""What MLflow takes in one request at most."""
+
+_VALUE_CHARACTERS = 500
+"""The shortest limit that MLflow has had for the value of a parameter."""
+
+_STATUS = {
+    TrialState.COMPLETE: "FINISHED",
+    TrialState.PRUNED: "KILLED",
+    TrialState.FAILED: "FAILED",
+    TrialState.RUNNING: "RUNNING",
+    TrialState.WAITING: "SCHEDULED",
+}
+
+_Item = TypeVar("_Item")
+
+
+def export_mlflow(study: ExportedStudy, uri: str) -> str:
+    """Write the study as an experiment, and bring an earlier export of it up to date.
+
+    A run of a trial that has changed since is deleted (MLflow keeps it in its trash) and written
+    again; others stay as they are. A run has every metric over the steps, and the metrics at the
+    step of the trial's value as `result/<metric>`, because MLflow shows the last value of a metric
+    and the last is not always the best. Pruned trials are KILLED.
+
+    Args:
+        study: The study.
+        uri: The tracking URI: an http(s) server, a database, or a folder.
+
+    Returns:
+        The experiment's name.
+
+    Raises:
+        MissingPackageError: MLflow is not installed.
+        UsageError: The server or store cannot be used.
+    """
+    check_installed("mlflow", "the export to MLflow")
+    # MLflow 3 refuses a folder without it; an earlier export may be in one.
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return _write(MlflowClient(tracking_uri=uri), study)
+        except (MlflowException, OSError, ImportError) as error:
+            reason = text.shorten(str(error), 300)
+            raise UsageError(f"MLflow's {uri} cannot be written: {reason}") from error
+
+
+def tracking_uri(place: str) -> str:
+    """Return the tracking URI of a place: a URI, a file for SQLite, or a folder.
+
+    Raises:
+        UsageError: It is a file that is no database of MLflow.
+    """
+    if "://" in place:
+        return place
+    path = Path(place).absolute()
+    is_file = path.is_file() or (path.suffix and not path.is_dir())
+    if not is_file:
+        return path.as_uri()
+    return sqlite_url(place, tool="MLflow", tables={"experiments", "runs"})
+
+
+def _write(client: Any, study: ExportedStudy) -> str:
+    name, experiment = _experiment(client, study)
+    present = {
+        run.data.tags.get(_TRIAL): run
+        for run in _runs(client, experiment)
+        if _TRIAL in run.data.tags
+    }
+    for trial in study.trials:
+        metrics = _metrics(study, trial)
+        digest = _digest(study, trial, metrics)
+        run = present.get(str(trial.number))
+        if run is not None:
+            if run.data.tags.get(_DIGEST) == digest:
+                continue
+            client.delete_run(run.info.run_id)
+        _write_run(client, experiment, study, trial, metrics, digest=digest)
+    return name
+
+
+def _experiment(client: Any, study: ExportedStudy) -> tuple[str, str]:
+    """Return the name and id of the study's experiment; a new one has a name that is free."""
+    number = 1
+    while True:
+        name = study.name if number == 1 else f"{study.name} ({number})"
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            tags = {_IDENTITY: study.identity, **study.facts}
+            return name, client.create_experiment(name, tags=tags)
+        if found.lifecycle_stage == "active" and found.tags.get(_IDENTITY) == study.identity:
+            return name, found.experiment_id
+        number += 1
+
+
+def _runs(client: Any, experiment: str) -> Iterator[Any]:
+    token = None
+    while True:
+        page = client.search_runs([experiment], max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _metrics(study: ExportedStudy, trial: Trial) -> list[tuple[str, float, float, int]]:
+    """Return the metrics of a trial: name, value, time and step."""
+    found = [
+        (_name(name), value, reported.time, step)
+        for step, reported in study.steps(trial)
+        for name, value in reported.metrics.items()
+    ]
+    _, ended = study.times(trial)
+    objectives = zip(study.view.goals.objectives, trial.values, strict=False)
+    result = {goal.metric: value for goal, value in objectives} | dict(trial.metrics)
+    found += [
+        (_name(f"{RESULT}{name}"), value, ended, trial.step or 0) for name, value in result.items()
+    ]
+    # A store for people holds no NaN as a last value: some of MLflow's databases refuse it.
+    return [each for each in found if math.isfinite(each[1])]
+
+
+def _digest(
+    study: ExportedStudy, trial: Trial, metrics: Sequence[tuple[str, float, float, int]]
+) -> str:
+    known = [study.state(trial), trial.attempts, *study.times(trial), trial.reason, metrics]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
+
+def _write_run(
+    client: Any,
+    experiment: str,
+    study: ExportedStudy,
+    trial: Trial,
+    metrics: Sequence[tuple[str, float, float, int]],
+    *,
+    digest: str,
+) -> None:
+    from mlflow.entities import Metric, Param
+
+    started, ended = study.times(trial)
+    run = client.create_run(
+        experiment,
+        start_time=_milliseconds(started),
+        run_name=f"trial {trial.number}",
+        tags=_tags(study, trial),
+    )
+    number = run.info.run_id
+    params = [
+        Param(_name(name), text.shorten(str(value), _VALUE_CHARACTERS))
+        for name, value in trial.params.items()
+    ]
+    for some in _parts(params, _PARAMS_AT_ONCE):
+        client.log_batch(number, params=some)
+    points = [Metric(name, value, _milliseconds(time), step) for name, value, time, step in metrics]
+    for points_at_once in _parts(points, _METRICS_AT_ONCE):
+        client.log_batch(number, metrics=points_at_once)
+    # Last: a run that was cut short has no digest, and is written again by the next export.
+    client.set_tag(number, _DIGEST, digest)
+    state = study.state(trial)
+    end_time = _milliseconds(ended) if state.is_final else None
+    client.set_terminated(number, status=_STATUS[state], end_time=end_time)
+
+
+def _tags(study: ExportedStudy, trial: Trial) -> Mapping[str, str]:
+    tags = {
+        _TRIAL: str(trial.number),
+        "hptune.state": study.view.state_of(trial),
+        "hptune.origin": trial.origin,
+    }
+    if trial.reason:
+        tags["hptune.reason"] = text.shorten(trial.reason, _VALUE_CHARACTERS)
+    broken = study.view.goals.broken(trial.metrics)
+    return tags | ({"hptune.infeasible": "; ".join(broken)} if broken else {})
+
+
+def _name(name: str) -> str:
+    """Return a name with the characters that MLflow allows."""
+    return re.sub(r"[^\w\-. :/]", "_", text.clean(name))[:250]
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000.0 * seconds)
+
+
+def _parts(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]

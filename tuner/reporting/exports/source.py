@@ -1,0 +1,120 @@
+"""What is exported: a study's trials with their curves and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ...core.goals import Comparison, Constraint
+from ...core.space.space import SearchSpace
+from ...core.trial import Attempt, Trial, TrialState
+from .. import text
+from ..results.export import ReportedValue, by_trial
+from ..results.view import StudyView
+
+RESULT = "result/"
+"""Start of the names of a trial's final metrics, next to the curves of the same metrics."""
+
+
+class Step(NamedTuple):
+    """What a trial reported at one step.
+
+    Attributes:
+        time: When, in seconds since the epoch.
+        metrics: The metrics by name.
+    """
+
+    time: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ExportedStudy:
+    """A study as the exports need it.
+
+    Attributes:
+        view: The study.
+        space: Its search space.
+        reports: The reports of all attempts.
+        identity: A text that no other study has. An export is recognised by it.
+        facts: Version, search, seed and the like, by name.
+    """
+
+    view: StudyView
+    space: SearchSpace
+    reports: Sequence[ReportedValue]
+    identity: str
+    facts: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The name of the study's directory."""
+        return text.clean(self.view.directory.rstrip("/").rpartition("/")[2])
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """The trials, by number."""
+        return sorted(self.view.trials, key=lambda trial: trial.number)
+
+    @cached_property
+    def _steps(self) -> dict[int, dict[int, Step]]:
+        found: dict[int, dict[int, Step]] = {}
+        for row in sorted(self.reports, key=lambda row: (row.trial, row.attempt)):
+            steps = found.setdefault(row.trial, {})
+            step = steps.get(row.step, Step(row.time, {}))
+            steps[row.step] = Step(row.time, {**step.metrics, row.metric: row.value})
+        return found
+
+    @cached_property
+    def _attempts(self) -> dict[int, list[Attempt]]:
+        return by_trial(self.view.attempts)
+
+    def steps(self, trial: Trial) -> list[tuple[int, Step]]:
+        """Return what a trial reported, by step; of a step that was repeated, the last report."""
+        return sorted(self._steps.get(trial.number, {}).items())
+
+    def times(self, trial: Trial) -> tuple[float, float]:
+        """Return when a trial started and when it last ended, in seconds since the epoch.
+
+        A time that is not known is replaced by one that is: the placement of an attempt, a report,
+        or the study's beginning.
+        """
+        attempts = self._attempts.get(trial.number, [])
+        begun = [each.started_at or each.placed_at for each in attempts]
+        ended = [each.ended_at for each in attempts if each.ended_at is not None]
+        heard = [step.time for _, step in self.steps(trial)]
+        started = min([*begun, *heard], default=self.view.created_at)
+        return started, max([*ended, *heard, started])
+
+    def state(self, trial: Trial) -> TrialState:
+        """Return a trial's state, as tools know them that have no pauses.
+
+        A paused trial counts as pruned: it has the value of its last step. A trial that was
+        interrupted is waiting.
+        """
+        if trial.state is TrialState.PAUSED:
+            return TrialState.PRUNED
+        if trial.state is TrialState.RUNNING and self.view.master is None:
+            return TrialState.WAITING
+        return trial.state
+
+    def violations(self, trial: Trial) -> dict[str, float]:
+        """Return by how much a trial breaks each constraint; 0 or less if it keeps it.
+
+        Empty if it did not measure all of them.
+        """
+        constraints = self.view.goals.constraints
+        if not {each.metric for each in constraints} <= trial.metrics.keys():
+            return {}
+        return {str(each): _signed(each, trial.metrics[each.metric]) for each in constraints}
+
+
+def _signed(constraint: Constraint, value: float) -> float:
+    """Return a constraint's violation; the distance to the bound below 0 if it is kept."""
+    if broken := constraint.violation(value):
+        return broken
+    is_upper = constraint.comparison in (Comparison.LESS, Comparison.AT_MOST)
+    distance = value - constraint.bound if is_upper else constraint.bound - value
+    return distance / (abs(constraint.bound) or 1.0)
