@@ -55,21 +55,23 @@ def size_suffix(need: Need) -> str:
     >>> size_suffix(Need(cpus=4, gpus=0.5, memory_bytes=8 * 2**30))
     '.4c0.5g8192M'
     """
-    gpus = "any" if need.gpus is None else f"{need.gpus:g}"
+    each = need.processes if need.processes > 1 else ""
+    gpus = f"any{each}" if need.gpus is None else f"{need.gpus:g}"
     return f".{need.cpus}c{gpus}g{need.memory_bytes // MEBIBYTE}M"
 
 
 def need_of(job_name: str) -> Need | None:
     """Return the need that such a job's name states; None if it states none.
 
-    >>> need_of("hptune-a-gpu.4c0.5g8192M")
-    Need(cpus=4, gpus=0.5, memory_bytes=8589934592)
+    >>> need_of("hptune-a-gpu.4c0.5g8192M") == Need(4, 0.5, 8 * 2**30)
+    True
     """
-    found = re.search(r"\.(\d+)c([\d.]+|any)g(\d+)M$", job_name)
+    found = re.search(r"\.(\d+)c(?:([\d.]+)|any(\d*))g(\d+)M$", job_name)
     if found is None:
         return None
-    gpus = None if found[2] == "any" else float(found[2])
-    return Need(int(found[1]), gpus, int(found[3]) * MEBIBYTE)
+    cpus, gpus, processes, memory = found.groups()
+    each = None if gpus is None else float(gpus)
+    return Need(int(cpus), each, int(memory) * MEBIBYTE, int(processes or 1))
 
 
 class JobKinds(Mapping[str, JobKind]):
@@ -137,13 +139,16 @@ class JobKinds(Mapping[str, JobKind]):
     def wanted(self, usual: int, others: Mapping[Need, int]) -> dict[Need, int]:
         """Return how many trials of each size are wanted, the largest first, the usual ones last.
 
+        A trial that needs several nodes counts once for each.
+
         Args:
             usual: How many trials of the usual size.
             others: How many trials of other sizes.
         """
         sizes = sorted(others, key=lambda n: (n.gpus or 0, n.memory_bytes, n.cpus), reverse=True)
         found = {need: others[need] for need in sizes if need != self._usual}
-        return {**found, self._usual: usual + others.get(self._usual, 0)}
+        found[self._usual] = usual + others.get(self._usual, 0)
+        return {need: count * need.nodes for need, count in found.items()}
 
     def to_plan(
         self, wanted: Mapping[Need, int], is_open: Callable[[JobKind], bool]
@@ -151,15 +156,24 @@ class JobKinds(Mapping[str, JobKind]):
         """Return the kinds as `plan` needs them.
 
         Args:
-            wanted: The sizes of trials.
+            wanted: How many trials of each size are wanted, as `wanted` returns them.
             is_open: Whether more jobs of a kind may be submitted.
         """
         return [
             KindCapacity(
                 name,
-                {need: kind.trials_of(need) for need in wanted},
+                {need: _fit(kind, need, count) for need, count in wanted.items()},
                 kind.shape.max_jobs if is_open(kind) else 0,
                 kind.shape.name,
             )
             for name, kind in self._kinds.items()
         ]
+
+
+def _fit(kind: JobKind, need: Need, wanted: int) -> int:
+    """Return how many of the wanted trials are to run in one job at once."""
+    fit = kind.trials_of(need)
+    if need.nodes > 1:
+        # No more on a node than there are trials, so that each finds as many nodes as it needs.
+        fit = min(fit, wanted // need.nodes * kind.shape.nodes)
+    return fit

@@ -19,17 +19,22 @@ forked from, which has imported a framework (0.6 GB for TensorFlow)."""
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Resources that one trial holds.
+    """Resources that one trial holds, or on each of its nodes if it needs several.
 
     Attributes:
         cpus: Cores.
-        gpus: GPUs: a whole number, or a share below 1 of one GPU; None for one if there are any.
+        gpus: GPUs: a whole number, or a share below 1 of one GPU; None for one for each process if
+            there are any.
         memory_bytes: Memory; 0 if unknown.
+        processes: Its processes on a node.
+        nodes: The nodes that it needs.
     """
 
     cpus: int = 1
     gpus: float | None = 0.0
     memory_bytes: int = 0
+    processes: int = 1
+    nodes: int = 1
 
     def __post_init__(self) -> None:
         gpus = self.gpus or 0.0
@@ -40,7 +45,9 @@ class Need:
 
     def gpus_where(self, there: int) -> float:
         """Return how many GPUs a trial holds on a node with this many."""
-        return min(1, there) if self.gpus is None else self.gpus
+        if self.gpus is not None:
+            return self.gpus
+        return self.processes if there else 0
 
 
 def trials_per_gpu(share: float) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tuner.clusters.layout import resolve_layout
+from tuner.clusters.layout import resolve_layout, trial_resources
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
-from tuner.core.resources import Amount, Capacity
+from tuner.core.resources import Amount, Capacity, Resources
 from tuner.errors import UsageError
 
 MACHINE = Capacity((0, 1, 2, 3), ("A",), 10**10)
@@ -55,3 +55,54 @@ def test_what_makes_no_sense(amount: Any) -> None:
         settings(cpus_per_trial=amount)
     with pytest.raises(UsageError, match="--pack is 'on'; allowed are auto and off"):
         settings(pack="on")
+
+
+@pytest.mark.parametrize(
+    ("said", "file", "wanted"),
+    [
+        ({"processes_per_trial": 2}, {}, Resources(2, processes=2)),
+        ({"processes_per_trial": 2, "cpus_per_trial": 4}, {}, Resources(4, processes=2)),
+        ({"processes_per_trial": 2, "workers": 1}, {}, Resources(4, processes=2)),
+        ({"processes_per_trial": 3, "workers": 1}, {}, Resources(3, processes=3)),
+        ({"processes_per_trial": 2}, {"cpus": 1}, Resources(2, processes=2)),
+        ({}, {"processes": 2, "memory_bytes": 8}, Resources(2, memory_bytes=8, processes=2)),
+        ({"processes_per_trial": 4}, {"processes": 2}, Resources(4, processes=4)),
+    ],
+)
+def test_a_trial_of_several_processes_has_a_core_for_each_and_is_not_packed(
+    said: Mapping[str, Any], file: Mapping[str, int], wanted: Resources
+) -> None:
+    layout = resolve_layout(settings(**said), {"RESOURCES": file}, MACHINE)
+    assert (layout.resources, layout.measured) == (wanted, ())
+    assert layout.at_once == 4 // int(wanted.cpus)
+
+
+def test_a_trial_of_several_nodes_has_a_process_on_each() -> None:
+    elsewhere = Capacity(tuple(range(1_000)))
+
+    def resources(said: Mapping[str, Any], file: Mapping[str, int] | None = None) -> Resources:
+        return trial_resources(settings(**said), file, elsewhere, is_certain=False)
+
+    assert resources({"nodes_per_trial": 2}) == Resources(2, processes=2, nodes=2)
+    four = Resources(4, gpus=4, processes=4, nodes=2)
+    assert resources({"processes_per_trial": 4}, {"nodes": 2, "gpus": 4}) == four
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"nodes_per_trial": 2}, "2 nodes, but all workers are on this machine; use those of"),
+        ({"processes_per_trial": 5}, "a trial asks for 5 cores, but this machine has 4"),
+        (
+            {"processes_per_trial": 2, "cpus_per_trial": 3},
+            "of a trial, 3 cores cannot be divided .*: ask for 2 or 4 cores",
+        ),
+        (
+            {"processes_per_trial": 2, "gpus_per_trial": 1},
+            "of a trial, 1 GPU cannot be divided .*: ask for 2 GPUs",
+        ),
+    ],
+)
+def test_processes_that_can_never_run(said: Mapping[str, Any], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
+        resolve_layout(settings(**said), {}, MACHINE)

@@ -15,6 +15,7 @@ from tuner.core.resources import Placement, Resources
     [
         ({}, Resources(1), "1 core"),
         ({"processes": 2}, Resources(1), "2 cores for 2 processes"),
+        ({"nodes": 2}, Resources(1), "2 cores for 2 processes on 2 nodes"),
         ({"processes": 2, "gpus": 0}, Resources(1, 0), "2 cores for 2 processes"),
         (
             {"processes": 4, "nodes": 2, "cpus": 8, "gpus": 4, "memory_bytes": 10**10},
@@ -34,9 +35,10 @@ def test_amounts_are_totals_and_divided_equally(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"processes": 0}, "processes is 0: allowed are whole numbers from 1 on"),
-        ({"nodes": 1.5}, "nodes is 1.5: allowed are whole numbers from 1 on"),
-        ({"nodes": 2}, "1 process cannot .* among 2 nodes: ask for 2 processes"),
+        ({"processes": -1}, "processes is -1: allowed are whole numbers from 1 on"),
+        ({"processes": True, "nodes": 2}, "processes is True: allowed"),
+        ({"processes": 2, "nodes": 1.5}, "nodes is 1.5: allowed are whole numbers from 1 on"),
+        ({"processes": 1, "nodes": 2}, "1 process cannot .* among 2 nodes: ask for 2 processes"),
         ({"processes": 5, "nodes": 2}, "among 2 nodes: ask for 4 or 6 processes"),
         ({"processes": 2, "cpus": 3}, "3 cores .* among 2 processes: ask for 2 or 4 cores"),
         ({"processes": 2, "cpus": 0.5}, r"0\.5 cores .* ask for 2 cores"),

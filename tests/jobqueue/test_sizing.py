@@ -54,6 +54,14 @@ def test_gpus_are_found_among_the_generic_resources(
     assert parse_gpus(text) == gpus
 
 
+def test_each_process_of_a_trial_has_a_gpu_where_there_are_any() -> None:
+    pair = Need(cpus=2, gpus=None, processes=2)
+    assert how_many_fit(NODE, pair) == 2
+    assert how_many_fit(dataclasses.replace(NODE, gpus=()), pair) == 8
+    with pytest.raises(ConfigError, match=r"needs 2 cores and 2 GPUs, .* 1 GPU and"):
+        size_worker(dataclasses.replace(NODE, gpus=(("a100", 1),)), pair, SHAPE)
+
+
 def test_a_whole_node_and_a_slice() -> None:
     need = Need(cpus=2, gpus=1)
     assert size_worker(NODE, need, SHAPE) == WorkerShape(8, 4, 64 * GIBIBYTE, 4)

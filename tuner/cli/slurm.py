@@ -52,6 +52,8 @@ def init(output: Path, account: str | None) -> None:
 @setting_option("cpus_per_trial")
 @setting_option("gpus_per_trial")
 @setting_option("memory_per_trial_bytes")
+@setting_option("processes_per_trial")
+@setting_option("nodes_per_trial")
 @click.option(
     "--study",
     type=click.Path(path_type=Path),
@@ -66,10 +68,21 @@ def script(
     cpus_per_trial: float | None,
     gpus_per_trial: float | None,
     memory_per_trial_bytes: int | None,
+    processes_per_trial: int | None,
+    nodes_per_trial: int | None,
 ) -> None:
     """Print the job scripts of SLURM_TOML, without submitting them."""
     from ..clusters.slurm_jobs import script_texts
     from ..core.resources import Resources
 
-    resources = Resources(cpus_per_trial or 1, gpus_per_trial, memory_per_trial_bytes or 0)
+    try:
+        resources = Resources(
+            cpus_per_trial or 0,
+            gpus_per_trial,
+            memory_per_trial_bytes or 0,
+            processes=processes_per_trial or 0,
+            nodes=nodes_per_trial or 1,
+        )
+    except ValueError as error:
+        raise UsageError(f"of a trial, {error}") from error
     echo("\n".join(script_texts(config, study, resources)))

@@ -15,7 +15,7 @@ from ..core.resources import Capacity, Resources
 from ..core.trial import Attempt
 from ..executors.base import Executor
 from ..worker.dask.study_access import StudyAccess
-from .layout import WorkerLayout
+from .layout import WorkerLayout, fitting
 
 UNLIMITED = Capacity(cpus=tuple(range(1_000_000)))
 """Workers elsewhere may be larger than this machine; a trial that fits none of them waits."""
@@ -231,7 +231,7 @@ class SchedulerCluster(Cluster):
 
         with lost_scheduler():
             cores: Mapping[str, int] = self._client.nthreads()
-        return sum(int(count // layout.resources.cpus) for count in cores.values())
+        return fitting(layout.resources, cores.values())
 
     def close(self, *, force: bool = False) -> None:
         """Close the executor and the connection; workers of others are left alone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class WorkerLayout:
     @property
     def at_once(self) -> int:
         """How many trials the cores can hold at once."""
-        return sum(int(len(each) // self.resources.cpus) for each in self.cores)
+        return fitting(self.resources, map(len, self.cores))
 
 
 def resolve_layout(
@@ -75,7 +75,18 @@ def resolve_layout(
             )
         cpus, every = int(resources.cpus), [core for each in cores for core in each]
         cores = [tuple(every[i : i + cpus]) for i in range(0, len(every) - cpus + 1, cpus)]
-    return WorkerLayout(cores, resources, _measured(settings, declared))
+    measured = _measured(settings, declared) if resources.processes == 1 else ()
+    return WorkerLayout(cores, resources, measured)
+
+
+def fitting(resources: Resources, cores: Iterable[int]) -> int:
+    """Return how many trials workers with so many cores each can hold at once.
+
+    >>> fitting(Resources(cpus=2), [5, 3]), fitting(Resources(cpus=4, nodes=2), [5, 3])
+    (3, 1)
+    """
+    share = resources.of_one_node.cpus
+    return sum(int(each // share) for each in cores) // resources.nodes
 
 
 def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
@@ -106,12 +117,24 @@ def trial_resources(
         is_certain: As for `resolve_layout`.
 
     Raises:
-        UsageError: It asks for more than a worker has, or an amount is invalid.
+        UsageError: It asks for more than a worker has, an amount is invalid, or its amounts cannot
+            be divided among its processes.
     """
     file = _checked(declared) if isinstance(declared, Mapping) else {}
+    nodes = settings.nodes_per_trial or file.get("nodes") or 1
+    processes = settings.processes_per_trial or max(nodes, file.get("processes") or 1)
+    if is_certain and nodes > 1:
+        raise UsageError(
+            f"a trial asks for {nodes} nodes, but all workers are on this machine; use those of "
+            "other nodes by --slurm or --connect, or ask for one node"
+        )
     cores = worker_cores(settings.workers, machine.cpus)
     whole = len(cores[0])
-    cpus = settings.cpus_per_trial or file.get("cpus") or (whole if settings.workers else 1)
+    default = max(1, whole // processes if settings.workers else 1) * processes
+    declared_cpus = file.get("cpus")
+    if declared_cpus == 1 < processes:  # what a plain trial has
+        declared_cpus = None
+    cpus = settings.cpus_per_trial or declared_cpus or default
     if cpus > whole:
         raise UsageError(
             f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}, and each "
@@ -133,11 +156,17 @@ def trial_resources(
             f"a trial asks for {size(memory)} of memory, but this machine has "
             f"{size(machine.memory_bytes)}; ask for less"
         )
-    return Resources(cpus, gpus, memory, file.get("gpu_memory_bytes") or 0)
+    gpu_memory = file.get("gpu_memory_bytes") or 0
+    try:
+        return Resources(cpus, gpus, memory, gpu_memory, processes=processes, nodes=nodes)
+    except ValueError as error:
+        raise UsageError(f"of a trial, {error}") from error
 
 
 _IN_PARTS = {"cpus": "core", "gpus": "GPU"}
-_LEAST = {"cpus": 1, "gpus": 0, "memory_bytes": 0, "gpu_memory_bytes": 0}
+_LEAST = {
+    "cpus": 1, "gpus": 0, "memory_bytes": 0, "gpu_memory_bytes": 0, "processes": 1, "nodes": 1,
+}  # fmt: skip
 
 
 def _checked(declared: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -102,7 +102,7 @@ class LocalWorkers(Cluster):
         cores = len(self._machine.cpus)
         shared = f", sharing {cores} cores" if count * resources.cpus > cores else ""
         if resources.gpus is None and self._machine.gpus:
-            resources = replace(resources, gpus=1)
+            resources = replace(resources, gpus=resources.processes)
         initially = " to begin with" if layout.measured else ""
         return (
             f"{trials} at once on this machine{initially}, {resources} each{shared} "

@@ -78,6 +78,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         Raises:
             UsageError: None can; says what there is.
         """
+        _check_nodes(resources, self._order)
         with translated_errors():
             self.jobs.check_need(_need(resources))
 
@@ -177,8 +178,10 @@ def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resou
         UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
             its words).
     """
+    order = _order(config, study, max_jobs)
+    _check_nodes(resources, order)
     with translated_errors():
-        check(_order(config, study, max_jobs), _need(resources))
+        check(order, _need(resources))
 
 
 def _order(config: Path, study: Path, max_jobs: int | None) -> ClusterOrder:
@@ -194,4 +197,21 @@ def _order(config: Path, study: Path, max_jobs: int | None) -> ClusterOrder:
 
 
 def _need(resources: Resources) -> Need:
-    return Need(math.ceil(resources.cpus), resources.gpus, resources.memory_bytes)
+    share = resources.of_one_node
+    return Need(
+        math.ceil(share.cpus), share.gpus, share.memory_bytes, share.processes, resources.nodes
+    )
+
+
+def _check_nodes(resources: Resources, order: ClusterOrder) -> None:
+    """Check that there can be enough workers for a trial of several nodes.
+
+    Raises:
+        UsageError: There are fewer.
+    """
+    if resources.nodes > order.max_workers:
+        raise UsageError(
+            f"a trial asks for {resources.nodes} nodes, but there are {order.max_workers} workers "
+            f"at most, one on each node of a job; raise max_jobs, or set nodes = {resources.nodes} "
+            "in the slurm.toml"
+        )

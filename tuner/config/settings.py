@@ -253,14 +253,29 @@ class StudySettings:
         Section.PLACE,
         "CPU cores of a trial, or a part of one, such as 0.5.",
         default=None,
-        default_text="1, or with --workers all cores of a worker",
+        default_text="1 for each of its processes, or with --workers all cores of a worker",
     )
     gpus_per_trial: float | None = setting(
         kinds.devices("GPU", fewest=0),
         Section.PLACE,
         "GPUs of a trial, or a part of one, such as 0.5.",
         default=None,
-        default_text="1 on workers with GPUs",
+        default_text="1 for each of its processes, on workers with GPUs",
+    )
+    processes_per_trial: int | None = setting(
+        kinds.whole_number(1),
+        Section.PLACE,
+        "Processes that train one model together. Its cores, GPUs and memory are divided equally "
+        "among them.",
+        default=None,
+        default_text="1, or with --nodes-per-trial 1 on each node",
+    )
+    nodes_per_trial: int | None = setting(
+        kinds.whole_number(1),
+        Section.PLACE,
+        "Nodes that the processes of a trial are divided among.",
+        default=None,
+        default_text="1",
     )
     memory_per_trial_bytes: int = setting(
         kinds.size(),

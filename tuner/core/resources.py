@@ -26,7 +26,8 @@ class Resources:
         memory_bytes: Host memory; 0 means that memory is not counted.
         gpu_memory_bytes: Memory on a GPU, where a part of one is asked for by that: it shares a
             device whose memory is known with others. 0 means that it is not asked for.
-        processes: Processes (ranks) of an attempt, which train one model together.
+        processes: Processes (ranks) of an attempt, which train one model together; 0 (the
+            default) for one on each node.
         nodes: Nodes that the processes are divided among, as many on each.
     """
 
@@ -34,10 +35,12 @@ class Resources:
     gpus: float | None = None
     memory_bytes: int = 0
     gpu_memory_bytes: int = 0
-    processes: int = 1
+    processes: int = 0
     nodes: int = 1
 
     def __post_init__(self) -> None:
+        if self.processes == 0:
+            object.__setattr__(self, "processes", self.nodes)
         if self.processes != 1 or self.nodes != 1:
             self._check_processes()
         if self.cpus == 0:

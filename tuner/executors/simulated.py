@@ -10,8 +10,9 @@ import heapq
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core.messages import (
@@ -65,6 +66,8 @@ class SimulatedWorker:
         leaves_seconds: When it is lost, likewise; None for never.
         walltime_seconds: How long it may stay, which it announces when it joins; None for no
             limit.
+        node: The machine it runs on; empty for one of its own.
+        gang: The name of the workers that it is granted together with; empty if by itself.
     """
 
     name: str
@@ -75,6 +78,8 @@ class SimulatedWorker:
     joins_seconds: float = 0.0
     leaves_seconds: float | None = None
     walltime_seconds: float | None = None
+    node: str = ""
+    gang: str = ""
 
     @property
     def capacity(self) -> Capacity:
@@ -90,7 +95,7 @@ class SimulatedWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Resources that an attempt uses.
+    """Resources that an attempt uses, or each process of one of several.
 
     Attributes:
         memory_bytes: Host memory, from its start to its end. If the attempts of a worker use more
@@ -155,6 +160,8 @@ class _Run:
     ending: Ending | None = None
     step: int = 0
     halt: Halt | None = None
+    ranks_on: Counter[str] = field(default_factory=Counter)
+    is_broken: bool = False
 
 
 @dataclass(slots=True)
@@ -172,7 +179,8 @@ class SimulatedExecutor(Executor):
 
     `events` moves the virtual clock to the next happening, but never further than its time-out.
     An attempt reports after each epoch and keeps a checkpoint of it, from which the trial's next
-    attempt resumes. The attempts of a lost worker are lost with it.
+    attempt resumes. The attempts of a lost worker are lost with it. One with ranks on other workers
+    makes no more progress, and is lost `rank_loss_seconds` later.
 
     Args:
         curve: An attempt's learning curve from its configuration and its training seed. It may
@@ -185,6 +193,7 @@ class SimulatedExecutor(Executor):
         stop_seconds: How long an order to stop takes; None to stop at the end of the epoch.
         needs: The resources that an attempt of a configuration uses, which are measured; None for
             one core each, unmeasured.
+        rank_loss_seconds: How long the other ranks of an attempt run on when a worker is lost.
         batch_seconds: Events within this time of one another are returned together, as to a busy
             master.
     """
@@ -200,6 +209,7 @@ class SimulatedExecutor(Executor):
         startup_seconds: float = 0.0,
         stop_seconds: float | None = None,
         needs: Callable[[Params], Needs] | None = None,
+        rank_loss_seconds: float = 0.0,
         batch_seconds: float = 0.0,
     ) -> None:
         self.clock = VirtualClock()
@@ -211,6 +221,7 @@ class SimulatedExecutor(Executor):
         self._startup_seconds = startup_seconds
         self._stop_seconds = stop_seconds
         self._needs = needs
+        self._rank_loss_seconds = rank_loss_seconds
         self._batch_seconds = batch_seconds
         self._places: dict[str, _Place] = {}
         self._runs: dict[AttemptId, _Run] = {}
@@ -226,11 +237,13 @@ class SimulatedExecutor(Executor):
             self._after(worker.joins_seconds, self._join, (worker, 1))
 
     def start(self, order: AttemptOrder) -> None:
-        """Start an attempt; ignored if its worker has left."""
-        place = self._places.get(order.placement.worker)
-        if place is None:
+        """Start an attempt; ignored if all its workers have left."""
+        ranks_on = Counter(rank.worker for rank in order.placement.ranks)
+        places = [self._places[name] for name in ranks_on if name in self._places]
+        if not places:
             return
-        seconds = self._seconds_per_epoch(order.params, place.worker)
+        # The ranks wait for the slowest one.
+        seconds = max(self._seconds_per_epoch(order.params, place.worker) for place in places)
         killed_in_epoch = math.inf
         faults = self._faults
         if faults.killed_attempts or faults.stragglers:
@@ -247,9 +260,13 @@ class SimulatedExecutor(Executor):
             needs,
             self.clock.now(),
             step=order.resume_from or 0,
+            ranks_on=ranks_on,
         )
         self._runs[order.attempt] = run
-        place.runs.add(order.attempt)
+        for place in places:
+            place.runs.add(order.attempt)
+        if len(places) < len(ranks_on):
+            self._break(run)
         self._after(self._startup_seconds, self._begin, run)
         timeout = order.brief.limits.trial_timeout_seconds
         if timeout is not None:
@@ -258,7 +275,7 @@ class SimulatedExecutor(Executor):
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop; it does so at the end of its epoch, or sooner."""
         run = self._runs.get(attempt)
-        if run is not None and run.halt is None:
+        if run is not None and run.halt is None and not run.is_broken:
             run.halt = halt
             if self._stop_seconds is not None:
                 self._after(self._stop_seconds, self._obey, run)
@@ -321,7 +338,8 @@ class SimulatedExecutor(Executor):
         self._places[name] = _Place(worker, generation, set())
         now, walltime = self.clock.now(), worker.walltime_seconds
         ends_at = None if walltime is None else now + walltime
-        self._events.append(WorkerJoined(now, name, f"node-{name}", worker.capacity, ends_at))
+        node = worker.node or f"node-{name}"
+        self._events.append(WorkerJoined(now, name, node, worker.capacity, ends_at, worker.gang))
         if walltime is not None:
             self._after(walltime, self._leave, name)
         if worker.leaves_seconds is not None:
@@ -334,12 +352,28 @@ class SimulatedExecutor(Executor):
         place = self._places.pop(name, None)
         if place is None:
             return
-        for attempt in place.runs:
-            del self._runs[attempt]
+        for attempt in sorted(place.runs):
+            run = self._runs[attempt]
+            if any(worker in self._places for worker in run.ranks_on):
+                self._break(run)
+            else:
+                del self._runs[attempt]
         self._events.append(WorkerLeft(self.clock.now(), name, f"the worker {name} is gone"))
         if self._faults.replaced_after_seconds is not None:
             again = (replace(place.worker, leaves_seconds=None), place.generation + 1)
             self._after(self._faults.replaced_after_seconds, self._join, again)
+
+    def _break(self, run: _Run) -> None:
+        """Lose a rank of an attempt: the others wait for it, and are killed some time later."""
+        if not run.is_broken:
+            run.is_broken = True
+            self._after(self._rank_loss_seconds, self._lose, run)
+
+    def _lose(self, run: _Run) -> None:
+        if self._runs.get(run.order.attempt) is run:
+            lost = [worker for worker in run.ranks_on if worker not in self._places]
+            reason = f"the worker {lost[0]} is gone"
+            self._end(run, Ending(Cause.WORKER_LOST, reason=reason))
 
     def _begin(self, run: _Run) -> None:
         if not self._is_running(run):
@@ -356,7 +390,8 @@ class SimulatedExecutor(Executor):
         if run.killed_in_epoch != math.inf:
             left = len(run.curve) - run.step
             run.killed_in_epoch = run.step + 1 + int(run.killed_in_epoch * left)
-        self._kill_for_memory(order.placement.worker)
+        for worker in run.ranks_on:
+            self._kill_for_memory(worker)
         if self._is_running(run):
             self._go_on(run)
 
@@ -365,26 +400,38 @@ class SimulatedExecutor(Executor):
 
     def _kill_for_memory(self, worker: str) -> None:
         has = self._places[worker].worker.memory_bytes
-        runs = {run: run.needs.memory_bytes for run in self._running_on(worker) if run.needs}
+        runs = {
+            run: run.needs.memory_bytes * run.ranks_on[worker]
+            for run in self._running_on(worker)
+            if run.needs
+        }
         while has and sum(runs.values()) > has:
             largest = max(runs, key=runs.__getitem__)
             del runs[largest]
             self._end(largest, Ending(Cause.OUT_OF_MEMORY, reason="out of memory (simulated)"))
 
     def _slowdown(self, placement: Placement) -> float:
-        neighbours = [run for run in self._running_on(placement.worker) if run.needs]
-        cores = self._places[placement.worker].worker.cores
-        slowdown = max(1.0, sum(run.needs.busy for run in neighbours if run.needs) / cores)
-        for gpu in placement.gpus:
-            on_it = [run for run in neighbours if gpu in run.order.placement.gpus]
-            slowdown = max(slowdown, sum(run.needs.gpu_busy for run in on_it if run.needs))
+        slowdown = 1.0
+        for rank in placement.ranks:
+            worker = rank.worker
+            neighbours = [(run, run.needs) for run in self._running_on(worker) if run.needs]
+            busy = sum(needs.busy * run.ranks_on[worker] for run, needs in neighbours)
+            slowdown = max(slowdown, busy / self._places[worker].worker.cores)
+            for gpu in rank.gpus:
+                on_it = (
+                    needs.gpu_busy
+                    for run, needs in neighbours
+                    for each in run.order.placement.ranks
+                    if each.worker == worker and gpu in each.gpus
+                )
+                slowdown = max(slowdown, sum(on_it))
         return slowdown
 
     def _go_on(self, run: _Run) -> None:
         if run.step < len(run.curve):
             seconds = run.epoch_seconds
             if run.needs is not None:
-                run.cpu_seconds += run.needs.busy * seconds
+                run.cpu_seconds += run.needs.busy * seconds * run.ranks_on.total()
                 seconds *= self._slowdown(run.order.placement)
             self._after(seconds, self._end_epoch, run)
         elif run.ending is not None:
@@ -434,7 +481,7 @@ class SimulatedExecutor(Executor):
         now, steps = self.clock.now(), run.step - (run.order.resume_from or 0) - 1
         gpu_bytes = run.needs.gpu_memory_bytes if run.order.placement.gpus else 0
         usage = Usage(
-            peak_memory_bytes=run.needs.memory_bytes,
+            peak_memory_bytes=run.needs.memory_bytes * run.ranks_on.total(),
             peak_gpu_memory_bytes=gpu_bytes or None,
             cpu_seconds=run.cpu_seconds,
             seconds=now - run.placed_at,
@@ -446,8 +493,10 @@ class SimulatedExecutor(Executor):
         attempt = run.order.attempt
         self._measure(run)
         del self._runs[attempt]
-        self._places[run.order.placement.worker].runs.discard(attempt)
+        for worker in run.ranks_on:
+            if worker in self._places:
+                self._places[worker].runs.discard(attempt)
         self._events.append(AttemptEnded(self.clock.now(), attempt, ending))
 
     def _is_running(self, run: _Run) -> bool:
-        return self._runs.get(run.order.attempt) is run
+        return self._runs.get(run.order.attempt) is run and not run.is_broken

@@ -1,0 +1,44 @@
+"""Kinds of jobs for trials of several nodes: as many jobs as such a trial needs nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobqueue.config import Shape
+from jobqueue.job_kinds import JobKind, JobKinds, need_of, size_suffix
+from jobqueue.plan import plan
+from jobqueue.sizing import Need, WorkerShape
+
+
+@pytest.mark.parametrize(
+    ("need", "nodes_of_a_job", "trials", "jobs"),
+    [
+        (Need(), 1, 3, 1),
+        (Need(nodes=2), 1, 1, 2),
+        (Need(nodes=2), 2, 1, 1),
+        (Need(nodes=3), 2, 1, 2),
+        (Need(nodes=2), 1, 4, 2),
+        (Need(nodes=2), 1, 8, 2),
+        (Need(nodes=2), 2, 20, 3),
+        (Need(cpus=8, nodes=2), 1, 3, 6),
+    ],
+)
+def test_jobs_for_trials_of_several_nodes(
+    tmp_path: Path, need: Need, nodes_of_a_job: int, trials: int, jobs: int
+) -> None:
+    shape = Shape(name="s", partition="p", walltime="10", nodes=nodes_of_a_job)
+    worker = WorkerShape(cpus=8, gpus=0, memory_bytes=0, trials=8 // need.cpus)
+    kinds = JobKinds([JobKind(shape, worker, "a-s", "", tmp_path, need)])
+    wanted = kinds.wanted(trials, {})
+    planned = plan(wanted, [], kinds.to_plan(wanted, lambda _: True), max_jobs=99)
+    assert planned.submit == {"a-s": jobs}
+
+
+@pytest.mark.parametrize(
+    "need",
+    [Need(2, 0.5, 2**30), Need(4, None, 2**30), Need(4, None, 2**30, processes=2), Need(1, 2.0)],
+)
+def test_the_name_of_a_job_tells_what_it_was_sized_for(need: Need) -> None:
+    assert need_of(f"hptune-a-s{size_suffix(need)}") == need
