@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from .study import Study
     from .training.context import TrialPruned, report
     from .training.hyperparameters import HyperParameters
+    from .training.program import run_program
     from .tuner import Tuner
 
 __all__ = [
     "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "TrialPruned", "Tuner",
-    "UsageError", "report",
+    "UsageError", "report", "run_program",
 ]  # fmt: skip
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "Tuner": ".tuner",
     "UsageError": ".errors",
     "report": ".training.context",
+    "run_program": ".training.program",
 }
 
 

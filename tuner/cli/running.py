@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import click
 
 from ..config.kinds import duration
 from ..config.table import Section
-from ..errors import StudyError
+from ..errors import StudyError, UsageError
 from ..samplers.registry import SEARCH_SUMMARIES
 from .options import (
     KindType,
@@ -25,6 +26,7 @@ from .options import (
 from .output import INTERRUPTED, echo, print_last
 
 if TYPE_CHECKING:
+    from ..config.model_file import ObjectiveSource
     from ..master.run import RunResult
     from ..reporting.terminal.progress import Progress
     from ..storage.directory import StudyDirectory
@@ -67,7 +69,23 @@ def _searches() -> str:
 @click.command(
     cls=_RecordedCommand, epilog=_searches(), short_help="Start a study and run it to its end."
 )
-@click.argument("model_file", type=click.Path(path_type=Path))
+@click.argument("model_file", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--command",
+    metavar="PROGRAM",
+    cls=SectionedOption,
+    section=Section.GOAL,
+    help="Instead of MODEL_FILE: a program and its arguments, in which {lr} stands for the value "
+    "of the hyperparameter lr. It prints its metrics as lines of JSON.",
+)
+@click.option(
+    "--space",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    cls=SectionedOption,
+    section=Section.GOAL,
+    help="With --command: a TOML file with the hyperparameters.",
+)
 @click.option(
     "--study",
     type=click.Path(path_type=Path),
@@ -77,27 +95,112 @@ def _searches() -> str:
 @_quiet
 @_detach
 @settings_options
-def run(model_file: Path, study: Path | None, *, quiet: bool, detach: bool, **options: Any) -> None:
-    """Start a study of MODEL_FILE and run it to its end.
+def run(
+    model_file: Path | None,
+    command: str | None,
+    space: Path | None,
+    study: Path | None,
+    *,
+    quiet: bool,
+    detach: bool,
+    **options: Any,
+) -> None:
+    """Start a study of MODEL_FILE, or of a program, and run it to its end.
 
     \b
     hptune run model.py                               50 trials, as many at once as fit
     hptune run model.py --trials 200 --pruner asha    stop poor trials early
     hptune run model.py --timeout 8h --study DIR      for eight hours, stored in DIR
+    hptune run --command "python train.py --lr {lr}" --space space.toml --objective val_loss
 
     MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.
     """
     from ..config.model_file import check_path
-    from ..config.settings import StudySettings
 
+    given = _given(options)
     # First, and before the imports that a study needs: most mistakes are found here.
-    source = check_path(model_file)
-    settings = StudySettings(source=source, working_directory=str(Path.cwd()), **_given(options))
-    from ..master.observers import RunDisplay
-    from ..master.run import start
+    if command is None and space is None and model_file is not None:
+        source = check_path(model_file)
+        directory = _directory(study, model_file.stem)
+        _start(source, directory, given, study=study, quiet=quiet, detach=detach)
+        return
+    text, name = _program(model_file, command, space, given)
+    directory = _directory(study, name)
+    with _written(directory, text) as source:
+        _start(source, directory, given, study=study, quiet=quiet, detach=detach)
+
+
+def _directory(study: Path | None, name: str) -> StudyDirectory:
     from ..storage.directory import StudyDirectory
 
-    directory = StudyDirectory.free(model_file.stem) if study is None else StudyDirectory(study)
+    return StudyDirectory.free(name) if study is None else StudyDirectory(study)
+
+
+def _program(
+    model_file: Path | None, command: str | None, space: Path | None, given: dict[str, Any]
+) -> tuple[str, str]:
+    """Return the model file that runs the user's program, and a name for it."""
+    from ..config import programs
+
+    if model_file is not None or command is None or space is None:
+        found = [
+            name
+            for name, value in (("MODEL_FILE", model_file), ("--command", command))
+            if value is not None
+        ] + (["--space"] if space else [])
+        raise UsageError(
+            f"{' and '.join(found) or 'nothing to tune'} is given; allowed is a MODEL_FILE, such "
+            "as `hptune run model.py`, or --command together with --space"
+        )
+    if not given.get("objectives"):
+        raise UsageError(
+            "--command needs --objective with the name of a metric that the program reports, such "
+            "as --objective val_loss"
+        )
+    arguments = programs.read_command(command)
+    if not given.get("connect") and not given.get("slurm"):
+        programs.check_program(arguments)
+    script = next((each for each in arguments if Path(each).suffix), arguments[0])
+    return programs.model_file(command, space), Path(script).stem
+
+
+@contextlib.contextmanager
+def _written(directory: StudyDirectory, text: str) -> Iterator[ObjectiveSource]:
+    """Write a model file into the study's directory; it goes if there is no study in the end."""
+    from ..config.model_file import check_path
+    from ..config.programs import PROGRAM_FILE
+    from ..storage.directory import study_exists
+    from ..storage.file_errors import storage_errors
+
+    if directory.database.exists():
+        raise study_exists(directory)
+    path = directory.path / PROGRAM_FILE
+    directory.make()
+    try:
+        with storage_errors(directory.path):
+            path.write_text(text)
+        yield check_path(path)
+    finally:
+        if not directory.database.exists():
+            path.unlink(missing_ok=True)
+            directory.give_up()
+
+
+def _start(
+    source: ObjectiveSource,
+    directory: StudyDirectory,
+    given: dict[str, Any],
+    *,
+    study: Path | None,
+    quiet: bool,
+    detach: bool,
+) -> None:
+    from ..config.settings import StudySettings
+
+    settings = StudySettings(source=source, working_directory=str(Path.cwd()), **given)
+    from ..master.observers import RunDisplay
+    from ..master.run import start
+
     if detach:
         from ..master.detached import detach_new
 

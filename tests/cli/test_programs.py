@@ -1,0 +1,104 @@
+"""`hptune run --command`: a study of a program in any language."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from in_process import InProcess
+from real_runs import Hptune, trials
+
+SPACE = """
+[lr]
+type = "float"
+min_value = 1e-4
+max_value = 0.1
+sampling = "log"
+
+[kind]
+type = "choice"
+values = ["a", "b c"]
+
+[depth]
+type = "int"
+min_value = 1
+max_value = 3
+when = { kind = ["a"] }
+"""
+
+PROGRAM = """
+test "$2" = a || test "$2" = "b c" || exit 1
+for step in 1 2 3; do echo "{{\\"step\\": $step, \\"loss\\": $1}}"; done
+"""
+
+
+def test_a_program_is_tuned_and_its_study_is_like_any_other(hptune: Hptune) -> None:
+    (hptune.directory / "space.toml").write_text(SPACE)
+    (hptune.directory / "go.sh").write_text(PROGRAM.replace("{{", "{").replace("}}", "}"))
+    command = "sh go.sh {lr} {kind} --depth={depth}"
+    arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min")
+    ended = hptune("run", *arguments, "--trials", "4", "--executor", "joblib", "--workers", "1")
+    assert ended.code == 0, ended.err
+    study = hptune.directory / "studies" / "go-1"
+    assert {each["state"] for each in trials(study)} == {"COMPLETE"}
+    best = json.loads(hptune("best", study, "--json").out)["best"]
+    assert best["value"] == pytest.approx(best["params"]["lr"])
+    assert ("depth" in best["params"]) == (best["params"]["kind"] == "a")
+    more = hptune("resume", study, "--trials", "6", "--workers", "1")
+    assert more.code == 0, more.err
+    assert len(trials(study)) == 6
+
+
+@pytest.mark.parametrize(
+    ("command", "space", "words"),
+    [
+        ("sh {lr} {kin} {depth}", SPACE, ["{kin}", "Did you mean {kind}?"]),
+        ("sh {lr} {kind}", SPACE, ["does not use depth", "{trial.params_file}"]),
+        ("sh {lr", SPACE, ["'{lr'", "{{ or }}"]),
+        ("sh {lr:3}", SPACE, ["'{lr:3}'", "no name"]),
+        ("sh 'x", SPACE, ["No closing quotation"]),
+        ("", SPACE, ["--command is empty"]),
+        ("no-such-program {lr}", SPACE, ["'no-such-program'", "no such program here"]),
+        ("sh {x}", "", ["space.toml is empty", "[lr]"]),
+        ("sh {x}", "[x", ["space.toml is no TOML", "[lr]"]),
+        ("sh {x}", "x = 1", ["x is 1", "a table"]),
+        ("sh {x}", "[x]", ["type of x is missing", "float, int"]),
+        ("sh {x}", '[x]\ntype = "real"', ["type of x is 'real'", "allowed are"]),
+        ("sh {x}", '[x]\ntype = "int"\nmin = 3', ["'min'", "min_value"]),
+        ("sh {x}", '[x]\ntype = "int"\nmin_value = 3\nmax_value = 1', ["x", "3", "1"]),
+        ("sh {x}", '[x]\ntype = "int"\nmin_value = 3', ["x", "max_value"]),
+        ("sh {x}", '[x]\ntype = "boolean"\nwhen = { y = 1 }', ["'y'", "above it"]),
+    ],
+)
+def test_a_wrong_program_or_space_is_refused_at_once(
+    cli: InProcess, command: str, space: str, words: list[str]
+) -> None:
+    (cli.directory / "space.toml").write_text(space)
+    arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min")
+    ended = cli("run", *arguments)
+    assert ended.code == 2, ended.err
+    for word in words:
+        assert word in ended.err
+    assert not (cli.directory / "studies").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["model.py", "--command", "true"], ["MODEL_FILE and --command"]),
+        (["--command", "true"], ["--command is given", "--space"]),
+        (["--space", "space.toml"], ["--space is given", "--command"]),
+        ([], ["nothing to tune is given", "hptune run model.py"]),
+        (["--command", "true {lr} {kind} {depth}", "--space", "space.toml"], ["--objective"]),
+        (
+            ["--command", "true", "--space", "none.toml", "--objective", "loss"],
+            ["none.toml cannot be read", "No such file"],
+        ),
+    ],
+)
+def test_a_program_is_given_whole(cli: InProcess, arguments: list[str], words: list[str]) -> None:
+    (cli.directory / "space.toml").write_text(SPACE)
+    ended = cli("run", *arguments)
+    assert ended.code == 2
+    for word in words:
+        assert word in ended.err

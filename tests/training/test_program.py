@@ -1,0 +1,124 @@
+"""Programs as objectives: their arguments, their metrics, and how they stop and fail."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attempts import Attempts, Result
+
+from tuner.core.trial import Cause, Halt
+
+MODEL = """
+import tuner
+
+OBJECTIVE, DIRECTION, EPOCHS = "loss", "min", 9
+
+def objective(hp, trial):
+    hp.Float("lr", 0.001, 0.1)
+    hp.Choice("mode", ["it's; $(HOME)", "b"])
+    hp.Int("depth", 1, 9, parent_name="mode", parent_values=["b"])
+    return tuner.run_program({command!r}, trial, hp)
+"""
+
+
+def run(attempts: Attempts, *command: str, **changes: Any) -> Result:
+    given = {"lr": 0.5, "mode": "it's; $(HOME)", **changes}
+    return attempts.run(
+        MODEL.format(command=list(command)), epochs=9, objectives=["loss:min"], **given
+    )
+
+
+def shell(script: str) -> tuple[str, ...]:
+    """Return a command whose script has braces of its own."""
+    script = textwrap.dedent(script).replace("{", "{{").replace("}", "}}")
+    return ("sh", "-c", script, "program")
+
+
+def test_values_reach_a_program_as_they_are_and_lines_of_json_come_back(
+    attempts: Attempts,
+) -> None:
+    script = """
+        for given in "$@"; do echo "<$given>"; done
+        echo '{"level": "info", "loss": 7}' '{"loss":'
+        echo '{"step": 2, "loss": 0.5, "size": 3}'
+        echo '{"epoch": 4, "loss": 0.25}'
+        echo '{"loss": 0.125}'
+    """
+    command = (*shell(script), "--lr={lr}", "{mode}", "--depth={depth}", "{{{trial.number}}}")
+    result = run(attempts, *command, trial=3)
+    assert result.ending.cause is Cause.RETURNED
+    assert result.reports == [
+        (2, {"loss": 0.5, "size": 3.0}),
+        (4, {"loss": 0.25}),
+        (5, {"loss": 0.125}),
+    ]
+    assert (result.ending.metrics, result.ending.step) == ({"loss": 0.125}, 5)
+    # An argument of a hyperparameter that is not active is left out.
+    shown = [line for line in result.log.splitlines() if line.startswith("<")]
+    assert shown == ["<--lr=0.5>", "<it's; $(HOME)>", "<{3}>"]
+
+
+def test_a_program_may_read_and_write_files_instead(attempts: Attempts) -> None:
+    script = """
+        cp "$1" "$HPTUNE_CHECKPOINT_DIR/copy"
+        echo '{"loss": 2}' >> "$HPTUNE_METRICS_FILE"
+        printf '{"loss": 1}' >> "$HPTUNE_METRICS_FILE"
+    """
+    result = run(attempts, *shell(script), "{trial.params_file}")
+    assert [metrics["loss"] for _, metrics in result.reports] == [2.0, 1.0]
+    copy = (result.directory / "checkpoint" / "copy").read_text()
+    assert json.loads(copy) == {"lr": 0.5, "mode": "it's; $(HOME)"}
+
+
+def test_a_program_that_is_told_to_stop_may_save_and_goes_on_later(attempts: Attempts) -> None:
+    script = """
+        saved="$HPTUNE_CHECKPOINT_DIR/step"
+        step=$(cat "$saved" 2>/dev/null || echo 0)
+        trap 'echo $step > "$saved"; exit 0' TERM
+        while [ $step -lt 4 ]; do
+            step=$((step + 1)); echo "{\\"step\\": $step, \\"loss\\": 0.5}"
+            if [ $step = 2 ]; then sleep 60 & wait; fi
+        done
+    """
+    stopped = run(attempts, *shell(script), halt=(2, Halt.RELEASE), trial=5)
+    assert (stopped.ending.cause, stopped.steps) == (Cause.RELEASED, [1, 2])
+    resumed = run(attempts, *shell(script), trial=5, number=1, resume_from=2)
+    assert (resumed.ending.cause, resumed.steps) == (Cause.RETURNED, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("command", "cause", "words"),
+    [
+        (
+            shell("echo no data >&2; exit 3"),
+            Cause.EXCEPTION,
+            ["sh ended with exit code 3: no data"],
+        ),
+        (shell("kill -SEGV $$"), Cause.EXCEPTION, ["sh was ended by SIGSEGV"]),
+        (("/no/such/program",), Cause.EXCEPTION, ["/no/such/program cannot be started"]),
+        (("true",), Cause.EXCEPTION, ["true reported no metrics", '{"step": 1, "val_loss": 0.5}']),
+        (shell("echo '{\"loss\": NaN}'; sleep 60"), Cause.NON_FINITE, ["loss is nan at step 1"]),
+    ],
+    ids=["exit code", "signal", "not there", "silent", "not finite"],
+)
+def test_a_program_that_fails_says_how(
+    attempts: Attempts, command: tuple[str, ...], cause: Cause, words: list[str]
+) -> None:
+    ending = run(attempts, *command).ending
+    assert ending.cause is cause
+    for each in words:
+        assert each in ending.reason
+
+
+def test_what_a_program_leaves_behind_ends_with_it(attempts: Attempts, tmp_path: Path) -> None:
+    script = f"""
+        sleep 600 & echo $! > {tmp_path}/pid
+        echo '{{"loss": 1}}'
+    """
+    ending = run(attempts, *shell(script)).ending
+    assert ending.cause is Cause.RETURNED
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()

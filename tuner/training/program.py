@@ -1,0 +1,248 @@
+"""A program in any language and environment as the objective of a study.
+
+The program gets its hyperparameters as arguments, and writes its metrics as JSON objects, one to a
+line: ``{"step": 3, "val_loss": 0.21}``. All other lines of its output go to the trial's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from ..config.programs import filled_in
+from ..errors import StudyError
+from .context import TrialContext, as_metrics
+
+STEP_NAMES = ("step", "epoch")
+"""Keys of the step in a line of metrics; without one, the lines are counted."""
+
+GRACE_SECONDS = 8.0
+"""Time from SIGTERM to SIGKILL: less than an attempt has before it is killed itself."""
+
+_POLL_SECONDS = 0.2
+_MOST_CHARACTERS = 2000
+
+
+class ProgramFailed(StudyError):
+    """The program ended with an error."""
+
+
+def run_program(
+    command: Sequence[str],
+    trial: TrialContext,
+    hp: Any,
+    *,
+    env: Mapping[str, str] | None = None,
+) -> dict[str, float]:
+    """Run a program to its end, and return the metrics that it reported last.
+
+    In each argument, ``{lr}`` stands for the value of the hyperparameter `lr`, and
+    ``{trial.checkpoint_dir}``, ``{trial.params_file}`` (all values, as JSON),
+    ``{trial.metrics_file}``, ``{trial.number}``, ``{trial.seed}`` and ``{trial.epochs}`` for facts
+    of the trial; ``{{`` is a brace. An argument with a hyperparameter that is not active is left
+    out. No shell is involved. The same facts are in the environment, as ``HPTUNE_CHECKPOINT_DIR``
+    and so on.
+
+    Each line that is a JSON object is a report, on standard output or in the metrics file. If the
+    study wants the trial to stop, the program gets SIGTERM, and is killed `GRACE_SECONDS` later.
+
+    Args:
+        command: The program and its arguments.
+        trial: The trial, as `objective` gets it.
+        hp: The hyperparameters, as `objective` gets them.
+        env: Variables to set for the program besides.
+
+    Returns:
+        The metrics of the last report; empty if the trial was told to stop.
+
+    Raises:
+        ModelFileError: The command names something that is neither a hyperparameter nor a fact.
+        ProgramFailed: The program cannot be started, ended with an error, or reported nothing.
+    """
+    trial.should_stop()  # the search for hyperparameters ends here, before anything is started
+    facts = _facts(trial)
+    _write_params(Path(facts["params_file"]), hp.values)
+    arguments = list(filled_in(command, hp.values, facts))
+    variables = {f"HPTUNE_{name.upper()}": value for name, value in facts.items()}
+    process = _start(arguments, {**os.environ, **variables, **(env or {})})
+    reports = _Reports(trial)
+    errors: deque[str] = deque(maxlen=20)
+    with process, _reading(process, reports, errors, Path(facts["metrics_file"])):
+        is_stopped = _wait(process, trial, reports)
+    if reports.failure is not None:
+        raise reports.failure
+    if is_stopped:
+        return {}
+    if process.returncode:
+        raise ProgramFailed(_how_it_failed(arguments, process.returncode, errors))
+    if not reports.latest:
+        raise ProgramFailed(
+            f"{arguments[0]} reported no metrics. Let it print one JSON object to a line, such as "
+            '{"step": 1, "val_loss": 0.5}, or write such lines into the file $HPTUNE_METRICS_FILE'
+        )
+    return reports.latest
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _facts(trial: TrialContext) -> dict[str, str]:
+    return {
+        "checkpoint_dir": str(trial.checkpoint_dir),
+        "params_file": str(trial.directory / "params.json"),
+        "metrics_file": str(trial.directory / "metrics.jsonl"),
+        "number": str(trial.number),
+        "seed": str(trial.seed),
+        "epochs": "" if trial.epochs is None else str(trial.epochs),
+    }
+
+
+def _write_params(path: Path, values: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(dict(values), indent=1))
+
+
+def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            arguments,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            bufsize=1,
+            process_group=0,
+        )
+    except OSError as error:
+        raise ProgramFailed(
+            f"{arguments[0]} cannot be started on this machine: {error.strerror or error}"
+        ) from error
+
+
+def _wait(process: subprocess.Popen[str], trial: TrialContext, reports: _Reports) -> bool:
+    """Wait for the end of the program; return whether it was told to stop."""
+    kill_at: float | None = None
+    while process.poll() is None:
+        if kill_at is None and (trial.should_stop() or reports.failure is not None):
+            _signal(process, signal.SIGTERM)
+            kill_at = time.monotonic() + GRACE_SECONDS
+        if kill_at is not None and time.monotonic() > kill_at:
+            _signal(process, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+    # What it has started must neither run on nor keep its pipes open.
+    _signal(process, signal.SIGKILL)
+    return kill_at is not None
+
+
+def _signal(process: subprocess.Popen[str], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _how_it_failed(arguments: Sequence[str], code: int, errors: Sequence[str]) -> str:
+    name = signal.Signals(-code).name if code < 0 else ""
+    how = f"was ended by {name}" if name else f"ended with exit code {code}"
+    said = next((line.strip() for line in reversed(errors) if line.strip()), "")
+    return f"{arguments[0]} {how}{f': {said[:_MOST_CHARACTERS]}' if said else ''}"
+
+
+class _Reports:
+    """Reports the program's metrics to the study.
+
+    Attributes:
+        latest: The metrics of the last report.
+        failure: Why a report was refused; None if none was.
+    """
+
+    def __init__(self, trial: TrialContext) -> None:
+        self.latest: dict[str, float] = {}
+        self.failure: Exception | None = None
+        self._trial = trial
+        self._count = trial.resumed_from or 0
+        self._lock = threading.Lock()
+
+    def read(self, line: str) -> bool:
+        """Report a line, if it has metrics; return whether it has."""
+        if not line.lstrip().startswith("{"):
+            return False
+        try:
+            found = json.loads(line)
+        except ValueError:
+            return False
+        steps = [found.pop(name) for name in STEP_NAMES if name in found]
+        # Other lines may be JSON too: those of a log have texts.
+        if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
+            return False
+        metrics = as_metrics(found)
+        with self._lock:
+            self._count = int(steps[0]) if steps else self._count + 1
+            self.latest = metrics
+            if self.failure is None:
+                try:
+                    self._trial.report(self._count, **metrics)
+                except Exception as error:  # raised where the objective runs
+                    self.failure = error
+        return True
+
+
+@contextlib.contextmanager
+def _reading(
+    process: subprocess.Popen[str], reports: _Reports, errors: deque[str], metrics_file: Path
+) -> Iterator[None]:
+    """Read what the program writes, until it and what it has started are gone."""
+
+    def copy(stream: IO[str], out: IO[str], take: Callable[[str], object]) -> None:
+        for line in stream:
+            take(line)
+            with contextlib.suppress(OSError):
+                out.write(line)
+
+    over = threading.Event()
+
+    def follow() -> None:
+        with metrics_file.open("w+", errors="replace") as file:
+            part = ""
+            while True:
+                was_over = over.is_set()
+                while chunk := file.readline():
+                    part += chunk
+                    if part.endswith("\n"):
+                        reports.read(part)
+                        part = ""
+                if was_over:
+                    reports.read(part)
+                    return
+                over.wait(_POLL_SECONDS)
+
+    metrics_file.unlink(missing_ok=True)
+    metrics_file.touch()
+    readers = [
+        threading.Thread(target=target, args=arguments, daemon=True)
+        for target, *arguments in (
+            (copy, process.stdout, sys.stdout, reports.read),
+            (copy, process.stderr, sys.stderr, errors.append),
+            (follow,),
+        )
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for reader in readers:
+            # A process that left the program's group may keep its pipes open for ever.
+            reader.join(GRACE_SECONDS)
