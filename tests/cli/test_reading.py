@@ -217,6 +217,28 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         assert json.loads(cli("status", "study", "--json").out)["workers"] == 1
 
 
+def test_within_a_study_it_need_not_be_named(
+    two: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("studies/a-1", "studies/a-1/trials"):
+        monkeypatch.chdir(two.directory / folder)
+        found = two("status")
+        assert (found.code, found.err) == (0, f"study: {two.directory}/studies/a-1\n")
+        assert two("show", 0).err.startswith(f"study: {two.directory}/studies/a-1\n")
+
+
+def test_a_directory_that_is_no_study_is_answered_with_those_below(two: InProcess) -> None:
+    for folder in (".", "studies"):
+        ended = two("status", folder)
+        assert ended.code == 2
+        assert f"such as studies/b-1 (`hptune list {folder}`)" in ended.err.replace("a-1", "b-1")
+    (two.directory / "other").mkdir()
+    assert "`hptune run MODEL.PY --study other`" in two("status", "other").err
+    (two.directory / "other/file").touch()
+    said = "there is no study in other: the directory has no file study.db. Name a study's"
+    assert said in two("status", "other").err
+
+
 def test_a_trial_that_ctrl_c_interrupted_shows_its_last_epoch(cli: InProcess) -> None:
     released = attempt(0, ended_at=1010.0, outcome=Outcome.RELEASED)
     events = [*curve(0, [0.5, 0.6]), *curve(0, [0.5, 0.6, 0.7], attempt_number=1)]

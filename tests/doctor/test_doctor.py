@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from real_runs import Hptune, wait_for
 
 from tuner.doctor.examination import CHECKS, Check, examine
 from tuner.doctor.findings import Finding, Status, Subject
+from tuner.doctor.framework import needs_network
 from tuner.doctor.machine import check_slurm, check_versions
 from tuner.doctor.storage import check_storage
 
@@ -74,6 +77,14 @@ def test_a_broken_file_fails_without_a_traceback(hptune: Hptune) -> None:
     assert "-> correct the file, then run hptune doctor" in ended.out
     assert "1 fails" in ended.out
     assert "Traceback" not in ended.out + ended.err
+
+
+def test_data_that_cannot_be_downloaded_are_no_fault_of_the_file() -> None:
+    with pytest.raises(URLError) as refused:
+        urlopen("http://127.0.0.1:1/mnist.npz")
+    assert needs_network(refused.value)
+    assert needs_network(Exception("URL fetch failure on https://a/b.npz: None -- no route"))
+    assert not needs_network(FileNotFoundError(2, "no file", "data.npz"))
 
 
 def test_an_interrupt_ends_all_of_it(hptune: Hptune) -> None:

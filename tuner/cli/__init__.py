@@ -88,8 +88,8 @@ def main() -> None:
 
     The model file defines build_model(hp) and load_data(), a KerasTuner HyperModel,
     or objective(hp, trial). A study is stored in one directory. After an interruption
-    of any kind, `hptune resume DIR` continues it. Without DIR, commands take the newest
-    study of the folder studies.
+    of any kind, `hptune resume DIR` continues it. Without DIR, commands take the study that
+    the working directory is in, or else the newest one of the folder studies.
     """
 
 

@@ -24,11 +24,12 @@ def _or_newest(_context: click.Context, _argument: click.Parameter, given: Path 
 
 
 def newest_study() -> Path:
-    """Return the directory of the newest study, and tell the user on stderr which it is."""
+    """Return the directory that a command without DIR means, and name it on stderr."""
     from ..storage.directory import StudyDirectory
 
     found = StudyDirectory.newest()
-    click.echo(f"newest study: {found}", err=True)
+    is_around = Path.cwd().is_relative_to(found.path)
+    click.echo(f"study: {found.path}" if is_around else f"newest study: {found}", err=True)
     return found.path
 
 
@@ -40,7 +41,7 @@ study_directory = click.argument(
     callback=_or_newest,
     is_eager=True,  # messages about options name it
 )
-"""The argument DIR, a study's directory; without it, the newest study is taken."""
+"""The argument DIR, a study's directory; see `StudyDirectory.newest` for commands without it."""
 
 
 class KindType(click.ParamType[Any]):

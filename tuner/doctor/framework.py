@@ -14,6 +14,15 @@ from ..training.keras.first_batch import see_framework, tiny_code, train_one_bat
 from ..worker import devices
 from .findings import Finding, Subject, failed, passed, warned
 
+_OF_THE_NETWORK = {
+    "ConnectionError",
+    "ConnectTimeout",
+    "LocalEntryNotFoundError",
+    "URLError",
+    "gaierror",
+}
+"""Names of exceptions of a download that reached nothing."""
+
 
 def check_training(subject: Subject) -> Iterator[Finding]:
     """Import the framework, ask for its devices, and train one batch."""
@@ -55,14 +64,33 @@ def _one_batch(subject: Subject) -> Finding:
         with tempfile.TemporaryDirectory(prefix="hptune-doctor-") as folder:
             return passed("one batch", f"{name}: {train_one_batch(code, Path(folder))}")
     except (Exception, SystemExit) as error:  # the boundary of the user's code
-        return failed(
-            "one batch",
-            f"{name}: {_words(error)}",
-            f"correct the file, then run hptune doctor {shlex.quote(own)} again"
-            if own
-            else "the framework itself fails: reinstall it, or choose another one with "
-            "KERAS_BACKEND",
-        )
+        again = f"run hptune doctor {shlex.quote(own)} again"
+        if not own:
+            advice = "the framework itself fails: reinstall it, or choose another one with "
+            advice += "KERAS_BACKEND"
+        elif needs_network(error):
+            advice = (
+                "the file's data are downloaded, which fails on this machine: download them where "
+                f"there is a network, to a folder that this machine sees too, then {again}"
+            )
+        else:
+            advice = f"correct the file, then {again}"
+        return failed("one batch", f"{name}: {_words(error)}", advice)
+
+
+def needs_network(error: BaseException | None) -> bool:
+    """Return whether a download reached nothing: with urllib, Keras, requests, huggingface_hub.
+
+    >>> needs_network(ConnectionRefusedError()), needs_network(ValueError())
+    (True, False)
+    """
+    while error is not None:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        is_answered = "HTTPError" in names
+        if (names & _OF_THE_NETWORK and not is_answered) or "URL fetch failure" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _words(error: BaseException) -> str:

@@ -223,11 +223,18 @@ class StudyDirectory:
 
     @classmethod
     def newest(cls) -> Self:
-        """Return the study in `studies` that was started last; a detached one may still wait.
+        """Return the study that a command without DIR means.
+
+        It is the working directory if that is a study, or lies in one. Otherwise it is the study in
+        `studies` that was started last; a detached one may still wait.
 
         Raises:
             NoStudyError: There is none.
         """
+        with contextlib.suppress(OSError):
+            for folder in (Path.cwd(), *Path.cwd().parents):
+                if (folder / "study.db").is_file():
+                    return cls(folder)
         started: list[tuple[float, Path]] = []
         with contextlib.suppress(OSError):
             for path in Path(_FOLDER).iterdir():
@@ -238,7 +245,7 @@ class StudyDirectory:
         if not started:
             raise NoStudyError(
                 f"no study is named, and {Path.cwd() / _FOLDER} has none; name its directory, or "
-                "change to the directory where `hptune run` was started"
+                "change to that directory, or to the one where `hptune run` was started"
             )
         return cls(max(started)[1])
 
@@ -305,6 +312,16 @@ class StudyDirectory:
                 found = "a run was started here, but ended before its first trial"
             else:
                 found = "the directory has no file study.db"
+        with contextlib.suppress(OSError):
+            below = (*self._path.glob("*/study.db"), *self._path.glob(f"{_FOLDER}/*/study.db"))
+            if below:
+                found = f"it has studies below it; name one, such as {text.path(below[0].parent)}"
+                raise NoStudyError(f"there is no study in {self}: {found} (`hptune list {self}`)")
+            if any(self._path.iterdir()) and not (self._path / "lock").exists():
+                raise NoStudyError(
+                    f"there is no study in {self}: {found}. Name a study's directory; `hptune list "
+                    "FOLDER` finds those below a folder"
+                )
         raise NoStudyError(
             f"there is no study in {self}: {found}. Start one with "
             f"`hptune run MODEL.PY --study {self}`"
