@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from .output import INTERRUPTED, echo, print_last
 
 if TYPE_CHECKING:
     from ..config.model_file import ObjectiveSource
+    from ..config.settings import StudySettings
     from ..master.run import RunResult
     from ..reporting.terminal.progress import Progress
     from ..storage.directory import StudyDirectory
@@ -116,18 +118,21 @@ def run(
     MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.
     """
     from ..config.model_file import check_path
+    from ..config.settings import StudySettings
 
-    given = _given(options)
+    given = {"working_directory": str(Path.cwd()), **_given(options)}
     # First, and before the imports that a study needs: most mistakes are found here.
     if command is None and space is None and model_file is not None:
-        source = check_path(model_file)
+        settings = StudySettings(source=check_path(model_file), **given)
         directory = _directory(study, model_file.stem)
-        _start(source, directory, given, study=study, quiet=quiet, detach=detach)
+        _start(settings, directory, study=study, quiet=quiet, detach=detach)
         return
     text, name = _program(model_file, command, space, given)
+    settings = StudySettings(source=_source_of_program(Path()), **given)
     directory = _directory(study, name)
-    with _written(directory, text) as source:
-        _start(source, directory, given, study=study, quiet=quiet, detach=detach)
+    with _written(directory, text):
+        settings = replace(settings, source=_source_of_program(directory.path))
+        _start(settings, directory, study=study, quiet=quiet, detach=detach)
 
 
 def _directory(study: Path | None, name: str) -> StudyDirectory:
@@ -164,22 +169,27 @@ def _program(
     return programs.model_file(command, space), Path(script).stem
 
 
-@contextlib.contextmanager
-def _written(directory: StudyDirectory, text: str) -> Iterator[ObjectiveSource]:
-    """Write a model file into the study's directory; it goes if there is no study in the end."""
-    from ..config.model_file import check_path
+def _source_of_program(directory: Path) -> ObjectiveSource:
+    from ..config.model_file import ObjectiveSource, SourceKind
     from ..config.programs import PROGRAM_FILE
+
+    return ObjectiveSource(SourceKind.FILE, str(directory / PROGRAM_FILE))
+
+
+@contextlib.contextmanager
+def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
+    """Write a model file into the study's directory; it goes if there is no study in the end."""
     from ..storage.directory import study_exists
     from ..storage.file_errors import storage_errors
 
     if directory.database.exists():
         raise study_exists(directory)
-    path = directory.path / PROGRAM_FILE
+    path = Path(_source_of_program(directory.path).path)
     directory.make()
     try:
         with storage_errors(directory.path):
             path.write_text(text)
-        yield check_path(path)
+        yield
     finally:
         if not directory.database.exists():
             path.unlink(missing_ok=True)
@@ -187,17 +197,13 @@ def _written(directory: StudyDirectory, text: str) -> Iterator[ObjectiveSource]:
 
 
 def _start(
-    source: ObjectiveSource,
+    settings: StudySettings,
     directory: StudyDirectory,
-    given: dict[str, Any],
     *,
     study: Path | None,
     quiet: bool,
     detach: bool,
 ) -> None:
-    from ..config.settings import StudySettings
-
-    settings = StudySettings(source=source, working_directory=str(Path.cwd()), **given)
     from ..master.observers import RunDisplay
     from ..master.run import start
 
