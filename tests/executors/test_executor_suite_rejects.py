@@ -353,6 +353,7 @@ CAUGHT_BY: list[tuple[type[Sound], str]] = [
     (OneAtATime, "test_a_worker_with_two_cores_runs_two_at_once"),
     (NeverStops, "test_an_attempt_can_be_stopped"),
     (KnowsOneReasonToStop, "test_an_attempt_can_be_stopped"),
+    (NeverStops, "test_an_attempt_can_be_killed_at_once"),
     (StopsOnlyWhatHasBegun, "test_an_attempt_can_be_stopped_before_it_has_begun"),
     (StopsOnlyTheWilling, "test_an_attempt_that_ignores_the_order_ends_after_the_grace_time"),
     (AnswersEveryStop, "test_stopping_again_or_too_late_does_nothing"),

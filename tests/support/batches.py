@@ -41,6 +41,8 @@ def whole_batches(directory: StudyDirectory) -> int:
     assert rest == 0
     assert times == list(range(len(times)))
     assert [trial.number for trial in reader.trials()] == list(range(batches))
-    assert [attempt.id for attempt in reader.attempts()] == [(n, 0) for n in range(batches)]
+    assert [attempt.id for attempt in reader.attempts()] == [
+        AttemptId(n, 0) for n in range(batches)
+    ]
     assert [row.time for row in reader.reports()] == times
     return batches

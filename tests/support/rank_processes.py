@@ -12,8 +12,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
+from tuner.core.meeting import Member
 from tuner.training.parallel.environment import variables
-from tuner.training.parallel.members import Member
 from tuner.training.parallel.ports import ReservedPorts
 from tuner.training.parallel.ranks import Ranks
 
@@ -89,7 +89,7 @@ def run_ranks(
 
 
 def _main(port: int, rank: int) -> None:
-    ports = ReservedPorts("127.0.0.1", "")
+    ports = ReservedPorts("127.0.0.1")
     with Client(("127.0.0.1", port), authkey=_KEY) as pipe:
         pipe.send(Member(rank, "127.0.0.1", "here", ports.ports))
         function, arguments, members = pipe.recv()

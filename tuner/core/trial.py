@@ -77,6 +77,8 @@ class Cause(enum.StrEnum):
     """Its worker had to leave: the end of its walltime, a preemption, SIGTERM."""
     WORKER_LOST = "worker lost"
     MASTER_LOST = "master lost"
+    RANK_LOST = "rank lost"
+    """Another process of the attempt is gone, or cannot be reached. An executor tells why."""
     NO_ROOM = "no room"
     """No room for a checkpoint or model on the study's disk; the trial continues once there is."""
 
@@ -92,6 +94,8 @@ class Halt(enum.StrEnum):
     """The trial gives up its placement, and may continue from its checkpoint later."""
     RELEASE = "release"
     """The worker has to leave: the trial continues elsewhere, from its checkpoint."""
+    ABORT = "abort"
+    """Another rank of the attempt is gone: this one is killed at once. Only executors say it."""
 
     @property
     def cause(self) -> Cause:
@@ -125,17 +129,27 @@ _CAUSES = {
     Halt.PRUNE: Cause.PRUNED,
     Halt.PAUSE: Cause.PAUSED,
     Halt.RELEASE: Cause.RELEASED,
+    Halt.ABORT: Cause.RANK_LOST,
 }
 
 
 class AttemptId(NamedTuple):
-    """The trial's number and the attempt's number within it, both from 0."""
+    """Name of an attempt: the trial's number and the attempt's number within it, both from 0.
+
+    The ranks of an attempt of several processes have names of their own in executors and workers.
+    The engine and the ledger know rank 0's, which is the attempt's.
+
+    >>> str(AttemptId(3, 0)), str(AttemptId(3, 0, rank=1))
+    ('3.0', '3.0r1')
+    """
 
     trial: int
     number: int
+    rank: int = 0
 
     def __str__(self) -> str:
-        return f"{self.trial}.{self.number}"
+        rank = f"r{self.rank}" if self.rank else ""
+        return f"{self.trial}.{self.number}{rank}"
 
 
 @dataclass(frozen=True, slots=True)

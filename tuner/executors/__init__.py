@@ -3,6 +3,7 @@
 An executor starts and stops attempts and delivers their events. It decides nothing.
 
 Offers: `base.Executor` (the contract), `dask.DaskExecutor`, `joblib.JoblibExecutor`,
+`parallel.ParallelExecutor` (several processes per attempt, on any of them),
 `simulated.SimulatedExecutor`.
 
 May import: `errors`, `core`, `config`, `worker`.

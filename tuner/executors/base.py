@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.trial import AttemptId, Halt
-from ..worker.orders import AttemptOrder
+from ..worker.orders import AttemptOrder, MeetOrder
 
 
 class Executor(abc.ABC):
@@ -55,6 +55,13 @@ class Executor(abc.ABC):
         """Tell an attempt to stop. It ends with `halt.cause`, or with its result if it had one.
 
         May be repeated (the first reason counts), and may come too late; both do nothing.
+        """
+
+    def meet(self, order: MeetOrder) -> None:  # noqa: B027 - for executors that run processes
+        """Tell a rank of a parallel attempt where the others are; too late does nothing.
+
+        Only `parallel.ParallelExecutor` calls it, after each rank has sent `RankReady` as its
+        `AttemptStarted`.
         """
 
     @abc.abstractmethod

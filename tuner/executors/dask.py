@@ -38,11 +38,11 @@ from ..worker.dask.plugin import (
     announcement,
     refuse,
     run_attempt,
-    stop_attempt,
     task_key,
+    tell_attempt,
 )
 from ..worker.dask.study_access import StudyAccess
-from ..worker.orders import AttemptOrder, StopOrder
+from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from ..worker.private_folder import dask_folder
 from .base import EventQueue, Executor
 from .local_cluster import interrupts_held_back, start_cluster
@@ -272,7 +272,13 @@ class DaskExecutor(Executor):
         if future is None or future.done():
             return
 
-        self._call(worker, stop_attempt, self._name, StopOrder(attempt, halt))
+        self._call(worker, tell_attempt, self._name, StopOrder(attempt, halt))
+
+    def meet(self, order: MeetOrder) -> None:
+        """Send the order to the rank's plugin."""
+        worker, _ = self._futures.get(order.attempt, ("", None))
+        if worker:
+            self._call(worker, tell_attempt, self._name, order)
 
     def drain(self, worker: str, reason: str) -> None:
         """Report that the worker takes no more attempts; the worker itself need not know."""

@@ -33,7 +33,7 @@ from ..core.trial import AttemptId, Halt
 from ..errors import StudyError
 from ..worker.addresses import outward
 from ..worker.joblib_worker import serve
-from ..worker.orders import AttemptOrder, StopOrder
+from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from .base import EventQueue, Executor
 
 _ON_THIS_MACHINE = ("LokyBackend", "MultiprocessingBackend", "ThreadingBackend")
@@ -128,11 +128,18 @@ class JoblibExecutor(Executor):
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Send the order to stop to the attempt's worker."""
+        self._tell(StopOrder(attempt, halt))
+
+    def meet(self, order: MeetOrder) -> None:
+        """Send the order to the rank's worker."""
+        self._tell(order)
+
+    def _tell(self, order: StopOrder | MeetOrder) -> None:
         with self._lock:
-            connection = self._connections.get(self._attempts.get(attempt, ""))
+            connection = self._connections.get(self._attempts.get(order.attempt, ""))
         if connection is not None:
             with contextlib.suppress(OSError):
-                connection.send(StopOrder(attempt, halt))
+                connection.send(order)
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """Return what happened since the last call."""

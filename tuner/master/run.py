@@ -18,6 +18,7 @@ from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed
 from ..core.trial import AttemptId, Direction, Goal
 from ..errors import StudyError, UnknownMetricError
+from ..executors.parallel import ParallelExecutor
 from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
 from ..reporting.text import duration, plural
@@ -268,7 +269,8 @@ def _run_and_stop(
 
 def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDisplay) -> RunResult:
     cluster, engine, layout = workers.cluster, study.engine, plan.layout
-    executor = cluster.executor(layout, study_access(plan, study, workers))
+    access = study_access(plan, study, workers)
+    executor = ParallelExecutor(cluster.executor(layout, access), workers.clock)
     requests = _requests(plan.settings, study, workers, display)
     notifications = Notifications(
         workers_are_known=cluster.is_local,

@@ -4,7 +4,8 @@
 
     DIR/study.db            the ledger
     DIR/best/               the best model, its configuration and its metrics
-    DIR/trials/<number>/    a trial's checkpoint while needed, and its log.txt
+    DIR/trials/<number>/    a trial's checkpoint while needed, and its log.txt; log.rank1.txt
+                            and so on of the other processes of a parallel trial
     DIR/lock, DIR/lease     the master's lock (see `lock`)
     DIR/stop                a request to stop; empty if there is none
 """
@@ -23,6 +24,7 @@ import stat
 from pathlib import Path
 from typing import Self
 
+from ..core.meeting import log_name
 from ..errors import NoStudyError, StudyExistsError, UsageError
 from ..reporting import text
 from .file_errors import storage_errors
@@ -92,9 +94,9 @@ class StudyDirectory:
         """Return a trial's directory, which may not exist."""
         return self.trials / str(number)
 
-    def log(self, number: int) -> Path:
-        """Return the file with a trial's output, which may not exist."""
-        return self.trial(number) / "log.txt"
+    def log(self, number: int, rank: int = 0) -> Path:
+        """Return the file with the output of a trial, or of one of its ranks; it may not exist."""
+        return self.trial(number) / log_name(rank)
 
     # --- creating and opening ---------------------------------------------------------------
 

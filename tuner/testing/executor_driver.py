@@ -133,9 +133,18 @@ class Driver:
         executor: The executor under test, open.
         workers: The workers there are.
         story: All that it told.
+
+    Args:
+        executor: As above.
+        brief: What every attempt is told.
+        limit_seconds: How long to wait at most for what must happen.
+        ranks: The number of processes of each attempt.
     """
 
-    def __init__(self, executor: Executor, brief: StudyBrief, limit_seconds: float) -> None:
+    def __init__(
+        self, executor: Executor, brief: StudyBrief, limit_seconds: float, *, ranks: int = 1
+    ) -> None:
+        self._ranks = ranks
         self.executor = executor
         self.workers: dict[str, Capacity] = {}
         self.story: list[Event] = []
@@ -146,17 +155,19 @@ class Driver:
         self._trials = 0
 
     def start(self, behaviour: str, *, cpu: int = 0, worker: str | None = None) -> AttemptId:
-        """Start an attempt of a new trial on one core of a worker."""
+        """Start an attempt of a new trial on one core of a worker for each of its processes."""
         if worker is None:
             worker = self.any_worker()
-        cpus = (self.workers[worker].cpus[cpu],)
+        has = self.workers[worker].cpus
+        first, *others = ((has[self._ranks * cpu + rank],) for rank in range(self._ranks))
+        peers = tuple(Placement(worker, cpus) for cpus in others)
         name = AttemptId(self._trials, 0)
         order = AttemptOrder(
             brief=self._brief,
             attempt=name,
             params={"behaviour": behaviour, "x": self._trials / 8},
             space=(),
-            placement=Placement(worker, cpus),
+            placement=Placement(worker, first, peers=peers),
             seed=1_000 + self._trials,
             incumbents=(),
         )

@@ -45,17 +45,23 @@ from .executor_driver import OBJECTIVE, Driver, Stage, Traces, curve, is_alive, 
 __all__ = ["Driver", "ExecutorSuite", "Stage", "curve"]
 
 
+TOLD = [(halt, halt.cause) for halt in Halt if halt is not Halt.ABORT]
+"""What an attempt may be told, and how it ends then."""
+
+
 class ExecutorSuite(abc.ABC):
     """Subclass it, name the subclass Test…, and supply the executor.
 
     Attributes:
         has_processes: Whether attempts are processes; False for a simulation.
+        ranks: The number of processes of each attempt.
         replaces_workers: Whether another worker comes for one that was lost.
         limit_seconds: How long to wait at most for what must happen.
         tidy_seconds: How long processes, ports and folders may be there after they should not.
     """
 
     has_processes = True
+    ranks = 1
     replaces_workers = True
     limit_seconds = 60.0
     tidy_seconds = 10.0
@@ -116,8 +122,8 @@ class ExecutorSuite(abc.ABC):
     def driver(self, stage: Stage, cores: int = 2) -> Iterator[Driver]:
         """A driver of an executor that is closed in the end, and leaves nothing behind."""
         before = Traces.now(stage)
-        with self.executor(stage, cores) as executor:
-            driver = Driver(executor, stage.brief, self.limit_seconds)
+        with self.executor(stage, cores * self.ranks) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds, ranks=self.ranks)
             yield driver
         wait_until(lambda: not before.added(), self.tidy_seconds, before.added)
 
@@ -128,7 +134,7 @@ class ExecutorSuite(abc.ABC):
         first = shared.story[0]
         assert isinstance(first, WorkerJoined)
         assert first.node
-        assert len(set(shared.workers[worker].cpus)) == 2
+        assert len(set(shared.workers[worker].cpus)) == 2 * self.ranks
 
     def test_an_attempt_starts_reports_and_returns(self, shared: Driver) -> None:
         name = shared.start("return")
@@ -148,13 +154,22 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(two)
         assert shared.ending(two).cause is Cause.STOPPED
 
-    @pytest.mark.parametrize(("halt", "cause"), [(halt, halt.cause) for halt in Halt])
+    @pytest.mark.parametrize(("halt", "cause"), TOLD)
     def test_an_attempt_can_be_stopped(self, shared: Driver, halt: Halt, cause: Cause) -> None:
         name = shared.running("wait")
         shared.executor.stop(name, halt)
         shared.executor.stop(name, Halt.STOP)  # the first reason counts
         ending = shared.ending(name)
         assert ending.cause is cause, ending
+        told = {type(event): event.at for event in shared.story}
+        assert told[AttemptEnded] - told[Reported] < 2.0
+        self.check_gone(shared.pid(name))
+
+    def test_an_attempt_can_be_killed_at_once(self, shared: Driver) -> None:
+        name = shared.running("ignore")
+        shared.executor.stop(name, Halt.ABORT)
+        ending = shared.ending(name)
+        assert ending.cause in (Cause.RANK_LOST, Cause.WORKER_LOST), ending
         told = {type(event): event.at for event in shared.story}
         assert told[AttemptEnded] - told[Reported] < 2.0
         self.check_gone(shared.pid(name))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, SupportsFloat, SupportsInt
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
 
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
 from ..core.trial import AttemptId, Cause, Halt, Params, Report, StopAt
 from .report_file import ReportFile
+
+if TYPE_CHECKING:
+    from .parallel.ranks import Ranks
 
 _STEPS_END = 2**63
 """The ledger holds integers below."""
@@ -41,6 +45,7 @@ _STATED = {
     ("keras_tuner", "FailedTrialError"): Cause.GIVEN_UP,
     ("optuna", "TrialPruned"): Cause.PRUNED,
     ("tuner", "TrialPruned"): Cause.PRUNED,
+    ("tuner", "RankLost"): Cause.RANK_LOST,
 }
 
 
@@ -95,6 +100,8 @@ class TrialContext(OtherTuners):
             none.
         keeps_last: Whether to keep the checkpoint of the last epoch, to train on later.
         stop_at: When a Keras training stops on request: after a batch or an epoch.
+        ranks: This process among those of a parallel trial, for the framework's strategies; None
+            if the trial has one process.
     """
 
     def __init__(
@@ -125,12 +132,33 @@ class TrialContext(OtherTuners):
         self._attempt = attempt
         self._directory = directory
         self._send = send
+        self.ranks: Ranks | None = None
         self._halt: Halt | None = None
+        self._agreed: Halt | None = None
         self._reports: list[Report] = []
         self._file: ReportFile | None = None
 
+    @property
+    def rank(self) -> int:
+        """This process among those of a parallel trial, from 0; 0 if the trial has one process."""
+        return 0 if self.ranks is None else self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes (ranks) of the trial."""
+        return 1 if self.ranks is None else self.ranks.world_size
+
+    @property
+    def local_rank(self) -> int:
+        """The rank among those on this node, from 0."""
+        return 0 if self.ranks is None else self.ranks.local_rank
+
+    def join(self, ranks: Ranks) -> None:
+        """Make this process one rank of a parallel trial."""
+        self.ranks = ranks
+
     def report(self, step: int, **metrics: SupportsFloat) -> None:
-        """Report metrics to the study.
+        """Report metrics to the study. Of a parallel trial, rank 0's reports count.
 
         Args:
             step: Epochs done (or whatever you count), from 1.
@@ -151,6 +179,8 @@ class TrialContext(OtherTuners):
         if abs(report.step) >= _STEPS_END:
             raise ValueError(f"trial.report: the step is {report.step}; allowed is less than 2**63")
         self._reports.append(report)
+        if self.rank:
+            return
         if self._file is not None:
             self._file.add(report)
         self._send(Reported(0.0, self._attempt, report))
@@ -160,7 +190,18 @@ class TrialContext(OtherTuners):
                 raise NonFiniteMetric(f"{name} is {value} at step {step}")
 
     def keep_reports(self) -> None:
-        """Keep reports on disk too, and repeat those of earlier attempts that the ledger lacks."""
+        """Keep reports on disk too, and repeat those of earlier attempts that the ledger lacks.
+
+        All ranks call it: they learn rank 0's `resumed_from`.
+        """
+        if not self.rank:
+            self._read_reports()
+        if self.ranks is not None:
+            self.resumed_from = json.loads(
+                self.ranks.broadcast(json.dumps(self.resumed_from).encode())
+            )
+
+    def _read_reports(self) -> None:
         file = ReportFile(self._directory)
         if not self.is_first_attempt:
             for report in file.later_than(self.resumed_from or 0, self.goals.goal.metric):
@@ -173,16 +214,28 @@ class TrialContext(OtherTuners):
 
         If so, let `objective` return; its result is not used. `halt` tells the reason: the trial is
         poor, it is paused for better ones and may continue later, or the study ends.
+
+        Every rank of a parallel trial calls it at the same points of its training, such as after
+        each batch; all get the same answer there. Most calls take less than a microsecond.
+
+        Raises:
+            RankLost: Another rank of the trial is gone. Do not catch it.
+            RanksOutOfStep: Another rank of the trial did not call it at the same point.
         """
-        return self._halt is not None
+        if self.ranks is not None:
+            self._agreed = self.ranks.agree(self._halt)
+        return self.halt is not None
 
     should_prune = should_stop
     """Optuna's name: `if trial.should_prune(): raise tuner.TrialPruned`."""
 
     @property
     def halt(self) -> Halt | None:
-        """Why the attempt is to stop; None while it may continue."""
-        return self._halt
+        """Why the attempt is to stop; None while it may continue.
+
+        In a parallel trial, this is what the ranks agreed on in the last `should_stop`.
+        """
+        return self._halt if self.ranks is None else self._agreed
 
     @property
     def has_reported_all(self) -> bool:
@@ -223,7 +276,18 @@ class TrialContext(OtherTuners):
         return next(same, self._reports[-1] if self._reports else None)
 
     def stop_if_told(self) -> None:
-        """Stop the training here if the attempt is to stop.
+        """Stop the training here if the attempt is to stop, as `halt` says.
+
+        Raises:
+            AttemptStopped: The attempt is to stop.
+        """
+        if (halt := self.halt) is not None:
+            raise AttemptStopped(halt)
+
+    def leave_if_told(self) -> None:
+        """Stop this process if it was told to, though other ranks have not agreed.
+
+        For waits before the training: the other ranks are ended from outside.
 
         Raises:
             AttemptStopped: The attempt is to stop.

@@ -29,6 +29,8 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     result = code.objective(hp, trial)
     if not trial.has_reported_all:
         trial.stop_if_told()
+    if trial.rank:
+        return Ending(Cause.RETURNED)  # rank 0's result counts
     name = _name_of_a_number(code, trial)
     goals = [goal.metric for goal in trial.goals.objectives]
     returned = read_result(result, name, goals)

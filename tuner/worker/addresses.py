@@ -62,6 +62,26 @@ def tunnel(page: str, environment: Mapping[str, str] = os.environ) -> str:
     return f"ssh -N -L {found[2]}:127.0.0.1:{found[2]} {host}"
 
 
+def host_of(address: str) -> str:
+    """Return the host in a Dask worker's address; empty if it has none.
+
+    >>> host_of("tcp://10.0.0.1:4000"), host_of("tls://[fe80::1]:4000"), host_of("inproc://a/1/2")
+    ('10.0.0.1', 'fe80::1', '')
+    """
+    found = re.fullmatch(r"\w+://\[?([^\]/]+)\]?:\d+", address)
+    return found[1] if found else ""
+
+
+def interface_name(host: str) -> str:
+    """Return the name of the network interface with this address; empty if there is none."""
+    import psutil
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == host for each in addresses):
+            return str(name)
+    return ""
+
+
 def outward() -> str:
     """Return the address of this machine's default network interface; empty if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -17,7 +17,7 @@ from typing import Any
 from ..config.model_file import ObjectiveSource
 from ..core.messages import Event, WorkerJoined
 from . import devices
-from .orders import AttemptOrder
+from .orders import AttemptOrder, MeetOrder
 from .runner import AttemptRunner
 
 ORPHANED_SECONDS = 1.0
@@ -88,6 +88,8 @@ def _serve(
                 return
             if isinstance(order, AttemptOrder):
                 runner.start(order)
+            elif isinstance(order, MeetOrder):
+                runner.meet(order)
             else:
                 runner.stop(order.attempt, order.halt)
     except (EOFError, OSError):

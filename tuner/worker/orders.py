@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config.model_file import ObjectiveSource
 from ..core.goals import Goals
+from ..core.meeting import Member, log_name
 from ..core.resources import Placement
 from ..core.trial import AttemptId, Halt, Params, Score, StopAt
 
@@ -74,6 +75,23 @@ class StudyBrief:
     master: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankOrder:
+    """The part of an order that makes its process one of several, the ranks of the attempt.
+
+    Attributes:
+        world_size: Number of ranks.
+        secret: Known to the ranks of this attempt alone.
+        is_on_one_node: Whether all ranks are on one node, so that they use its loopback interface.
+        host: The address at which other nodes reach this worker's; filled in by the worker.
+    """
+
+    world_size: int
+    secret: bytes = field(repr=False)
+    is_on_one_node: bool
+    host: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
     """The order to run one attempt.
@@ -90,6 +108,8 @@ class AttemptOrder:
         resume_from: The last step that the trial has reported. The attempt continues from the
             newest checkpoint up to there, if there is one. None if nothing was reported.
         keep_last: Whether the checkpoint of the last epoch is kept, to train further later.
+        parallel: What the ranks of an attempt of several processes share; None for one process.
+            `attempt` names the rank, and `placement` is the rank's own.
     """
 
     brief: StudyBrief
@@ -101,11 +121,17 @@ class AttemptOrder:
     incumbents: tuple[Score, ...]
     resume_from: int | None = None
     keep_last: bool = False
+    parallel: RankOrder | None = None
 
     @property
     def directory(self) -> Path:
         """The trial's directory."""
         return Path(self.brief.directory) / "trials" / str(self.attempt.trial)
+
+    @property
+    def log(self) -> Path:
+        """The file of the process's output."""
+        return self.directory / log_name(self.attempt.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +145,19 @@ class StopOrder:
 
     attempt: AttemptId
     halt: Halt
+
+
+@dataclass(frozen=True, slots=True)
+class MeetOrder:
+    """The order to a rank to connect to the others.
+
+    Attributes:
+        attempt: The rank's name.
+        members: All ranks, rank 0 first.
+    """
+
+    attempt: AttemptId
+    members: tuple[Member, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -24,14 +24,15 @@ from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
+from .addresses import outward
 from .forkserver.channel import Channel, UnreadableMessage
 from .forkserver.client import Client
 from .monitoring.gpu import GpuUsage
 from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
-from .monitoring.watchdog import MemoryWatchdog, Watchdog, ending_grace
-from .orders import AttemptOrder
+from .monitoring.watchdog import MemoryWatchdog, StopWatch, Watchdog, ending_grace
+from .orders import AttemptOrder, MeetOrder
 from .runner_state import (
     GRACE_SECONDS,
     AttemptEvent,
@@ -64,6 +65,7 @@ class _Process:
         channel: The connection to it; read and closed by the waiting thread alone.
         client: The connection to the fork server that forked it.
         watchdog: What measures it; None until its process id is known.
+        stop_watch: What sees that it is stopped; None for an attempt of one process.
         journal: Where its events are stored; None if it ends with its master.
     """
 
@@ -71,6 +73,7 @@ class _Process:
     channel: Channel
     client: Client
     watchdog: Watchdog | None = None
+    stop_watch: StopWatch | None = None
     journal: AttemptJournal | None = None
 
 
@@ -86,6 +89,8 @@ class AttemptRunner:
         listener: Takes each event; must not raise.
         fork_server_address: Address of a fork server. If it is None, or there is no answer, the
             runner starts a fork server of its own.
+        host: The address at which the ranks of other nodes reach this one; empty for the address
+            of the default interface.
     """
 
     def __init__(
@@ -94,8 +99,10 @@ class AttemptRunner:
         listener: Callable[[Event], None],
         *,
         fork_server_address: str | None = None,
+        host: str = "",
     ) -> None:
         self._listener = listener
+        self._host = host
         self._server = ServerConnection(source, fork_server_address)
         self._gpu_usage = GpuUsage()
         self._memory = MemoryWatchdog()
@@ -142,6 +149,12 @@ class AttemptRunner:
         An attempt that is over is ignored. One that has not started yet will not start.
         """
         self._deliver(lambda now: self._state.stop(attempt, halt, now=now))
+
+    def meet(self, order: MeetOrder) -> None:
+        """Tell a rank where the other ranks are; one that is over is ignored."""
+        with self._lock, contextlib.suppress(OSError):
+            if (process := self._processes.get(order.attempt)) is not None:
+                process.channel.send(order)
 
     def outlive_master(self) -> None:
         """Wait until no attempt runs that may continue without its master, which seems gone.
@@ -223,6 +236,8 @@ class AttemptRunner:
 
     def _fork(self, order: AttemptOrder, client: Client) -> None:
         attempt, brief = order.attempt, order.brief
+        if order.parallel is not None:
+            order = replace(order, parallel=replace(order.parallel, host=self._host or outward()))
         process = _Process(order, client.fork(attempt, order), client)
         if brief.limits.master_grace_seconds:
             process.journal = AttemptJournal(order.directory, attempt)
@@ -324,6 +339,8 @@ class AttemptRunner:
         watchdog = process.watchdog
         if isinstance(event, AttemptStarted):
             process.watchdog = self._watchdog_of(process.order, event.pid)
+            if process.order.parallel is not None:
+                process.stop_watch = StopWatch(event.pid)
         elif isinstance(event, Reported) and watchdog is not None:
             if watchdog.reported(event.report.step):
                 self._look_now.set()
@@ -382,7 +399,7 @@ class AttemptRunner:
                 self._memory.look()
                 for process in processes:
                     self._look_at(process, attempts=len(processes))
-                    limit_log(process.order.directory / "log.txt")
+                    limit_log(process.order.log)
             except Exception:
                 logger.exception("an attempt could not be measured; it continues")
 
@@ -406,6 +423,10 @@ class AttemptRunner:
 
     def _look_at(self, process: _Process, *, attempts: int) -> None:
         attempt, watchdog = process.order.attempt, process.watchdog
+        if process.stop_watch is not None and (
+            stopped := process.stop_watch.ending(time.monotonic())
+        ):
+            self._deliver(lambda _: self._state.kill(attempt, stopped))
         if watchdog is None or not watchdog.look(attempts):
             return
         with self._lock:

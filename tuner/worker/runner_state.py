@@ -223,6 +223,8 @@ class RunnerState:
         if not state.is_running:
             del self._attempts[attempt]
             return (_stopped(attempt, halt),)
+        if halt is Halt.ABORT:
+            return self.kill(attempt, Ending(halt.cause, reason="another rank is gone"))
         if state.halt is not None or state.early_ending is not None:
             return ()
         state.halt = halt
@@ -321,6 +323,15 @@ class RunnerState:
         if ending.cause is Cause.HUNG:
             return (DumpStacks(attempt),)
         return (TellToStop(attempt, Halt.STOP),)
+
+    def kill(self, attempt: AttemptId, ending: Ending) -> Instructions:
+        """Kill an attempt at once; this is its ending unless it has another by now."""
+        state = self._attempts.get(attempt)
+        if state is None or not state.is_running:
+            return ()
+        if state.halt is None and state.own_ending is None:
+            state.early_ending = state.early_ending or ending
+        return (Kill(attempt),)
 
     # --- the master ---------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def test_a_lost_worker_leaves_its_trial_waiting_for_a_place(driver: EngineDriver
     assert states(driver) == [TrialState.WAITING]
     (start,) = driver.join("v")
     assert isinstance(start, Start)
-    assert start.attempt == (0, 1)
+    assert start.attempt == AttemptId(0, 1)
     assert start.placement.worker == "v"
     assert driver.attempt(FIRST).outcome is Outcome.LOST
     assert driver.attempt(FIRST).reason == "gone"

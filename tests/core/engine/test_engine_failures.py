@@ -67,7 +67,7 @@ def test_losses_are_retried_up_to_a_limit(driver: EngineDriver, cause: Cause) ->
     for number in range(MAX_RETRIES[cause]):
         (start,) = driver.end(AttemptId(0, number), Ending(cause))
         assert isinstance(start, Start)
-        assert start.attempt == (0, number + 1)
+        assert start.attempt == AttemptId(0, number + 1)
         assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
     tell, *_ = driver.end(AttemptId(0, MAX_RETRIES[cause]), Ending(cause, reason="once more"))
     assert isinstance(tell, Tell)
@@ -172,7 +172,7 @@ def test_a_lost_master_is_never_charged(driver: EngineDriver) -> None:
         assert driver.attempt(AttemptId(0, number)).outcome is Outcome.LOST
         (start,) = driver.join()
         assert isinstance(start, Start)
-        assert start.attempt == (0, number + 1)
+        assert start.attempt == AttemptId(0, number + 1)
     driver.end(AttemptId(0, 20), returned(0.5))
     assert states(driver) == [TrialState.COMPLETE]
 
@@ -199,7 +199,7 @@ def test_an_attempt_that_starts_over_has_the_seed_that_it_had(driver: EngineDriv
     driver.open(trials=1)
     driver.join()
     seeds.append(driver.starts[0].seed)
-    assert driver.starts[0].attempt == (0, 3)
+    assert driver.starts[0].attempt == AttemptId(0, 3)
     assert seeds == [training_seed(SEED, 0)] * 4
 
 
@@ -294,6 +294,6 @@ def test_what_was_done_without_a_master_is_taken_in_and_starts_nothing(
     assert driver.attempt(AttemptId(1, 0)).outcome is Outcome.LOST
     assert driver.attempt(FIRST).outcome is Outcome.FINISHED
     driver.join(cores=2)
-    assert driver.starts[1].attempt == (1, 1)
+    assert driver.starts[1].attempt == AttemptId(1, 1)
     assert driver.starts[1].resume_from == 1
     driver.check_replay()

@@ -40,7 +40,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         plain = st.builds(Resources, small.map(lambda n: n + 1), gpus, small)
         return plain | st.builds(Resources, gpus=st.none(), processes=st.just(6), nodes=few)
     if hint is AttemptId:
-        return st.builds(AttemptId, st.integers(), st.integers())
+        return st.builds(AttemptId, st.integers(), st.integers(), rank=st.just(0))
     if isinstance(hint, types.UnionType) and Resources in typing.get_args(hint):
         return st.none() | values_of(Resources)
     if dataclasses.is_dataclass(hint):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rank_processes import RankFailed, run_ranks
 
+from tuner.core.meeting import Member
 from tuner.core.trial import Halt
 from tuner.training.parallel.environment import variables
-from tuner.training.parallel.members import Member
 from tuner.training.parallel.ports import ReservedPorts
 from tuner.training.parallel.ranks import RankLost, Ranks, RanksOutOfStep
 
@@ -116,7 +116,7 @@ def test_different_calls_are_an_error_that_says_so() -> None:
 
     _, error = together(2, call)
     assert isinstance(error, RanksOutOfStep)
-    assert "every rank must call should_stop" in str(error)
+    assert "call should_stop at the same points" in str(error)
 
 
 def test_a_stranger_is_refused_and_delays_nobody() -> None:

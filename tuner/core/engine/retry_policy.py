@@ -22,6 +22,7 @@ OUTCOMES: Mapping[Cause, Outcome] = {
     Cause.NO_ROOM: Outcome.RELEASED,
     Cause.MASTER_LOST: Outcome.LOST,
     Cause.WORKER_LOST: Outcome.LOST,
+    Cause.RANK_LOST: Outcome.LOST,
     Cause.KILLED: Outcome.LOST,
     Cause.OUT_OF_MEMORY: Outcome.LOST,
     Cause.DEVICE_OUT_OF_MEMORY: Outcome.LOST,

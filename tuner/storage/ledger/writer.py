@@ -185,9 +185,10 @@ class Ledger:
         """
         encoded = [(event.at, *encode_event(event)) for event in events]
         reports = [
-            (*event.attempt, event.report.step, text(metric), value, event.at)
+            (name.trial, name.number, event.report.step, text(metric), value, event.at)
             for event in events
             if isinstance(event, Reported)
+            for name in (event.attempt,)
             for metric, value in event.report.metrics.items()
         ]
         trial_rows = [trial_row(trial) for trial in trials]

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from .ranks import Ranks
 
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
-def variables(ranks: Ranks) -> dict[str, str]:
+
+def variables(
+    ranks: Ranks, interface: str = "", given: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the environment variables of a rank.
 
     They are those of torchrun, JAX's `jax.distributed` and TensorFlow's TF_CONFIG. Their values
     hold for this attempt only.
+
+    Args:
+        ranks: The rank.
+        interface: The network interface between the nodes, for gloo and NCCL; empty to leave it to
+            them.
+        given: The environment: an interface that the user has chosen stays.
     """
+    chosen = {name: interface for name in _INTERFACES if interface and name not in (given or {})}
     first = ranks.members[0]
     workers = [each.address for each in ranks.members]
     return {
@@ -32,4 +44,5 @@ def variables(ranks: Ranks) -> dict[str, str]:
         "TF_CONFIG": json.dumps(
             {"cluster": {"worker": workers}, "task": {"type": "worker", "index": ranks.rank}}
         ),
+        **chosen,
     }

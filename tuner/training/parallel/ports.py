@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 
 class ReservedPorts:
     """Two free ports of this machine: hptune's own, which listens, and the framework's.
 
-    The framework's is bound and does not listen. A server that sets SO_REUSEADDR, as gRPC and
-    torch's store do, binds it and listens meanwhile; the kernel gives it to nobody else.
+    The framework's is bound on all addresses and does not listen. A server that sets SO_REUSEADDR,
+    as gRPC and torch's store do, binds it and listens meanwhile, on one address or on all; the
+    kernel gives it to nobody else.
 
     Args:
         host: The address on which hptune's own port listens.
-        framework_host: The address on which the framework's server will listen; None for `host`.
-            TensorFlow's and JAX's listen on all, which is `""`.
 
     Raises:
-        OSError: This machine has no such address, or no free port.
+        OSError: There is no free port.
     """
 
-    def __init__(self, host: str, framework_host: str | None = None) -> None:
-        self.listener = _bound(host)
+    def __init__(self, host: str) -> None:
+        try:
+            self.listener = _bound(host)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            self.listener = _bound(_all_like(host))  # a container's address outside, say
         try:
             self.listener.listen(128)
-            self._framework: socket.socket | None = _bound(
-                host if framework_host is None else framework_host
-            )
+            self._framework: socket.socket | None = _bound(_all_like(host))
         except OSError:
             self.listener.close()
             raise
@@ -45,6 +48,10 @@ class ReservedPorts:
         """Give up all ports."""
         self.release()
         self.listener.close()
+
+
+def _all_like(host: str) -> str:
+    return "::" if ":" in host else ""
 
 
 def _bound(host: str) -> socket.socket:

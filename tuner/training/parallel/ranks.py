@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import struct
 import time
 from collections.abc import Callable, Sequence
 
+from ...core.meeting import Member, nodes_of
 from ...core.trial import Halt
 from .connections import Peer, RankLost, accept_peers, connect_to_first
-from .members import Member, nodes_of
 from .ports import ReservedPorts
 
 CONNECT_SECONDS = 60.0
@@ -31,12 +32,14 @@ class _Call(enum.IntEnum):
     AGREE = 1
     GATHER = 2
     BROADCAST = 3
+    FINISH = 4
 
 
 _SHOWN: dict[int, str] = {
     _Call.AGREE: "asked whether to stop (should_stop)",
     _Call.GATHER: "compared or collected data",
-    _Call.BROADCAST: "waited for data of rank 0",
+    _Call.BROADCAST: "exchanged data of rank 0",
+    _Call.FINISH: "had finished its training",
 }
 
 
@@ -218,13 +221,23 @@ class Ranks:
             peer.send(_Call.BROADCAST, data)
         return data
 
+    def finish(self) -> None:
+        """Tell the others that rank 0 has finished; on the others, wait for that."""
+        if self.rank:
+            self._receive(self._peers[0], _Call.FINISH)
+            return
+        for peer in self._peers:
+            # A rank that is gone by now does no harm: there is a result.
+            with contextlib.suppress(RankLost):
+                peer.send(_Call.FINISH, b"")
+
     def _receive(self, peer: Peer, call: _Call) -> bytes:
         kind, data = peer.receive()
         if kind != call:
             found = _SHOWN.get(kind, f"sent {kind}")
             raise RanksOutOfStep(
                 f"rank {self.rank} {_SHOWN[call]} when rank {peer.rank} {found}: every rank must "
-                "call should_stop (and train as many steps) at the same points"
+                "make the same steps, and call should_stop at the same points"
             )
         return data
 

@@ -27,9 +27,10 @@ from ...core.messages import (
 from ...core.resources import Capacity, Placement
 from ...core.trial import AttemptId, Ending, Halt
 from .. import device_locks, devices
+from ..addresses import host_of
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
 from ..monitoring.master_liveness import MasterLiveness, MasterState
-from ..orders import AttemptOrder, StopOrder
+from ..orders import AttemptOrder, MeetOrder, StopOrder
 from ..runner import AttemptRunner
 from ..runner_state import GRACE_SECONDS, EarlyStops
 from . import versions
@@ -135,7 +136,10 @@ class StudyPlugin(WorkerPlugin):
         else:
             self._say("accepts trials of it")
             self._runner = AttemptRunner(
-                self._source, self._report, fork_server_address=self._fork_server_address
+                self._source,
+                self._report,
+                fork_server_address=self._fork_server_address,
+                host=host_of(self._worker.address),
             )
             if self._access is not None:
                 watch = MasterLiveness(Path(self._access.directory), self._access.token)
@@ -288,6 +292,11 @@ class StudyPlugin(WorkerPlugin):
         elif self._runner is not None:
             self._runner.stop(order.attempt, order.halt)
 
+    def meet(self, order: MeetOrder) -> None:
+        """Tell a rank where the other ranks are."""
+        if self._runner is not None:
+            self._runner.meet(order)
+
     def transition(self, key: object, start: str, finish: str, **_: object) -> None:
         """Stop orphans; called by Dask when a task of this worker changes its state.
 
@@ -419,9 +428,10 @@ def run_attempt(name: str, order: AttemptOrder) -> None:
     plugin.run(order)
 
 
-async def stop_attempt(name: str, order: StopOrder, dask_worker: Any = None) -> None:
-    """Tell an attempt on this worker to stop."""
+async def tell_attempt(name: str, order: StopOrder | MeetOrder, dask_worker: Any = None) -> None:
+    """Give an attempt on this worker an order."""
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:
+        take = plugin.stop if isinstance(order, StopOrder) else plugin.meet
         # It may wait while another attempt starts, which must not block Dask's event loop.
-        await asyncio.to_thread(plugin.stop, order)
+        await asyncio.to_thread(take, order)

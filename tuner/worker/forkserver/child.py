@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...config.model_file import OF_EACH_TRIAL, Found, UserCode, load
 from ...config.user_errors import storable, user_traceback, without_colours
@@ -31,6 +31,9 @@ from ..monitoring import memory, usage
 from ..orders import AttemptOrder, ModelOrder, NotFound, Order, ProbeOrder, SizeOrder
 from . import error_causes, isolation, orphans
 from .channel import Channel, UnreadableMessage
+
+if TYPE_CHECKING:
+    from .rank import Rank
 
 _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
@@ -128,17 +131,24 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
         if isinstance(event, Reported) or os.getpid() == own:
             channel.send(event)
 
+    rank: Rank | None = None
     try:
         with room_needed("the trial's log", order.directory):
             order.directory.mkdir(parents=True, exist_ok=True)
-            _write_output_to(order.directory / "log.txt")
+            _write_output_to(order.log)
+        rank = _rank_of(order)
         began = True
         isolation.be_the_first_to_go()
         isolation.confine(order.placement)
-        send(AttemptStarted(0.0, order.attempt, os.getpid()))
-        ending = _train(order, channel, send)
+        send(AttemptStarted(0.0, order.attempt, os.getpid()) if rank is None else rank.ready())
+        ending = _train(order, channel, send, rank)
+        if rank is not None:
+            rank.leave(ending)
     except AttemptStopped as stopped:
         ending = Ending(stopped.halt.cause, reason=f"told to {stopped.halt}")
+        if rank is not None:
+            with contextlib.suppress(Exception):  # its own ending counts
+                rank.leave(ending)
     except NonFiniteMetric as error:
         ending = Ending(Cause.NON_FINITE, reason=str(error))
     except UnknownMetric as error:
@@ -164,10 +174,21 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
     ending = replace(ending, reason=storable(ending.reason, _MOST_CHARACTERS))
     with contextlib.suppress(OSError):
         # It was asked for and not used; if anything lies in it, it stays.
-        (order.directory / "checkpoint").rmdir()
+        if not order.attempt.rank:
+            (order.directory / "checkpoint").rmdir()
     if (used := usage.own_usage()) is not None:
         send(Measured(0.0, order.attempt, used))
     send(AttemptEnded(0.0, order.attempt, ending))
+    if rank is not None:
+        rank.exit_if_failed(ending)
+
+
+def _rank_of(order: AttemptOrder) -> Rank | None:
+    if order.parallel is None:
+        return None
+    from .rank import Rank
+
+    return Rank(order, order.parallel)
 
 
 def _is_to_blame(directory: Path) -> bool:
@@ -200,7 +221,7 @@ def _free_memory_bytes() -> int:
     return memory.free_bytes()[0]
 
 
-def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
+def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) -> Ending:
     from ...training import context, function_objective
     from ...training.data_cache.data_cache import cached
     from ...training.hyperparameters import make_hyperparameters
@@ -223,7 +244,9 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
         send=send,
     )
     context.enter(trial)
-    threading.Thread(target=_listen, args=(channel, trial), daemon=True).start()
+    threading.Thread(target=_listen, args=(channel, trial, rank), daemon=True).start()
+    if rank is not None:
+        trial.join(rank.meet(trial.leave_if_told))
     code = load(brief.source)
     isolation.look_for_no_gpu(order.placement)
     code = cached(
@@ -234,7 +257,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
         is_wanted=brief.limits.wants_cache,
         free_memory_bytes=_free_memory_bytes,
         hang_timeout_seconds=brief.limits.hang_timeout_seconds,
-        while_waiting=trial.stop_if_told,
+        while_waiting=trial.leave_if_told,
     )
     isolation.cap_gpu_memory(order.placement)
     seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
@@ -259,7 +282,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any) -> Ending:
     finally:
         new = hp.get_config()["space"][declared:]
         used = {str(name): _plain_value(value) for name, value in hp.values.items()}
-        if new or used != dict(order.params):
+        if (new or used != dict(order.params)) and not order.attempt.rank:
             send(ParametersUsed(0.0, order.attempt, tuple(new), used))
 
 
@@ -275,10 +298,13 @@ def _plain_value(value: object) -> ParamValue:
     return str(value)
 
 
-def _listen(channel: Channel, trial: Any) -> None:
-    # The only order is to stop; a closed channel means that the worker is gone.
+def _listen(channel: Channel, trial: Any, rank: Rank | None) -> None:
+    # The order to stop is the last one; a closed channel means that the worker is gone.
     with contextlib.suppress(OSError, EOFError, UnreadableMessage):
-        trial.request_stop(channel.recv())
+        while not isinstance(order := channel.recv(), Halt):
+            if rank is not None:
+                rank.told(order)
+        trial.request_stop(order)
 
 
 def _settle(working_directory: str) -> None:

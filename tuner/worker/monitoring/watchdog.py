@@ -30,6 +30,9 @@ _DUMP_SECONDS = 2.0
 _GROWTH = 1.1
 """Factor by which an attempt must grow to be measured at once."""
 
+STOPPED_SECONDS = 10.0
+"""Seconds after which a rank of several processes is killed while it is stopped (by SIGSTOP)."""
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -165,6 +168,43 @@ class Watchdog:
             "log"
         )
         return Ending(Cause.HUNG, reason=reason)
+
+
+class StopWatch:
+    """Measures how long a process has been stopped, as by SIGSTOP or a debugger.
+
+    The other ranks of its attempt wait for it, and hold their devices.
+
+    Args:
+        pid: The process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._since: float | None = None
+
+    def ending(self, now: float) -> Ending | None:
+        """Return the ending of a process that was stopped for too long; None if it may continue.
+
+        Args:
+            now: Seconds of a monotonic clock.
+        """
+        if not _is_stopped(self._pid):
+            self._since = None
+            return None
+        self._since = now if self._since is None else self._since
+        if now - self._since < STOPPED_SECONDS:
+            return None
+        reason = f"its process was stopped (SIGSTOP) for {STOPPED_SECONDS:g} s"
+        return Ending(Cause.KILLED, reason=reason)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in (b"T", b"t")
 
 
 def ending_grace(ending: Ending) -> float:

@@ -1,9 +1,11 @@
-"""`Member`: one rank as all ranks know it."""
+"""How the ranks of an attempt find each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from .messages import AttemptStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +44,22 @@ def nodes_of(members: Sequence[Member]) -> tuple[str, ...]:
     ('a',)
     """
     return tuple(dict.fromkeys(each.node for each in members))
+
+
+def log_name(rank: int = 0) -> str:
+    """Return the name of the file with a rank's output, in the trial's directory.
+
+    >>> log_name(), log_name(2)
+    ('log.txt', 'log.rank2.txt')
+    """
+    return f"log.rank{rank}.txt" if rank else "log.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class RankReady(AttemptStarted):
+    """A rank's process is running, and waits to be told where the other ranks are.
+
+    It goes from the rank to the executor, which answers when all ranks are ready.
+    """
+
+    member: Member
