@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .commands import Slurm, outside_environment
 from .errors import ConfigError, JobsFailError, SlurmUnavailableError
@@ -170,18 +171,32 @@ class AllocationCluster:
         name: The name of the steps; no other step of the job has it.
         directory: Holds the workers' output; every node must see it.
         module: The Python module that runs on each node, as `python -m MODULE ADDRESS …`.
+        arguments: Further arguments of the module.
+        security: Dask's object with the scheduler's certificate; None for no encryption.
 
     Raises:
         JobQueueError: The scheduler cannot listen, or Slurm does not answer.
     """
 
-    def __init__(self, allocation: Allocation, *, name: str, directory: Path, module: str) -> None:
+    def __init__(
+        self,
+        allocation: Allocation,
+        *,
+        name: str,
+        directory: Path,
+        module: str,
+        arguments: Sequence[str] = (),
+        security: Any = None,
+    ) -> None:
         self._allocation = allocation
         self._name = name
         self._directory = directory
         self._module = module
+        self._arguments = arguments
         self._slurm = Slurm()
-        self._scheduler = OwnScheduler(lambda: self._slurm.node_addresses(allocation.node_list))
+        self._scheduler = OwnScheduler(
+            lambda: self._slurm.node_addresses(allocation.node_list), security=security
+        )
         self._workers: list[_NodeWorker] = []
         self._environment: dict[str, str] = {}
 
@@ -288,7 +303,7 @@ class AllocationCluster:
 
     def _command(self, node: str) -> list[str]:
         worker = [sys.executable, "-P", "-m", *self._module.split(), self.address]
-        worker += ["--death-timeout", str(_SCHEDULER_TIMEOUT_SECONDS)]
+        worker += ["--death-timeout", str(_SCHEDULER_TIMEOUT_SECONDS), *self._arguments]
         # Nodes may differ, and so does the number of cores granted on each.
         words = f'exec {shlex.join(worker)} --nthreads "$SLURM_CPUS_ON_NODE"'
         if self._allocation.memory:

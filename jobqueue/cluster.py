@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .commands import Slurm
 from .config import Shape, SlurmConfig
@@ -30,8 +31,9 @@ class ClusterOrder:
         name: The prefix of the jobs' names; no other study's jobs have it.
         directory: Holds the jobs' output and the file with the scheduler's address; every node
             must see it.
-        module: The Python module that a job runs, as `python -m MODULE FILE …`.
+        module: The Python module that a job runs, as `python -m MODULE FILE … ARGUMENTS`.
         max_jobs: How many jobs there may be at once.
+        arguments: Further arguments of the module.
     """
 
     config: SlurmConfig
@@ -39,6 +41,7 @@ class ClusterOrder:
     directory: Path
     module: str
     max_jobs: int
+    arguments: tuple[str, ...] = ()
 
     @property
     def max_workers(self) -> int:
@@ -132,7 +135,9 @@ def _job_kind(
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error
     name = f"{order.name}-{shape.name}{suffix}"
-    command = WorkerCommand(address=str(order.scheduler_file), module=order.module)
+    command = WorkerCommand(
+        address=str(order.scheduler_file), module=order.module, arguments=order.arguments
+    )
     script = job_script(shape, worker, command, job_name=name, logs=order.directory)
     return JobKind(shape, worker, name, script, order.directory, need)
 
@@ -162,19 +167,24 @@ class SlurmCluster:
     Args:
         order: What the cluster consists of.
         notify: Takes a line for the user; called from a thread.
+        security: Dask's object with the scheduler's certificate; None for no encryption.
 
     Raises:
         JobQueueError: Slurm would refuse a job, or the scheduler cannot listen on the network
             interface.
     """
 
-    def __init__(self, order: ClusterOrder, *, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, order: ClusterOrder, *, notify: Callable[[str], None], security: Any = None
+    ) -> None:
         self._partitions = check(order)
         self._order = order
         self._notify = notify
         self._jobs: Jobs | None = None
         self._left = ""
-        self._scheduler = OwnScheduler(Slurm().node_addresses, interface=order.config.interface)
+        self._scheduler = OwnScheduler(
+            Slurm().node_addresses, interface=order.config.interface, security=security
+        )
         if may_have_jobs(order.directory):
             self._write_address(self.address)  # before workers of an earlier master leave
 

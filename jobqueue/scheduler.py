@@ -14,6 +14,11 @@ from .errors import ConfigError
 ALL = "0.0.0.0"  # noqa: S104 - where no network is named, and none leads to all nodes
 """All network interfaces of this machine."""
 
+_HTTP = {
+    # By default the scheduler shows its logs and call stacks to everybody on its machine.
+    "distributed.scheduler.http.routes": ["distributed.http.health", "distributed.http.statics"]
+}
+
 _NODES_ASKED = 16
 """How many nodes are resolved at most to find the network that leads to them."""
 
@@ -40,13 +45,21 @@ class OwnScheduler:
         nodes: Returns the names or addresses of the nodes; called if no interface is named.
         interface: The network interface to listen on, such as `ib0`; None for the one that leads
             to the nodes, or all interfaces if that is unknown.
+        security: Dask's object with the scheduler's certificate. None for no encryption: then
+            everybody who reaches the scheduler can run code as this user.
 
     Raises:
         ConfigError: It cannot listen there.
         SlurmUnavailableError: The nodes cannot be listed.
     """
 
-    def __init__(self, nodes: Callable[[], Sequence[str]], *, interface: str | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Callable[[], Sequence[str]],
+        *,
+        interface: str | None = None,
+        security: Any = None,
+    ) -> None:
         # Imported here because it loads Dask.
         import dask
         from distributed import LocalCluster
@@ -54,11 +67,13 @@ class OwnScheduler:
         # Dask imports modules from the folder of its files, which by default all users share.
         self._scratch = tempfile.TemporaryDirectory(prefix="dask-jobs-", ignore_cleanup_errors=True)
         try:
-            with dask.config.set({"temporary-directory": self._scratch.name}):
+            with dask.config.set({"temporary-directory": self._scratch.name, **_HTTP}):
                 self._dask: Any = LocalCluster(
                     n_workers=0,
-                    host=None if interface else f"tcp://{address_towards(nodes()) or ALL}",
+                    host=None if interface else address_towards(nodes()) or ALL,
                     interface=interface,
+                    protocol="tcp://" if security is None else "tls://",
+                    security=security,
                     dashboard_address="127.0.0.1:0",
                     silence_logs=50,
                 )

@@ -153,7 +153,7 @@ def _rendered(
         job_script_prologue=prologue,
         python=f"exec {_python(shape, worker)}",
         worker_command=command.module,
-        worker_extra_args=list(command.arguments),
+        worker_extra_args=[shlex.quote(each) for each in command.arguments],
         interface=shape.interface,
         local_directory=shape.scratch,
         death_timeout=shape.grace_seconds,

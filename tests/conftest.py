@@ -17,6 +17,7 @@ from real_runs import Hptune
 from xdist.scheduler import LoadFileScheduling
 
 from tuner.config.model_file import check_path
+from tuner.security.certificates import default_folder, ensure
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger
 from tuner.worker.forkserver.client import ForkServer
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
     from engine_driver import EngineDriver
     from in_process import InProcess
     from xdist.remote import Producer
+
+
+@pytest.fixture(autouse=True, scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of the certificates that schedulers and workers use in tests."""
+    config = tmp_path_factory.mktemp("config")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(config))
+        ensure(default_folder())
+        yield default_folder()
 
 
 @pytest.fixture

@@ -263,6 +263,7 @@ def test_dask_is_known_to_those_who_need_it() -> None:
         "tuner.executors.dask",
         "tuner.executors.local_cluster",
         "tuner.clusters.scheduler",
+        "tuner.worker.dask.encryption",
         "tuner.worker.dask.plugin",
         "tuner.worker.dask.worker",
         "tuner.doctor.workers",

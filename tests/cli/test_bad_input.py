@@ -87,8 +87,8 @@ RUN = ("run", "good.py")
         ([*RUN, "--prior", "x"], ["'x' is not NAME~PRIOR"]),
         ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["ignores priors"]),
         ([*RUN, "--min-epochs", "2"], ["--min-epochs", "asha, hyperband and median"]),
-        ([*RUN, "--connect", "node1"], ["--connect is 'node1'", "tcp://node1:8786"]),
-        ([*RUN, "--connect", "tcp://a:1", "--workers", "2"], ["give one of them"]),
+        ([*RUN, "--connect", "node1"], ["--connect is 'node1'", "tls://node1:8786"]),
+        ([*RUN, "--connect", "tls://a:1", "--workers", "2"], ["give one of them"]),
         (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
         (["status"], ["no study is named", "studies has none"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
@@ -103,7 +103,7 @@ RUN = ("run", "good.py")
         (["best", "good.py"], ["no study", "it is a file"]),
         (["stop", "nowhere"], ["no study"]),
         (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),
-        (["worker", "tcp://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
+        (["worker", "tls://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
     ],
 )
 def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> None:

@@ -32,7 +32,7 @@ def test_the_settings_choose_the_cluster(tmp_path: Path, monkeypatch: pytest.Mon
     slurm.write_text('partition = "gpu"\nwalltime = "10"')
     kinds: dict[type[Cluster], StudySettings] = {
         LocalWorkers: settings(),
-        ExistingScheduler: settings(connect="tcp://node1:8786"),
+        ExistingScheduler: settings(connect="tls://node1:8786"),
         SlurmWorkers: settings(slurm=str(slurm)),
     }
     for kind, asked in kinds.items():
@@ -67,7 +67,7 @@ def test_local_workers_say_what_each_trial_holds() -> None:
 class FakeJobs:
     """Records the calls of a cluster of `jobqueue`."""
 
-    address = "tcp://node1:8786"
+    address = "tls://node1:8786"
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -81,10 +81,10 @@ class FakeJobs:
 
 class FakeWorkers(JobWorkers[JobQueueCluster]):
     def __init__(self, made: FakeJobs | Exception) -> None:
-        super().__init__()
+        super().__init__(Path("nowhere"), insecure=True)
         self._made = made
 
-    def _make(self) -> JobQueueCluster:
+    def _make(self, security: Any) -> JobQueueCluster:
         if isinstance(self._made, Exception):
             raise self._made
         return self._made
@@ -96,14 +96,14 @@ class FakeWorkers(JobWorkers[JobQueueCluster]):
 def test_jobs_are_closed_once_also_if_no_scheduler_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refused(address: str, *, name: str) -> None:
+    def refused(address: str, *, name: str, identity: None) -> None:
         raise StudyError(f"no scheduler answers at {address} ({name})")
 
     monkeypatch.setattr("tuner.executors.dask.connect", refused)
     jobs = FakeJobs()
     workers = FakeWorkers(jobs)
     run: Any = type("Run", (), {"name": "hptune-1"})()
-    with pytest.raises(StudyError, match="no scheduler answers at tcp://node1:8786"):
+    with pytest.raises(StudyError, match="no scheduler answers at tls://node1:8786"):
         workers.open(run)
     workers.close(force=True)
     workers.close()

@@ -17,7 +17,7 @@ from tuner.core.resources import Resources
 from tuner.errors import StudyError, UsageError
 from tuner.master.workforce import Workforce, choose_cluster
 
-ADDRESS = "tcp://node1:8786"
+ADDRESS = "tls://node1:8786"
 
 
 def settings(**said: Any) -> StudySettings:

@@ -102,7 +102,7 @@ class RealScheduler:
 def open_scheduler(hptune: Hptune, port: int = 0) -> RealScheduler:
     scheduler = hptune.start("scheduler", "--port", port)
     assert scheduler.process.stdout is not None
-    found = re.search(r"tcp://\S+", scheduler.process.stdout.readline())
+    found = re.search(r"tls://\S+", scheduler.process.stdout.readline())
     assert found, scheduler.wait()
     return RealScheduler(hptune, scheduler, found[0])
 
@@ -234,7 +234,7 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
 
 
 def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
-    scheduler: RealScheduler, hptune: Hptune
+    scheduler: RealScheduler, hptune: Hptune, certificates: Path
 ) -> None:
     model = model_of(hptune)
     study = hptune.study()
@@ -248,6 +248,7 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     plain = hptune.other(
         sys.executable, "-m", "distributed.cli.dask_worker", scheduler.address,
         "--nthreads", "1", "--no-dashboard",
+        *(f"--tls-{each}={certificates / 'worker.pem'}" for each in ("ca-file", "cert", "key")),
     )  # fmt: skip
     wait_for(lambda: len(attempts(study)) == 2, "the trial to continue elsewhere")
     os.killpg(plain.pid, signal.SIGTERM)
@@ -328,7 +329,8 @@ def test_a_worker_with_another_version_is_refused_with_both_named(
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hptune\nVersion: 9.9.9\n")
     run = scheduler.run(model_of(hptune), "--trials", 1)
     read_until(run.process.stderr, "waiting for a worker")
-    ended = scheduler.worker("--cpus", 1, PYTHONPATH=str(other.parent)).wait(seconds=60)
+    first = os.pathsep.join([str(other.parent), os.environ.get("PYTHONPATH", "")])
+    ended = scheduler.worker("--cpus", 1, PYTHONPATH=first).wait(seconds=60)
     named = r"the master has hptune \d+\.\d+\S*, this worker has 9\.9\.9"
     assert ended.code == 1, ended
     assert re.search(named, ended.err), ended
@@ -339,11 +341,11 @@ def test_a_worker_with_another_version_is_refused_with_both_named(
 
 def test_a_scheduler_that_is_not_there_is_said_at_once(hptune: Hptune) -> None:
     model = model_of(hptune)
-    unreachable = hptune("run", model, "--connect", "tcp://127.0.0.1:9", "--study", hptune.study())
+    unreachable = hptune("run", model, "--connect", "tls://127.0.0.1:9", "--study", hptune.study())
     assert unreachable.code == 1
-    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in unreachable.err
+    assert "no Dask scheduler answers at tls://127.0.0.1:9" in unreachable.err
     assert not hptune.study().exists()
-    late = hptune("worker", "tcp://127.0.0.1:9", "--death-timeout", "1s")
+    late = hptune("worker", "tls://127.0.0.1:9", "--death-timeout", "1s")
     assert (late.code, "waiting for a scheduler" in late.out) == (1, True)
     assert "no scheduler answered" in late.err
 
@@ -351,11 +353,11 @@ def test_a_scheduler_that_is_not_there_is_said_at_once(hptune: Hptune) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run", "model.py", "--connect", "node1:8786"), "tcp://node1:8786"),
-        (("run", "model.py", "--connect", "tcp://n:1", "--workers", "2"), "workers is 2"),
-        (("worker", "nonsense"), "allowed are an address such as tcp://node1:8786"),
-        (("worker", "tcp://n:1", "--cpus", "100000"), "100000 cores are offered"),
-        (("worker", "tcp://n:1", "--gpus", "99"), "99 GPUs are offered"),
+        (("run", "model.py", "--connect", "node1:8786"), "tls://node1:8786"),
+        (("run", "model.py", "--connect", "tls://n:1", "--workers", "2"), "workers is 2"),
+        (("worker", "nonsense"), "allowed are an address such as tls://node1:8786"),
+        (("worker", "tls://n:1", "--cpus", "100000"), "100000 cores are offered"),
+        (("worker", "tls://n:1", "--gpus", "99"), "99 GPUs are offered"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(

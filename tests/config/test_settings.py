@@ -45,9 +45,9 @@ def settings(**asked: object) -> StudySettings:
         ({"start_points": [1]}, "start_points is [1]; allowed are"),
         ({"priors": 3}, "priors is 3; allowed are"),
         ({"warm_start": 3}, "warm_start is 3; allowed are directories of studies"),
-        ({"connect": "node1"}, "connect is 'node1'; allowed are an address such as tcp://"),
+        ({"connect": "node1"}, "connect is 'node1'; allowed are an address such as tls://"),
         ({"workers": 2, "slurm": "/a.toml"}, "slurm is '/a.toml' and workers is 2"),
-        ({"connect": "tcp://a:1", "executor": "joblib"}, "give one of them"),
+        ({"connect": "tls://a:1", "executor": "joblib"}, "give one of them"),
         ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is not given"),
     ],
 )
@@ -99,11 +99,11 @@ def test_allowed_values_are_read_stored_and_read_again(
 @pytest.mark.parametrize(
     ("before", "changes", "after"),
     [
-        ({"workers": 2}, {"connect": "tcp://a:1"}, {"connect": "tcp://a:1", "workers": None}),
-        ({"connect": "tcp://a:1"}, {"workers": "3"}, {"connect": "", "workers": 3}),
+        ({"workers": 2}, {"connect": "tls://a:1"}, {"connect": "tls://a:1", "workers": None}),
+        ({"connect": "tls://a:1"}, {"workers": "3"}, {"connect": "", "workers": 3}),
         ({"executor": "joblib"}, {"slurm": "/a.toml"}, {"executor": "dask", "slurm": "/a.toml"}),
-        ({"connect": "tcp://a:1"}, {"connect": "none"}, {"connect": ""}),
-        ({"connect": "tcp://a:1"}, {"trials": 9}, {"connect": "tcp://a:1", "trials": 9}),
+        ({"connect": "tls://a:1"}, {"connect": "none"}, {"connect": ""}),
+        ({"connect": "tls://a:1"}, {"trials": 9}, {"connect": "tls://a:1", "trials": 9}),
     ],
 )
 def test_a_new_source_of_workers_replaces_the_former(

@@ -215,9 +215,9 @@ def test_the_workers_of_a_scheduler(hptune: Hptune) -> None:
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
-    found = examined(Subject(study=str(tmp_path), connect="tcp://127.0.0.1:9"), "a worker")
+    found = examined(Subject(study=str(tmp_path), connect="tls://127.0.0.1:9"), "a worker")
     assert found["workers"].status is Status.FAIL
-    assert "tcp://127.0.0.1:9" in found["workers"].found
+    assert "tls://127.0.0.1:9" in found["workers"].found
 
 
 # --- the framework ----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def begin(hptune: Hptune) -> tuple[Started, Started, Started, Path]:
     model = hptune.file("model.py", MODEL.format(gate=str(gate)))
     scheduler = hptune.start("scheduler", "--port", 0)
     assert scheduler.process.stdout is not None
-    found = re.search(r"tcp://\S+", scheduler.process.stdout.readline())
+    found = re.search(r"tls://\S+", scheduler.process.stdout.readline())
     assert found
     worker = hptune.start("worker", found[0], "--cpus", 2)
     study = hptune.study()
@@ -102,7 +102,7 @@ def test_trials_outlive_a_killed_scheduler_and_a_dead_collector(hptune: Hptune) 
     worker.wait()
     again = hptune.start("scheduler", "--port", 0)
     assert again.process.stdout is not None
-    found = re.search(r"tcp://\S+", again.process.stdout.readline())
+    found = re.search(r"tls://\S+", again.process.stdout.readline())
     assert found
     resumed = hptune("resume", study, "--connect", found[0])
     assert resumed.code == 0, resumed

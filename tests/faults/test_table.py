@@ -208,7 +208,7 @@ def test_the_dask_scheduler_is_lost(hptune: Hptune, place: str) -> None:
     def meet(port: int) -> tuple[Started, str]:
         started = hptune.start("scheduler", "--port", port)
         assert started.process.stdout is not None
-        found = re.search(r"tcp://\S+:\d+", started.process.stdout.readline())
+        found = re.search(r"tls://\S+:\d+", started.process.stdout.readline())
         assert found
         return started, found[0]
 

@@ -53,11 +53,11 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "GPU-a,GPU-b"
         assert device_locks.lock_gpus(GPUS, 3) == ("GPU-c",)
-        assert offered("tcp://x:1", cpus=None, gpus=None, memory_bytes=None).capacity.gpus == (
+        assert offered("tls://x:1", cpus=None, gpus=None, memory_bytes=None).capacity.gpus == (
             "GPU-c",
         )
         with pytest.raises(UsageError, match="all but 1 of its 3"):
-            offered("tcp://x:1", cpus=None, gpus=2, memory_bytes=None)
+            offered("tls://x:1", cpus=None, gpus=2, memory_bytes=None)
         other.kill()
     assert device_locks.lock_gpus(GPUS, 2) == ("GPU-a", "GPU-c")
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
@@ -96,7 +96,7 @@ input()
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "bound\n"
-        offer = offered("tcp://x:1", cpus=1, gpus=None, memory_bytes=None)
+        offer = offered("tls://x:1", cpus=1, gpus=None, memory_bytes=None)
         assert offer.capacity.gpus == GPUS
         who = "an unknown user" if then != "listen()" else f"user nobody, process {other.pid}"
         assert f"hold locks in your name: GPU-b ({who})" in offer.note
@@ -114,7 +114,7 @@ def test_a_worker_with_fewer_gpus_than_its_job_asked_for_joins_no_study(
     with pytest.raises(
         StudyError, match=r"asked for 4 GPUs, but this process can use 3 on .*GPU-a"
     ):
-        offered("tcp://x:1", cpus=None, gpus=None, memory_bytes=None)
+        offered("tls://x:1", cpus=None, gpus=None, memory_bytes=None)
 
 
 def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
@@ -123,7 +123,7 @@ def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
     monkeypatch.setattr(devices, "capacity", lambda: Capacity((0, 1, 2, 3), (), 1000))
 
     def memory(cpus: int | None, memory_bytes: int | None = None) -> int:
-        offer = offered("tcp://x:1", cpus=cpus, gpus=None, memory_bytes=memory_bytes)
+        offer = offered("tls://x:1", cpus=cpus, gpus=None, memory_bytes=memory_bytes)
         return offer.capacity.memory_bytes
 
     assert (memory(None), memory(4), memory(1)) == (1000, 1000, 250)
@@ -137,7 +137,7 @@ def test_the_second_worker_that_offers_a_whole_machine_says_so(
     monkeypatch.setattr(devices, "capacity", lambda: Capacity(cores, (), 1000))
 
     def note(cpus: int | None = None) -> str:
-        return offered("tcp://x:1", cpus=cpus, gpus=None, memory_bytes=None).note
+        return offered("tls://x:1", cpus=cpus, gpus=None, memory_bytes=None).note
 
     lock = f"device_locks.lock_core_set({cores})"
     other = f"from tuner.worker import device_locks; {lock}; print(flush=True); input()"

@@ -4,8 +4,8 @@ Reads options, calls `master`, `doctor` or `tuner.Study`, prints results and set
 
 Offers: `main`, the entry point.
 
-May import: `errors`, `core`, `samplers`, `storage`, `config`, `worker`, `clusters`, `reporting`,
-`study`, `master`, `doctor`.
+May import: `errors`, `core`, `samplers`, `security`, `storage`, `config`, `worker`, `clusters`,
+`reporting`, `study`, `master`, `doctor`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from ..errors import HptuneError, UsageError
+from .certs import certs
 from .doctor import doctor
 from .exporting import export
 from .joining import scheduler, worker
@@ -95,7 +96,7 @@ def main() -> None:
 
 _COMMANDS = (
     *(run, resume, stop, status, best, trials, show, log, list_studies, space, report),
-    *(export, replay, scheduler, worker, slurm, doctor),
+    *(export, replay, scheduler, worker, certs, slurm, doctor),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     help="Directory for studies; its file system is checked.",
 )
 @setting_option("connect")
+@setting_option("certs")
+@setting_option("insecure")
 @click.option(
     "--slurm",
     "slurm_toml",
@@ -52,6 +54,8 @@ def doctor(
     study: Path,
     connect: str | None,
     *,
+    certs: str | None,
+    insecure: bool | None,
     slurm_toml: Path | None,
     gpus_per_trial: float | None,
     wait_seconds: float,
@@ -72,6 +76,8 @@ def doctor(
         study=str(whole_path(study)),
         model_file="" if model_file is None else check_path(model_file).path,
         connect=connect or "",
+        certs=certs or "",
+        insecure=bool(insecure),
         gpus_per_trial=gpus_per_trial,
     )
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that Slurm jobs and folders are removed

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from ..config.kinds import duration, size
-from .options import KindType
+from .options import KindType, setting_option
 
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Do not show when workers, studies and trials come and go."
@@ -42,8 +42,7 @@ def _timestamped_lines() -> Iterator[Callable[[str], None]]:
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="Name or address of this machine, on whose network the scheduler listens. Use trusted "
-    "networks only: anyone who can connect can run code as you.",
+    help="Name or address of this machine, on whose network the scheduler listens.",
 )
 @click.option(
     "--port",
@@ -59,35 +58,69 @@ def _timestamped_lines() -> Iterator[Callable[[str], None]]:
     metavar="FILE",
     help="Also write the address to FILE (.json), for machines with the same file system.",
 )
+@click.option(
+    "--certs",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of the certificates, made if missing (see `hptune certs`).  "
+    "[default: ~/.config/hptune/certs]",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Use no certificates: anyone who can connect can then run code as you.",
+)
 @quiet_option
-def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool) -> None:
+def scheduler(
+    host: str,
+    port: int,
+    scheduler_file: Path | None,
+    *,
+    folder: Path | None,
+    insecure: bool,
+    quiet: bool,
+) -> None:
     """Start a scheduler, to which workers and studies connect.
 
     Workers and studies may come and go, in any order. Ctrl-C stops it; its studies can
-    then be resumed with another one.
+    then be resumed with another one. Only those that have its certificates can connect.
     """
     from ..clusters.scheduler import serve
+    from ..security.certificates import WORKER, default_folder, ensure
+
+    certs = (folder or default_folder()).absolute()
+    identity = None if insecure else ensure(certs)[0]
 
     def opened(address: str, dashboard: str) -> None:
         where = address if scheduler_file is None else shlex.quote(str(scheduler_file.absolute()))
+        more = f" --certs {shlex.quote(str(certs))}" if folder else ""
+        more = " --insecure" if insecure else more
         click.echo(f"The scheduler listens at {address}")
         if dashboard:
             click.echo(f"watch: {dashboard}")
-        click.echo(f"join:  hptune worker {where}")
-        click.echo(f"use:   hptune run MODEL_FILE --connect {where}")
-        if address.startswith("tcp://127."):
+        click.echo(f"join:  hptune worker {where}{more}")
+        click.echo(f"use:   hptune run MODEL_FILE --connect {where}{more}")
+        if "://127." in address:
+            click.echo("Only this machine can connect. For workers on other machines: --host NAME")
+        if identity is None:
             click.echo(
-                "Only this machine can connect. For workers on other machines of a trusted "
-                "network: --host NAME"
+                "Warning: --insecure: anyone who can connect can run code as you. Use trusted "
+                "networks only."
             )
         else:
-            click.echo("Anyone who can connect can run code as you: use trusted networks only.")
+            click.echo(
+                f"Only those with its certificates can connect, until {identity.last_day}. On a "
+                "machine that does not\nsee these files, copy "
+                f"{shlex.quote(str(certs / WORKER))} there, and add --certs FILE."
+            )
 
     with _timestamped_lines() as say:
         serve(
             host=host,
             port=port,
             scheduler_file=scheduler_file,
+            identity=identity,
             opened=opened,
             notify=None if quiet else say,
         )
@@ -135,6 +168,12 @@ def scheduler(host: str, port: int, scheduler_file: Path | None, *, quiet: bool)
     metavar="DIR",
     help="Directory of this machine in which a private folder for Dask's files is made.",
 )
+@setting_option("certs")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Accept a scheduler without certificates: anyone on its network can then run code as you.",
+)
 @quiet_option
 @click.option(
     "--death-timeout",
@@ -153,12 +192,14 @@ def worker(
     name: str,
     interface: str | None,
     local_directory: str | None,
+    certs: str | None,
+    insecure: bool,
     quiet: bool,
     death_timeout_seconds: float | None,
 ) -> None:
     """Let the studies that use the scheduler at ADDRESS run trials on this machine.
 
-    ADDRESS is what `hptune scheduler` prints, such as tcp://node1:8786, or its scheduler
+    ADDRESS is what `hptune scheduler` prints, such as tls://node1:8786, or its scheduler
     file. The worker uses all cores, GPUs and memory that this process may use, unless the
     options limit it. It waits for a scheduler that is not running.
 
@@ -180,6 +221,8 @@ def worker(
         death_timeout_seconds=death_timeout_seconds,
         interface=interface,
         local_directory=local_directory,
+        certs=certs or "",
+        insecure=insecure,
     )
     with _timestamped_lines() as say:
         join(offer, say=say, is_quiet=quiet)

@@ -131,6 +131,17 @@ def _option(setting: Setting, *, default_text: str = "") -> Callable[[Command], 
     def read(_context: click.Context, _option: click.Parameter, given: Any) -> Any:
         return None if given in (None, ()) else setting.read(given)
 
+    if kind.is_flag:
+        return click.option(
+            setting.flag,
+            setting.name,
+            cls=SectionedOption,
+            section=setting.section,
+            is_flag=True,
+            default=None,
+            callback=read,
+            help=setting.help,
+        )
     return click.option(
         setting.flag,
         setting.name,

@@ -14,6 +14,7 @@ from ..core.messages import Event
 from ..core.resources import Capacity, Resources
 from ..core.trial import Attempt
 from ..executors.base import Executor
+from ..security.certificates import Identity
 from ..worker.dask.study_access import StudyAccess
 from .layout import WorkerLayout, fitting
 
@@ -105,7 +106,7 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def describe(self, layout: WorkerLayout) -> str:
-        """Return where the trials run, such as "on the workers at tcp://node1:8786"."""
+        """Return where the trials run, such as "on the workers at tls://node1:8786"."""
 
     def scale_up(self, resources: Resources, trials: int) -> None:
         """Begin to find workers; returns before they have joined.
@@ -188,17 +189,27 @@ class SchedulerCluster(Cluster):
     @property
     @abc.abstractmethod
     def address(self) -> str:
-        """The scheduler's address, such as `tcp://node1:8786`."""
+        """The scheduler's address, such as `tls://node1:8786`."""
+
+    def identity(self) -> Identity | None:
+        """Return the certificate that the run shows to the scheduler; None for no encryption.
+
+        Raises:
+            UsageError: The scheduler has no certificates, which the user has not accepted.
+            StudyError: There is no certificate.
+        """
+        return None
 
     def open(self, run: RunContext) -> None:
         """Connect to the scheduler.
 
         Raises:
-            StudyError: It does not answer.
+            UsageError: It has no certificates, which the user has not accepted.
+            StudyError: It does not answer, or refuses the run's certificate.
         """
         from ..executors.dask import connect
 
-        self.use(run, connect(self.address, name=run.name))
+        self.use(run, connect(self.address, name=run.name, identity=self.identity()))
         self._stack.callback(self._client.close)
 
     def use(self, run: RunContext, client: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import StudyError
+from ..security.certificates import Identity
+from ..security.handshake import INSECURE, identity_for
 from ..worker.addresses import address_of
 from .base import RunContext, SchedulerCluster
 from .layout import WorkerLayout
@@ -15,13 +17,17 @@ class ExistingScheduler(SchedulerCluster):
 
     Args:
         place: The scheduler's address, or the path of the file that it wrote it to.
+        certs: The certificates to show, a file or a folder; empty for the user's own.
+        insecure: Whether the user accepts a scheduler without certificates.
 
     Raises:
         StudyError: The file holds no address.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, certs: str = "", insecure: bool = False) -> None:
         super().__init__()
+        self._certs = certs
+        self._insecure = insecure
         self._address = address_of(place)
         if not self._address:
             raise StudyError(
@@ -33,6 +39,15 @@ class ExistingScheduler(SchedulerCluster):
     def address(self) -> str:
         """The scheduler's address."""
         return self._address
+
+    def identity(self) -> Identity | None:
+        """Return the certificate to show; None if the user accepts a scheduler without them."""
+        return identity_for(self._address, certs=self._certs, insecure=self._insecure)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A warning if there is no encryption."""
+        return () if self._address.startswith("tls://") else (INSECURE,)
 
     def describe(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""

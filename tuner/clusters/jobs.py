@@ -7,13 +7,16 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from jobqueue.errors import JobQueueError, JobsFailError
 
 from ..errors import StudyError, UsageError
+from ..security.certificates import ENDING_DAYS, WORKER, Identity, ensure, read
+from ..security.handshake import INSECURE
 from .base import RunContext, SchedulerCluster
 
 COMMAND = "hptune worker"
@@ -38,15 +41,35 @@ C = TypeVar("C", bound=JobQueueCluster)
 
 
 class JobWorkers(SchedulerCluster, Generic[C]):
-    """Workers that `jobqueue` starts, and the Dask scheduler in this process that they join."""
+    """Workers that `jobqueue` starts, and the Dask scheduler in this process that they join.
 
-    def __init__(self) -> None:
+    Args:
+        study: The study's directory, which every node must see.
+        insecure: Whether scheduler and workers use no certificates.
+    """
+
+    def __init__(self, study: Path, *, insecure: bool) -> None:
         super().__init__(ends_workers=True)
+        self._study = study
+        self._insecure = insecure
         self._jobs: C | None = None
 
     @abc.abstractmethod
-    def _make(self) -> C:
-        """Return the cluster of `jobqueue`, whose scheduler listens."""
+    def _make(self, security: Any) -> C:
+        """Return the cluster of `jobqueue`, whose scheduler listens.
+
+        Args:
+            security: Dask's object with the scheduler's certificate; None for no encryption.
+        """
+
+    def identity(self) -> Identity | None:
+        """Return the certificate that the run shows to its own scheduler."""
+        return None if self._insecure else read(certificates_folder(self._study))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A warning if there is no encryption."""
+        return (INSECURE,) if self._insecure else ()
 
     @property
     def jobs(self) -> C:
@@ -65,10 +88,24 @@ class JobWorkers(SchedulerCluster, Generic[C]):
         Raises:
             UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
         """
+        from ..worker.dask.encryption import security
+
+        folder, scheduler = certificates_folder(self._study), None
+        if not self._insecure:
+            # The jobs read them when they join, so new ones need not be copied.
+            self._stack.callback(self._forget)
+            scheduler, _ = ensure(folder, days=ENDING_DAYS)
         with translated_errors():
-            self._jobs = self._make()
+            self._jobs = self._make(security(scheduler))
         self._stack.callback(self._jobs.close)
         super().open(run)
+
+    def _forget(self) -> None:
+        """Remove the certificates if no study was made; those of a study stay for a later run."""
+        if not (self._study / "study.db").exists():
+            shutil.rmtree(certificates_folder(self._study), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                jobs_folder(self._study).rmdir()
 
     def scale_down(self) -> None:
         """Stop the workers; may be repeated."""
@@ -80,6 +117,23 @@ class JobWorkers(SchedulerCluster, Generic[C]):
         if force and self._jobs is not None:
             self._jobs.close(force=True)
         super().close(force=force)
+
+
+def jobs_folder(study: Path) -> Path:
+    """Return the folder of a study for the files of its jobs."""
+    return study.absolute() / "jobs"
+
+
+def certificates_folder(study: Path) -> Path:
+    """Return the folder of the certificates of a study's jobs."""
+    return jobs_folder(study) / "certs"
+
+
+def worker_arguments(study: Path, *, insecure: bool) -> tuple[str, ...]:
+    """Return the arguments with which a job's worker finds its certificate."""
+    if insecure:
+        return ("--insecure",)
+    return ("--certs", str(certificates_folder(study) / WORKER))
 
 
 def jobs_name(study: Path) -> str:

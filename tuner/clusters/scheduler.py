@@ -14,7 +14,9 @@ import dask
 from distributed import Scheduler, SchedulerPlugin
 
 from ..errors import StudyError
-from ..worker.dask.dask_settings import SCRATCH, silence
+from ..security.certificates import Identity
+from ..worker.dask.dask_settings import HTTP_SETTINGS, SCRATCH, silence
+from ..worker.dask.encryption import security
 from ..worker.private_folder import dask_folder
 
 _STUDY = "hptune-"
@@ -72,6 +74,7 @@ def serve(
     host: str,
     port: int,
     scheduler_file: Path | None,
+    identity: Identity | None,
     opened: Callable[[str, str], None],
     notify: Callable[[str], None] | None = None,
 ) -> None:
@@ -81,6 +84,8 @@ def serve(
         host: The interface to listen on, as an address or a name.
         port: The port; 0 for any.
         scheduler_file: Where to write the address for machines that share the file system.
+        identity: The scheduler's certificate; None for no encryption: then everybody who reaches
+            the port can run code as this user.
         opened: Called with the addresses of the scheduler and of its dashboard.
         notify: Takes lines on connections for the user; None for no such lines.
 
@@ -88,14 +93,24 @@ def serve(
         StudyError: It cannot listen on that interface and port.
     """
     silence()
-    with dask_folder() as scratch, dask.config.set({SCRATCH: str(scratch)}):
-        asyncio.run(_serve(host, port, scheduler_file, opened, notify))
+    with dask_folder() as scratch, dask.config.set({SCRATCH: str(scratch), **HTTP_SETTINGS}):
+        serving = _serve(
+            host=host,
+            port=port,
+            scheduler_file=scheduler_file,
+            identity=identity,
+            opened=opened,
+            notify=notify,
+        )
+        asyncio.run(serving)
 
 
 async def _serve(
+    *,
     host: str,
     port: int,
     scheduler_file: Path | None,
+    identity: Identity | None,
     opened: Callable[[str, str], None],
     notify: Callable[[str], None] | None,
 ) -> None:
@@ -115,7 +130,10 @@ async def _serve(
             scheduler = await Scheduler(
                 host=host,
                 port=port,
-                dashboard_address=f"{host}:0",
+                protocol="tcp://" if identity is None else "tls://",
+                security=security(identity),
+                # Dask's pages ask for no certificate.
+                dashboard_address="127.0.0.1:0",
                 scheduler_file=None if scheduler_file is None else str(scheduler_file),
             )
         except (OSError, RuntimeError, ValueError) as error:
@@ -126,7 +144,7 @@ async def _serve(
     try:
         dashboard = scheduler.services.get("dashboard")
         has_pages = dashboard is not None and importlib.util.find_spec("bokeh") is not None
-        link = "" if not has_pages else f"http://{host}:{dashboard.port}/status"
+        link = "" if not has_pages else f"http://127.0.0.1:{dashboard.port}/status"
         opened(scheduler.address, link)
         if notify is not None:
             scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")

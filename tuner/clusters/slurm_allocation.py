@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jobqueue.allocation import Allocation, AllocationCluster, find_allocation, why_not
 
 from ..config.settings import StudySettings
 from ..core.resources import Resources
-from .jobs import COMMAND, JobWorkers, jobs_name, translated_errors
+from .jobs import (
+    COMMAND,
+    JobWorkers,
+    jobs_folder,
+    jobs_name,
+    translated_errors,
+    worker_arguments,
+)
 from .layout import WorkerLayout
 
 
@@ -45,19 +53,21 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
     Args:
         allocation: The nodes.
         study: The study's directory, which every node must see.
+        insecure: Whether scheduler and workers use no certificates.
     """
 
-    def __init__(self, allocation: Allocation, study: Path) -> None:
-        super().__init__()
+    def __init__(self, allocation: Allocation, study: Path, *, insecure: bool = False) -> None:
+        super().__init__(study, insecure=insecure)
         self._allocation = allocation
-        self._study = study
 
-    def _make(self) -> AllocationCluster:
+    def _make(self, security: Any) -> AllocationCluster:
         return AllocationCluster(
             self._allocation,
             name=jobs_name(self._study),
-            directory=self._study.absolute() / "jobs",
+            directory=jobs_folder(self._study),
             module=COMMAND,
+            arguments=worker_arguments(self._study, insecure=self._insecure),
+            security=security,
         )
 
     @property

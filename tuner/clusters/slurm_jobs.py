@@ -7,6 +7,7 @@ import queue
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jobqueue.cluster import ClusterOrder, SlurmCluster, check, job_kinds
 from jobqueue.commands import Slurm
@@ -19,7 +20,14 @@ from ..core.messages import Event
 from ..core.resources import Resources
 from ..core.trial import Attempt
 from ..errors import UsageError
-from .jobs import COMMAND, JobWorkers, jobs_name, translated_errors
+from .jobs import (
+    COMMAND,
+    JobWorkers,
+    jobs_folder,
+    jobs_name,
+    translated_errors,
+    worker_arguments,
+)
 from .layout import WorkerLayout
 from .node_failures import MAX_NODE_FAILURES, NodeFailures
 
@@ -34,6 +42,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         study: The study's directory, which every node must see.
         max_jobs: How many jobs there may be at once.
         min_workers: How many workers to wait for before the first trial.
+        insecure: Whether scheduler and workers use no certificates.
 
     Raises:
         UsageError: There can never be `min_workers`, or the slurm.toml is wrong.
@@ -46,9 +55,10 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         *,
         max_jobs: int | None,
         min_workers: int,
+        insecure: bool = False,
     ) -> None:
-        super().__init__()
-        self._order = _order(config, study, max_jobs)
+        super().__init__(study, insecure=insecure)
+        self._order = _order(config, study, max_jobs, insecure=insecure)
         if min_workers > self._order.max_workers:
             raise UsageError(
                 f"--min-workers is {min_workers}, but there are {self._order.max_workers} workers "
@@ -59,8 +69,8 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self._failures = NodeFailures()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def _make(self) -> SlurmCluster:
-        return SlurmCluster(self._order, notify=self._lines.put)
+    def _make(self, security: Any) -> SlurmCluster:
+        return SlurmCluster(self._order, notify=self._lines.put, security=security)
 
     def describe(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""
@@ -184,14 +194,17 @@ def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resou
         check(order, _need(resources))
 
 
-def _order(config: Path, study: Path, max_jobs: int | None) -> ClusterOrder:
+def _order(
+    config: Path, study: Path, max_jobs: int | None, *, insecure: bool = False
+) -> ClusterOrder:
     with translated_errors():
         read = read_config(config)
     return ClusterOrder(
         config=read,
         name=jobs_name(study),
-        directory=study.absolute() / "jobs",
+        directory=jobs_folder(study),
         module=COMMAND,
+        arguments=worker_arguments(study, insecure=insecure),
         max_jobs=max_jobs or DEFAULT_MAX_JOBS,
     )
 

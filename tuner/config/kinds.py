@@ -39,6 +39,7 @@ class Kind:
             `allowed` says what is wrong.
         show: Returns a value as a user would write it; empty for "nothing".
         is_repeated: Whether the option may be given several times; in Python it takes a list.
+        is_flag: Whether the option has no value; in Python it takes True or False.
     """
 
     metavar: str
@@ -46,6 +47,18 @@ class Kind:
     read: Callable[[Any], Any]
     show: Callable[[Any], str] = _shown
     is_repeated: bool = False
+    is_flag: bool = False
+
+
+def flag() -> Kind:
+    """Return the kind of options without a value."""
+
+    def read(value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise ValueError
+
+    return Kind("", "True and False", read, lambda _: "", is_flag=True)
 
 
 def whole_number(least: int) -> Kind:

@@ -139,7 +139,7 @@ def markdown() -> str:
 def _row(setting: Setting) -> str:
     more = " May be repeated; a list in Python." if setting.kind.is_repeated else ""
     cells = (
-        f"`{setting.flag} {setting.kind.metavar}`",
+        f"`{f'{setting.flag} {setting.kind.metavar}'.strip()}`",
         f"`{setting.argument}`",
         setting.default_text,
         "yes" if setting.resumable else "no",

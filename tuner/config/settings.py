@@ -295,7 +295,7 @@ class StudySettings:
     connect: str = setting(
         kinds.text(
             "ADDRESS",
-            "an address such as tcp://node1:8786, the path of a scheduler file, and none",
+            "an address such as tls://node1:8786, the path of a scheduler file, and none",
             check=_check_address,
             is_path=True,
             may_be_none=True,
@@ -305,6 +305,27 @@ class StudySettings:
         "scheduler file; none for workers on this machine.",
         default="",
         default_text="none",
+    )
+    certs: str = setting(
+        kinds.text(
+            "FILE",
+            "paths of a file of certificates or of their folder, and none",
+            is_path=True,
+            may_be_none=True,
+        ),
+        Section.PLACE,
+        "With --connect: the certificate to show, a copy of the scheduler's worker.pem (see "
+        "`hptune certs`).",
+        default="",
+        default_text="worker.pem in ~/.config/hptune/certs",
+    )
+    insecure: bool = setting(
+        kinds.flag(),
+        Section.PLACE,
+        "With --connect or --slurm: use no certificates. Anyone who reaches the scheduler or a "
+        "worker over the network can then run code as you.",
+        default=False,
+        default_text="off",
     )
     slurm: str = setting(
         kinds.text("SLURM_TOML", "paths of a slurm.toml, and none", is_path=True, may_be_none=True),
@@ -433,8 +454,9 @@ class StudySettings:
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these settings with some changed.
 
-        A new source of workers replaces the former one. Settings that a new pruner does not have
-        are dropped, and the number of repeats where nothing is confirmed any more.
+        A new source of workers replaces the former one, and its certificates. Settings that a new
+        pruner does not have are dropped, and the number of repeats where nothing is confirmed any
+        more.
         """
         changes = {
             name: BY_NAME[name].read(value) if name in BY_NAME else value
@@ -442,7 +464,8 @@ class StudySettings:
         }
         source = next((name for name in _WORKER_SOURCES if changes.get(name)), None)
         if source is not None:
-            changes = {"workers": None, "connect": "", "slurm": ""} | changes
+            nothing = {"workers": None, "connect": "", "slurm": "", "certs": "", "insecure": False}
+            changes = nothing | changes
             if source != "workers":
                 changes.setdefault("executor", "dask")
         if "pruner" in changes:

@@ -51,6 +51,8 @@ class Subject:
         study: A study's directory; it need not exist.
         model_file: The user's model file; empty for a tiny model of the doctor's own.
         connect: Address of a Dask scheduler whose workers to check; empty to start one here.
+        certs: The certificates to show there, a file or a folder; empty for the user's own.
+        insecure: Whether the user accepts a scheduler without certificates.
         gpus_per_trial: GPUs of a trial; None for one if there are any, 0 if it trains on cores.
         token: Part of the name of every folder that a check makes next to the study.
     """
@@ -58,6 +60,8 @@ class Subject:
     study: str
     model_file: str = ""
     connect: str = ""
+    certs: str = ""
+    insecure: bool = False
     gpus_per_trial: float | None = None
     token: str = ""
 

@@ -15,7 +15,7 @@ from typing import Any
 from distributed import Client
 
 from ..clusters.existing import ExistingScheduler
-from ..errors import StudyError
+from ..errors import HptuneError
 from ..executors.dask import connect
 from ..executors.local_cluster import start_cluster
 from ..reporting.text import plural
@@ -24,6 +24,7 @@ from ..worker.addresses import outward
 from ..worker.dask import versions
 from ..worker.dask.plugin import granted_by
 from ..worker.private_folder import dask_folder
+from .certificates import certificate_findings
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import clock_finding, folder_for
 
@@ -36,12 +37,13 @@ _CLOCKS_READ = 32
 
 def check_workers(subject: Subject) -> Iterator[Finding]:
     """Check a worker on this machine, or all workers of a scheduler."""
+    yield from certificate_findings(subject)
     interface = outward() or "none"
     yield passed("network", f"{socket.gethostname()}, outgoing interface {interface}")
     with contextlib.ExitStack() as stack:
         try:
-            client = _client(subject.connect, stack)
-        except StudyError as error:
+            client = _client(subject, stack)
+        except HptuneError as error:
             yield failed("workers", error.message, "then run hptune doctor again")
             return
         except (OSError, TimeoutError) as error:
@@ -69,11 +71,11 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
             yield _shared_directory(client, addresses, subject)
 
 
-def _client(address: str, stack: contextlib.ExitStack) -> Any:
-    if address:
-        return stack.enter_context(
-            connect(ExistingScheduler(address).address, name="hptune-doctor")
-        )
+def _client(subject: Subject, stack: contextlib.ExitStack) -> Any:
+    if subject.connect:
+        there = ExistingScheduler(subject.connect, certs=subject.certs, insecure=subject.insecure)
+        client = connect(there.address, name="hptune-doctor", identity=there.identity())
+        return stack.enter_context(client)
     cluster = start_cluster([(0,)], (), stack.enter_context(dask_folder()))
     return stack.enter_context(Client(stack.enter_context(cluster)))
 

@@ -6,5 +6,5 @@ Offers: `base.Executor` (the contract), `dask.DaskExecutor`, `joblib.JoblibExecu
 `parallel.ParallelExecutor` (several processes per attempt, on any of them),
 `simulated.SimulatedExecutor`.
 
-May import: `errors`, `core`, `config`, `worker`.
+May import: `errors`, `core`, `security`, `config`, `worker`.
 """

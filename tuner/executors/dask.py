@@ -29,9 +29,12 @@ from ..core.messages import (
 )
 from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import HptuneError, StudyError
+from ..security.certificates import Identity
+from ..security.handshake import why_refused
 from ..worker.addresses import refusal
 from ..worker.dask import versions
 from ..worker.dask.dask_settings import silence
+from ..worker.dask.encryption import security
 from ..worker.dask.plugin import (
     Announcement,
     StudyPlugin,
@@ -62,24 +65,33 @@ _TRIES = 5
 log = logging.getLogger(__name__)
 
 
-def connect(address: str, *, name: str) -> Client:
+def connect(address: str, *, name: str, identity: Identity | None) -> Client:
     """Return a client of the Dask scheduler at an address; the caller closes it.
 
     Args:
-        address: Such as `tcp://node1:8786`.
+        address: Such as `tls://node1:8786`.
         name: What the scheduler is to call the client.
+        identity: The certificate to show; None for a scheduler without encryption.
 
     Raises:
-        StudyError: There is no scheduler, or one of another version.
+        StudyError: There is no scheduler, it refuses the certificate, or is of another version.
     """
     silence()
     if why := refusal(address, timeout_seconds=_CONNECT_SECONDS):
         raise _no_scheduler(address, why)
+    if why := why_refused(address, identity, timeout_seconds=_CONNECT_SECONDS):
+        raise StudyError(f"no connection to the scheduler at {address}: {why}.")
     with warnings.catch_warnings():
         # Dask's warnings on versions; they are checked below.
         warnings.simplefilter("ignore")
         try:
-            client = Client(address, name=name, timeout=_CONNECT_SECONDS, set_as_default=False)
+            client = Client(
+                address,
+                name=name,
+                timeout=_CONNECT_SECONDS,
+                set_as_default=False,
+                security=security(identity),
+            )
         except (OSError, TimeoutError, ValueError, ImportError) as error:
             raise _no_scheduler(address, str(error) or type(error).__name__) from error
     try:

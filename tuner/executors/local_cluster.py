@@ -20,7 +20,9 @@ import dask
 from distributed import LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
 from ..errors import StudyError
+from ..security.certificates import in_memory
 from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
+from ..worker.dask.encryption import security
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is only looked at
 _STAY_SECONDS = 120.0
@@ -49,6 +51,8 @@ def start_cluster(
                 processes=True,
                 worker_class=_Nanny,
                 host="127.0.0.1",
+                # Every user of this machine reaches the ports, but not this certificate.
+                security=security(in_memory()),
                 dashboard_address="127.0.0.1:0",
                 # Trials are separate processes, which Dask's limit does not measure.
                 memory_limit=0,

@@ -48,7 +48,7 @@ def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> 
     if client is not None:
         return ClientWorkers(client)
     if settings.connect:
-        return ExistingScheduler(settings.connect)
+        return ExistingScheduler(settings.connect, certs=settings.certs, insecure=settings.insecure)
     if settings.slurm:
         from ..clusters.slurm_jobs import SlurmWorkers
 
@@ -57,6 +57,7 @@ def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> 
             study,
             max_jobs=settings.max_jobs,
             min_workers=settings.min_workers,
+            insecure=settings.insecure,
         )
     if not devices.is_slurm_job():
         return LocalWorkers(settings)
@@ -64,7 +65,7 @@ def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> 
 
     allocation, note = allocation_for(settings)
     if allocation is not None:
-        return AllocationWorkers(allocation, study)
+        return AllocationWorkers(allocation, study, insecure=settings.insecure)
     return LocalWorkers(settings, (note,) if note else ())
 
 

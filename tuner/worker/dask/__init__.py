@@ -1,7 +1,7 @@
 """Dask workers, on this machine or others.
 
 Offers: `plugin.StudyPlugin`, `worker.join` (`hptune worker`), `study_access.StudyAccess`,
-`versions`.
+`encryption.security`, `versions`.
 
-May import: `errors`, `core`, `config`, `worker`, `worker.monitoring`.
+May import: `errors`, `core`, `security`, `config`, `worker`, `worker.monitoring`.
 """

@@ -5,7 +5,18 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+HTTP_SETTINGS: Final[dict[str, object]] = {
+    # By default each server shows its logs and call stacks to everybody who reaches its port.
+    "distributed.scheduler.http.routes": ["distributed.http.health", "distributed.http.statics"],
+    "distributed.worker.http.routes": ["distributed.http.health"],
+}
+"""Settings with which Dask's servers answer `/health` on their HTTP port, and no more.
+
+`statics` are the pictures and styles of the dashboard.
+"""
+
 DASK_SETTINGS: Final[dict[str, object]] = {
+    **HTTP_SETTINGS,
     # By default each server (scheduler, nanny, worker) measures its event loop 50 times a second,
     # and a worker takes 100 profiles a second of the threads that only wait for trials.
     "distributed.admin.tick.interval": "1s",
@@ -18,7 +29,7 @@ DASK_SETTINGS: Final[dict[str, object]] = {
 }
 """Settings with which Dask's servers are idle while trials run.
 
-A scheduler of the user's own keeps the user's settings.
+A scheduler of the user's own takes only `HTTP_SETTINGS`, and else the user's settings.
 """
 
 SCRATCH: Final = "temporary-directory"

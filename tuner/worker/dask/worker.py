@@ -17,10 +17,13 @@ from distributed import Worker
 from ...config.kinds import is_scheduler_address
 from ...core.resources import Capacity
 from ...errors import StudyError, UsageError
+from ...security.certificates import Identity
+from ...security.handshake import INSECURE, identity_for, why_refused
 from .. import device_locks, devices
 from ..addresses import address_of, is_over, reach
 from ..private_folder import dask_folder
 from .dask_settings import DASK_SETTINGS, silence
+from .encryption import security
 from .plugin import StudyPlugin
 
 _POLL_SECONDS = 0.5
@@ -52,6 +55,8 @@ class Offer:
         interface: The network interface to listen on; None for the one towards the scheduler.
         local_directory: Where to put the folder of Dask's files; None for the temporary directory.
         note: A warning to the user; empty if there is none.
+        certs: The certificates to show, a file or a folder; empty for the user's own.
+        insecure: Whether the user accepts a scheduler without certificates.
     """
 
     scheduler: str
@@ -61,6 +66,8 @@ class Offer:
     interface: str | None = None
     local_directory: str | None = None
     note: str = ""
+    certs: str = ""
+    insecure: bool = False
 
 
 def offered(
@@ -74,6 +81,8 @@ def offered(
     interface: str | None = None,
     local_directory: str | None = None,
     granted: tuple[int | None, int | None] = (None, None),
+    certs: str = "",
+    insecure: bool = False,
 ) -> Offer:
     """Return an offer of this machine's resources, or of a part of them.
 
@@ -88,16 +97,21 @@ def offered(
         local_directory: As in `Offer`.
         granted: The cores and the memory in bytes granted by a batch system that does not
             confine its jobs to them; None for no such limit.
+        certs: As in `Offer`.
+        insecure: As in `Offer`.
 
     Raises:
-        UsageError: More is offered than there is, or `scheduler` is not an address.
+        UsageError: More is offered than there is, or `scheduler` is not an address, or one
+            without certificates, which the user has not accepted.
         StudyError: There are fewer GPUs here than this process's job asked for.
     """
     if not is_scheduler_address(scheduler):
         raise UsageError(
-            f"the scheduler is {scheduler!r}; allowed are an address such as tcp://node1:8786, as "
+            f"the scheduler is {scheduler!r}; allowed are an address such as tls://node1:8786, as "
             "`hptune scheduler` prints it, and the path of its scheduler file (.json)"
         )
+    address = address_of(scheduler)
+    identity = identity_for(address, certs=certs, insecure=insecure) if address else None
     machine = devices.capacity()
     has = _within(machine, *granted)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
@@ -129,9 +143,21 @@ def offered(
             f"{devices.node()} (CUDA_VISIBLE_DEVICES is {seen}), so it runs no trials"
         )
     capacity = replace(_within(has, cpus, memory), gpus=free)
-    notes = _note_on(capacity, machine), device_locks.others_locks()
+    notes = [_note_on(capacity, machine), device_locks.others_locks()]
+    if address and identity is None:
+        notes.append(INSECURE)
     note = "; ".join(filter(None, notes))
-    return Offer(scheduler, capacity, name, death_timeout_seconds, interface, local_directory, note)
+    return Offer(
+        scheduler,
+        capacity,
+        name,
+        death_timeout_seconds,
+        interface,
+        local_directory,
+        note,
+        certs,
+        insecure,
+    )
 
 
 def _note_on(given: Capacity, machine: Capacity) -> str:
@@ -164,8 +190,8 @@ def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) ->
         is_quiet: Whether to print no lines about studies and their trials.
 
     Raises:
-        StudyError: No scheduler answered in time, or no study can use this worker because of its
-            installed versions.
+        StudyError: No scheduler answered in time, it refuses the certificate, or no study can use
+            this worker because of its installed versions.
     """
     silence()
     with dask.config.set(DASK_SETTINGS), dask_folder(offer.local_directory) as scratch:
@@ -217,6 +243,7 @@ class _Joining:
         self._say = say
         self._say_of_trials = _nothing if is_quiet else say
         self._is_joined = False
+        self._refusal = ""
         self._signal = ""
         self._leave = asyncio.Event()
 
@@ -281,7 +308,8 @@ class _Joining:
                 return worker
             if deadline is not None and time.monotonic() > deadline:
                 raise StudyError(
-                    f"no scheduler answered at {self._offer.scheduler} within {seconds:g} s. "
+                    self._refusal
+                    or f"no scheduler answered at {self._offer.scheduler} within {seconds:g} s. "
                     "Start one with `hptune scheduler`."
                 )
             if not is_waiting:
@@ -292,9 +320,13 @@ class _Joining:
 
     async def _started(self, address: str) -> _Worker | None:
         try:
-            # Not on all networks: anyone who can connect to a worker can run code there.
+            # Not on all networks: only the scheduler and its other workers connect to a worker.
             host = await asyncio.to_thread(reach, address, timeout_seconds=_REACH_SECONDS)
+            identity = await asyncio.to_thread(self._identity, address)
         except OSError:
+            return None
+        except StudyError as error:
+            self._refused(error.message)
             return None
 
         def say_of_study(line: str) -> None:
@@ -304,6 +336,7 @@ class _Joining:
 
         worker = _Worker(
             address,
+            security=security(identity),
             granted=self._offer.capacity,
             say=say_of_study,
             nthreads=len(self._offer.capacity.cpus),
@@ -326,6 +359,31 @@ class _Joining:
                 return None
             raise StudyError(f"the scheduler at {address} takes no such worker: {cause}") from error
         return worker
+
+    def _identity(self, address: str) -> Identity | None:
+        """Return the certificate that the scheduler accepts; None for no encryption.
+
+        Raises:
+            StudyError: It refuses the certificate, or there is none.
+        """
+        identity = identity_for(address, certs=self._offer.certs, insecure=self._offer.insecure)
+        if why := why_refused(address, identity, timeout_seconds=_REACH_SECONDS):
+            raise StudyError(f"no connection to the scheduler at {address}: {why}.")
+        return identity
+
+    def _refused(self, why: str) -> None:
+        """Report once why a scheduler refuses this worker.
+
+        A worker that reads a scheduler file waits: the next scheduler may write another address.
+
+        Raises:
+            StudyError: There will be no other scheduler.
+        """
+        if "://" in self._offer.scheduler:
+            raise StudyError(why)
+        if why != self._refusal:
+            self._refusal = why
+            self._say(why)
 
 
 async def _first(*awaited: Awaitable[object]) -> None:

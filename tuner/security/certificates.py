@@ -1,0 +1,323 @@
+"""Certificates with which the processes of a study, or of a scheduler, recognise each other.
+
+A folder of certificates has two files, each with a key, its certificate and the certificate of the
+authority that signed both (PEM, ECDSA P-256)::
+
+    scheduler.pem    for the scheduler; stays where it is
+    worker.pem       for workers and studies that connect; the one file to copy to other machines
+
+The authority signs these two and then forgets its own key, so nobody can make a third one. To
+exclude somebody who has a copy, make new certificates (`hptune certs --renew`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import StudyError, UsageError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+SCHEDULER = "scheduler.pem"
+WORKER = "worker.pem"
+
+VALID_DAYS = 365
+"""Days for which new certificates are valid."""
+
+ENDING_DAYS = 30
+"""Days before the end in which a warning is given."""
+
+_DAY_SECONDS = 86_400
+_SKEW = datetime.timedelta(days=1)
+"""Certificates are valid from this long ago, as the clocks of machines differ."""
+
+_OPEN = stat.S_IWGRP | stat.S_IRWXO
+"""Rights to a key's file that nobody else may have; a group may be allowed to read it."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Identity:
+    """A certificate and its key, as PEM text, and the authority whose certificates it trusts.
+
+    Attributes:
+        key: The private key.
+        certificate: The certificate.
+        authority: The authority's certificate.
+        name: The authority's name, which tells the certificates of different studies apart.
+        expires_at: When the certificate ends, in seconds since the epoch.
+        path: The file that it was read from; empty for one in memory.
+    """
+
+    key: str
+    certificate: str
+    authority: str
+    name: str
+    expires_at: float
+    path: str = ""
+
+    def __repr__(self) -> str:
+        return f"Identity({self.name!r}, {self.path!r})"
+
+    @property
+    def days_left(self) -> float:
+        """Days until the certificate ends; negative if it has ended."""
+        return (self.expires_at - time.time()) / _DAY_SECONDS
+
+    @property
+    def last_day(self) -> str:
+        """The day on which the certificate ends, such as 2027-11-22."""
+        return time.strftime("%Y-%m-%d", time.localtime(self.expires_at))
+
+
+def default_folder() -> Path:
+    """Return the folder of the user's own certificates: `~/.config/hptune/certs`.
+
+    `$XDG_CONFIG_HOME` replaces `~/.config`.
+    """
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hptune" / "certs"
+
+
+def in_memory() -> Identity:
+    """Return an identity that is in no file, for processes of one machine that share it."""
+    return next(iter(_issue().values()))
+
+
+def ensure(folder: Path, *, days: float = 0.0, renew: bool = False) -> tuple[Identity, bool]:
+    """Return the scheduler's identity of a folder, and whether it was made now.
+
+    Several processes may call this at the same time; they get the same certificates.
+
+    Args:
+        folder: The folder; created for this user alone if it is missing.
+        days: The days for which the certificates must still be valid; else new ones are made.
+        renew: Whether to make new ones in any case.
+
+    Raises:
+        UsageError: The folder cannot be written, or every user may write there.
+        StudyError: Its files are damaged, or other users may read them.
+    """
+    try:
+        with _locked(folder):
+            if not renew and (found := _valid(folder, days)) is not None:
+                return found, False
+            for name, identity in _issue().items():
+                text = identity.key + identity.certificate + identity.authority
+                write_private(folder / name, text)
+    except OSError as error:
+        raise UsageError(
+            f"certificates cannot be made in {folder}: {error.strerror or error}. Choose another "
+            "folder with --certs"
+        ) from error
+    return read(folder / SCHEDULER), True
+
+
+def _valid(folder: Path, days: float) -> Identity | None:
+    """Return the scheduler's identity if both files are there, belong together and last."""
+    if not all((folder / name).exists() for name in (SCHEDULER, WORKER)):
+        return None
+    scheduler, worker = read(folder / SCHEDULER), read(folder / WORKER)
+    is_whole = scheduler.authority == worker.authority
+    return scheduler if is_whole and scheduler.days_left > days else None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        found = os.fstat(opened)
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & stat.S_IWOTH:
+            raise UsageError(
+                f"other users may write to {folder}, and so replace certificates there. Choose "
+                "another folder with --certs"
+            )
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user may read; one that exists is replaced at once.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(opened, "w", encoding="ascii") as file:
+            file.write(text)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def file_of(path: Path) -> Path:
+    """Return the file for a worker or a study that connects: of a folder, its `worker.pem`."""
+    return path / WORKER if path.is_dir() else path
+
+
+def read(path: Path) -> Identity:
+    """Read an identity: a file with one key, its certificate and that of the authority.
+
+    Args:
+        path: The file, or a folder of certificates.
+
+    Raises:
+        StudyError: There is no such file, it holds something else, or others may read it.
+    """
+    path = file_of(path)
+    try:
+        with path.open(encoding="ascii") as file:
+            found = os.fstat(file.fileno())
+            text = file.read()
+    except OSError as error:
+        raise StudyError(
+            f"the certificates in {path} cannot be read: {error.strerror}. `hptune certs` on the "
+            "scheduler's machine shows which file to copy"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise _damaged(path) from error
+    if found.st_uid not in (0, os.geteuid()):
+        raise StudyError(f"{path} belongs to another user; copy it, so that it is yours")
+    if found.st_mode & _OPEN:
+        raise StudyError(
+            f"other users may read or change {path}, which holds a private key; "
+            f"`chmod 600 {path}` prevents it"
+        )
+    return _parsed(text, path)
+
+
+def _parsed(text: str, path: Path) -> Identity:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(text.encode(), None)
+        certificates = x509.load_pem_x509_certificates(text.encode())
+        public = key.public_key()
+        own = next(each for each in certificates if each.public_key() == public)
+        (authority,) = (each for each in certificates if each != own)
+    except (ValueError, TypeError, StopIteration) as error:
+        raise _damaged(path) from error
+    name = authority.subject.rfc4514_string().removeprefix("CN=")
+    ends = min(own.not_valid_after_utc, authority.not_valid_after_utc)
+    return Identity(_key(key), _pem(own), _pem(authority), name, ends.timestamp(), str(path))
+
+
+def _damaged(path: Path) -> StudyError:
+    return StudyError(
+        f"{path} does not hold a key, its certificate and the authority's certificate. Copy the "
+        "scheduler's worker.pem again (`hptune certs` shows where it is)"
+    )
+
+
+def _issue() -> dict[str, Identity]:
+    """Return new identities, by the name of their file; the authority's key is not kept."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    begins = datetime.datetime.now(datetime.UTC) - _SKEW
+    ends = begins + _SKEW + datetime.timedelta(days=VALID_DAYS)
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    # A name of a certificate has at most 64 characters.
+    name = f"hptune {socket.gethostname()[:40]} {secrets.token_hex(4)}"
+    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+
+    def builder(subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(_named(subject))
+            .issuer_name(_named(name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begins)
+            .not_valid_after(ends)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id),
+                critical=False,
+            )
+        )
+
+    authority = (
+        builder(name, authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    identities = {}
+    for file in (SCHEDULER, WORKER):
+        key = ec.generate_private_key(ec.SECP256R1())
+        # Dask's schedulers and workers both listen and connect.
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        certificate = (
+            builder(file.removesuffix(".pem"), key)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+            .sign(authority_key, hashes.SHA256())
+        )
+        identities[file] = Identity(
+            _key(key), _pem(certificate), _pem(authority), name, ends.timestamp()
+        )
+    return identities
+
+
+def _named(name: str) -> x509.Name:
+    from cryptography import x509
+
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def _key(key: object) -> str:
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    text: bytes = key.private_bytes(  # type: ignore[attr-defined]  # every kind of key has it
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    return text.decode()

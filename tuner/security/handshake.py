@@ -1,0 +1,152 @@
+"""Connections to a scheduler: which certificate to show, and why a scheduler refuses it.
+
+The reason is found out by a connection of its own, before Dask's: Dask retries a refused connection
+until its timeout, and then says only that it failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+
+from ..errors import StudyError, UsageError
+from .certificates import Identity, default_folder, file_of, read, write_private
+
+_EXPIRED = 10
+"""OpenSSL's code X509_V_ERR_CERT_HAS_EXPIRED."""
+
+_ANSWER_SECONDS = 2.0
+"""How long to wait for the first bytes of a scheduler, which may be busy."""
+
+INSECURE = (
+    "warning: --insecure: no certificates are used, so anyone who reaches the scheduler or a "
+    "worker over the network can run code as you"
+)
+PLAIN = (
+    "it uses no certificates: either it was started with --insecure, which this command then needs "
+    "too, with the address tcp://…; or it is no scheduler of hptune"
+)
+OTHER = (
+    "its certificates are of another study or scheduler than those in {path}. Copy its worker.pem "
+    "again (`hptune certs` on its machine shows where it is)"
+)
+EXPIRED = (
+    "the certificates in {path} were valid until {day}. Make new ones on the scheduler's machine "
+    "(`hptune certs --renew`), restart it, and copy worker.pem again"
+)
+ENCRYPTED = "it accepts only connections with a certificate: use tls:// in place of tcp://"
+
+
+def identity_for(address: str, *, certs: str = "", insecure: bool = False) -> Identity | None:
+    """Return the certificate to show to a scheduler; None to connect without encryption.
+
+    Args:
+        address: The scheduler's address.
+        certs: A file of certificates, or their folder; empty for the user's own.
+        insecure: Whether the user accepts a scheduler without certificates.
+
+    Raises:
+        UsageError: The address is one without certificates, which the user has not accepted.
+        StudyError: There is no certificate, or its file cannot be used.
+    """
+    if address.startswith("tls://"):
+        file = file_of(Path(certs) if certs else default_folder())
+        if not certs and not file.exists():
+            raise StudyError(
+                f"{address} accepts only connections with a certificate, and there is none in "
+                f"{file}. Copy the scheduler's worker.pem (`hptune certs` on its machine shows "
+                "where it is), and name the copy with --certs FILE"
+            )
+        return read(file)
+    if not insecure:
+        raise UsageError(
+            f"{address} uses no certificates: anyone who reaches it can run code as you. Start the "
+            "scheduler without --insecure and use the tls:// address that it prints; or accept "
+            "this with --insecure"
+        )
+    return None
+
+
+def context(identity: Identity, *, is_server: bool = False) -> ssl.SSLContext:
+    """Return what a connection needs to show this identity and to check the other one's."""
+    purpose = ssl.Purpose.CLIENT_AUTH if is_server else ssl.Purpose.SERVER_AUTH
+    made = ssl.create_default_context(purpose, cadata=identity.authority)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The authority signs for one study only; its processes have no fixed names.
+    made.check_hostname = False
+    made.verify_mode = ssl.CERT_REQUIRED
+    with tempfile.TemporaryDirectory() as folder:  # ssl reads keys from files only
+        file = Path(folder, "identity.pem")
+        write_private(file, identity.key + identity.certificate)
+        made.load_cert_chain(file)
+    return made
+
+
+def why_refused(address: str, identity: Identity | None, *, timeout_seconds: float) -> str:
+    """Return why a scheduler does not accept this identity; empty if it does, or does not answer.
+
+    Args:
+        address: The scheduler's address, at which something accepts connections.
+        identity: The certificate to show; None for a connection without encryption.
+        timeout_seconds: How long to wait for a connection.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    target = (host.strip("[]"), int(port))
+    if identity is None:
+        return _why_not_plain(target, timeout_seconds)
+    if identity.days_left < 0:
+        return EXPIRED.format(path=identity.path, day=identity.last_day)
+    try:
+        with (
+            socket.create_connection(target, timeout_seconds) as plain,
+            context(identity).wrap_socket(plain) as encrypted,
+        ):
+            encrypted.settimeout(_ANSWER_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                # In TLS 1.3, the refusal of a client's certificate follows the handshake.
+                encrypted.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        return _words("expired" if error.verify_code == _EXPIRED else "other", identity)
+    except ssl.SSLError as error:
+        reason = (error.reason or str(error)).lower()
+        if "alert" not in reason:
+            return PLAIN
+        return _words("expired" if "expired" in reason else "other", identity)
+    except OSError:
+        return ""  # it is gone, or busy: Dask tries again
+    return ""
+
+
+def _words(what: str, identity: Identity) -> str:
+    text = EXPIRED if what == "expired" else OTHER
+    return text.format(path=identity.path, day=identity.last_day)
+
+
+def _why_not_plain(target: tuple[str, int], timeout_seconds: float) -> str:
+    # A scheduler without encryption speaks first; one with it waits for the client.
+    with contextlib.suppress(OSError), socket.create_connection(target, timeout_seconds) as plain:
+        plain.settimeout(_ANSWER_SECONDS)
+        try:
+            if plain.recv(1):
+                return ""
+        except TimeoutError:
+            pass
+    return ENCRYPTED if _speaks_tls(target, timeout_seconds) else ""
+
+
+def _speaks_tls(target: tuple[str, int], timeout_seconds: float) -> bool:
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname = False
+    anyone.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection(target, timeout_seconds) as plain:
+            plain.settimeout(_ANSWER_SECONDS)
+            anyone.wrap_socket(plain).close()
+    except ssl.SSLError as error:
+        return "alert" in (error.reason or "").lower()
+    except OSError:
+        return False
+    return True
