@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from ..errors import ModelFileError, UsageError
+from ..security.ownership import check_loadable, withhold_writing
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
@@ -176,6 +177,7 @@ class StoredData:
         fresh = path.with_name(f"{path.name}.new")
         try:
             joblib.dump(data, fresh)
+            withhold_writing(fresh)
             fresh.replace(path)
         except OSError:  # no space, say
             fresh.unlink(missing_ok=True)
@@ -192,6 +194,8 @@ class StoredData:
         """Return the data; arrays are mapped from the file, copy-on-write."""
         import joblib
 
+        with self.path.open("rb") as file:
+            check_loadable(file)
         try:
             data = joblib.load(self.path, mmap_mode="c")
         except OSError as error:
@@ -234,6 +238,7 @@ def load(source: ObjectiveSource) -> UserCode:
     """
     if source.kind is SourceKind.PICKLE:
         with Path(source.path).open("rb") as file:
+            check_loadable(file)
             paths, _, cells = pickle.load(file)  # noqa: S301 - as below
             remember_cells(cells)
             sys.path.extend(path for path in paths if path not in sys.path)
@@ -255,6 +260,7 @@ def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
     path = Path(source.path)
     if source.kind is SourceKind.PICKLE:
         with path.open("rb") as file:
+            check_loadable(file)
             _, names, _ = pickle.load(file)  # noqa: S301 - plain texts from the study directory
             return tuple(names)
     return tuple(dict.fromkeys(_FRAMEWORK_IMPORT.findall(path.read_text(errors="replace"))))
@@ -283,6 +289,7 @@ def save(code: UserCode, path: Path) -> None:
         names.append("keras")
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(pickle.dumps((folders, names, notebook_cells())) + contents)
+    withhold_writing(fresh)
     fresh.replace(path)
 
 

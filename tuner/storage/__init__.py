@@ -3,5 +3,5 @@
 Offers: `directory.StudyDirectory`, `lock.MasterLock`, `lease`, `artifacts.StudyFiles`,
 `attempt_journal.AttemptJournal`, `filesystem.mount_of`, `file_errors`.
 
-May import: `errors`, `core`, `reporting`, `storage.ledger`.
+May import: `errors`, `core`, `security`, `reporting`, `storage.ledger`.
 """

@@ -27,8 +27,9 @@ from typing import Self
 from ..core.meeting import log_name
 from ..errors import NoStudyError, StudyExistsError, UsageError
 from ..reporting import text
+from ..security.ownership import everybody_may_write, is_foreign, other_writers
 from .file_errors import storage_errors
-from .filesystem import other_writers, read_small
+from .filesystem import read_small
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
 
@@ -140,16 +141,30 @@ class StudyDirectory:
             raise self._no_place(err.errno) from err
 
     def others_may_write(self) -> str:
-        """Return a warning if other users can change what is loaded from here as code."""
+        """Return a warning if a group can change what is loaded from here as code.
+
+        Raises:
+            UsageError: Every user can, or the files belong to another user.
+        """
         with storage_errors(self._path):
             for path in (self._path, *(self._path / name for name in _LOADED)):
-                if path.exists() and (who := other_writers(path)):
-                    return (
-                        f"warning: {who} may write to {shlex.quote(str(path))}, and so run code as "
-                        f"you: code and data are loaded from it. `chmod -R go-w {self}` prevents "
-                        "it if the files are yours"
+                if not path.exists():
+                    continue
+                found = path.stat()
+                if who := other_writers(found):
+                    danger = (
+                        f"{who} may write to {shlex.quote(str(path))}, and so run code as you: "
+                        "code and data are loaded from it. "
                     )
-                if path is self._path and not path.stat().st_mode & _OTHERS_ENTER:
+                    if is_foreign(found):
+                        raise UsageError(
+                            f"{danger}If you trust it, copy the study: `cp -r {self} COPY`"
+                        )
+                    remedy = f"`chmod -R go-w {self}` prevents it"
+                    if everybody_may_write(found):
+                        raise UsageError(danger + remedy)
+                    return f"warning: {danger}{remedy}"
+                if path is self._path and not found.st_mode & _OTHERS_ENTER:
                     break
         return ""
 

@@ -1,11 +1,9 @@
-"""The file system of a path, from the kernel's table of mounts, and who may write to the path."""
+"""The file system of a path, from the kernel's table of mounts."""
 
 from __future__ import annotations
 
 import errno
-import grp
 import os
-import pwd
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,31 +90,3 @@ def read_small(path: Path) -> bytes:
         return os.read(file, _SMALL_BYTES)
     finally:
         os.close(file)
-
-
-def other_writers(path: Path) -> str:
-    """Return which users besides this one and root may write to a path; empty if none.
-
-    A group that only this user belongs to, as many systems give each user, counts as this user.
-    """
-    found = path.stat()
-    if found.st_uid not in (0, os.getuid()):
-        return f"user {_user_name(found.st_uid)}"
-    if found.st_mode & stat.S_IWOTH:
-        return "every user of this machine"
-    if not found.st_mode & stat.S_IWGRP:
-        return ""
-    mine = _user_name(os.getuid())
-    try:
-        group = grp.getgrgid(found.st_gid)
-    except KeyError:
-        return f"group {found.st_gid}"
-    is_mine = group.gr_name == mine and not {*group.gr_mem} - {mine}
-    return "" if is_mine else f"group {group.gr_name}"
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

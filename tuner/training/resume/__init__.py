@@ -2,5 +2,5 @@
 
 Offers: `checkpoint.Checkpoints`, `resumption.Resumption`, `randomness.seed_everything`.
 
-May import: `core`, `training`.
+May import: `core`, `security`, `training`.
 """

@@ -8,8 +8,8 @@ A file is written under another name, synced to disk, and then renamed. So neith
 power cut leaves a partial file under the final name. A file that the disk has damaged is recognised
 by its checksum, and the one before it is used.
 
-The state is pickled, since it may hold objects of the user's classes. Only the study's own trials
-read a checkpoint; anyone who can write one can change the model file as well.
+The state is pickled, since it may hold objects of the user's classes. A checkpoint that another
+user may have written is not read.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from ...security.ownership import check_loadable, withhold_writing
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +97,7 @@ class Checkpoints:
             self._directory.mkdir(parents=True, exist_ok=True)
             try:
                 with fresh.open("xb") as file:
+                    withhold_writing(fresh)
                     _write(file, state)
                     file.flush()
                     os.fsync(file.fileno())
@@ -164,6 +167,7 @@ def _write(file: IO[bytes], state: object) -> None:
 
 def _read(path: Path) -> Any:
     with path.open("rb") as file:
+        check_loadable(file)
         length = os.fstat(file.fileno()).st_size - _DIGEST_BYTES - len(_MARK)
         if length < 0:
             raise ValueError("it is cut short")
