@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sysconfig
+import venv
 
 import pytest
 from in_process import InProcess
@@ -102,3 +104,23 @@ def test_a_program_is_given_whole(cli: InProcess, arguments: list[str], words: l
     assert ended.code == 2
     for word in words:
         assert word in ended.err
+
+
+def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:
+    other = hptune.directory / "other"
+    venv.create(other)
+    (packages,) = other.glob("lib/python*/site-packages")
+    (packages / "ours.pth").write_text(sysconfig.get_paths()["purelib"])
+    (packages / "only_there.py").write_text("LOSS = 1.0\n")
+    (hptune.directory / "model.py").write_text(
+        "import only_there\n\n\ndef objective(hp, trial):\n"
+        '    return {"loss": hp.Float("x", 0, 1) + only_there.LOSS}\n'
+    )
+    python = ("--python", other / "bin" / "python")
+    light = ("--executor", "joblib", "--workers", "1", "--objective", "loss")
+    ended = hptune("run", "model.py", *python, *light, "--trials", "2")
+    assert ended.code == 0, ended.err
+    study = hptune.directory / "studies" / "model-1"
+    ended = hptune("resume", study, "--trials", "3")
+    assert ended.code == 0, ended.err
+    assert {each["state"] for each in trials(study)} == {"COMPLETE"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import venv
 from pathlib import Path
 
 import pytest
 
 from tuner.config.source_checks import check_source
-from tuner.errors import ModelFileError
+from tuner.errors import ModelFileError, UsageError
 
 BUILD = "def build_model(hp): ...\n"
 
@@ -62,3 +63,23 @@ def test_what_may_work_is_not_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.py").touch()
     (tmp_path / "model.py").write_text(text)
     check_source(tmp_path / "model.py", has_entry=False)
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("/no/such/python", ["cannot be run", "No such file", "/bin/python"]),
+        ("bare", ["has no hptune", "pip install hptune==", "--command"]),
+    ],
+)
+def test_a_python_that_cannot_run_trials_is_refused(
+    tmp_path: Path, python: str, words: list[str]
+) -> None:
+    (tmp_path / "model.py").write_text("import no_module_of_this_environment\n")
+    if python == "bare":
+        venv.create(tmp_path / "bare")
+        python = str(tmp_path / "bare" / "bin" / "python")
+    with pytest.raises(UsageError) as refused:
+        check_source(tmp_path / "model.py", has_entry=True, python=python)
+    for word in words:
+        assert word in refused.value.message

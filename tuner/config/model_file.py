@@ -52,11 +52,13 @@ class ObjectiveSource:
         kind: A Python file, or a cloudpickle of a `UserCode`.
         path: The file's absolute path.
         entry: Name of the entry point in the file; empty for the one that hptune finds.
+        python: The Python that runs it; empty for that of the worker.
     """
 
     kind: SourceKind
     path: str
     entry: str = ""
+    python: str = ""
 
     @property
     def shown(self) -> str:

@@ -240,6 +240,14 @@ class StudySettings:
         pruners=_HALVING,
     )
 
+    python: str = setting(
+        kinds.text("PATH", "paths of a Python", is_path=True, may_be_none=True),
+        Section.PLACE,
+        "Python that runs the trials of a model file, such as that of an environment with another "
+        "framework; hptune must be installed there.",
+        default="",
+        default_text="that of the worker",
+    )
     workers: int | None = setting(
         kinds.whole_number(1),
         Section.PLACE,
@@ -427,11 +435,14 @@ class StudySettings:
         for each in SETTINGS:
             # The dataclass is frozen; what was given as text is replaced by its value once.
             object.__setattr__(self, each.name, each.read(getattr(self, each.name)))
-        if self.entry and self.source.kind is SourceKind.PICKLE:
-            raise UsageError(
-                f"--entry is {self.entry!r}, but Tuner is given what to tune; leave it out"
-            )
-        object.__setattr__(self, "source", replace(self.source, entry=self.entry))
+        for name in ("entry", "python"):
+            if (value := getattr(self, name)) and self.source.kind is SourceKind.PICKLE:
+                raise UsageError(
+                    f"{option(name)} is {value!r}, but it needs a model file, and Tuner is given "
+                    "what to tune; leave it out"
+                )
+        source = replace(self.source, entry=self.entry, python=self.python)
+        object.__setattr__(self, "source", source)
         check_objectives(self.objectives, self.constraints, self.direction)
         if self.confirm_repeats is not None and not self.confirm:
             raise UsageError(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ..errors import ModelFileError
+from ..errors import ModelFileError, UsageError
 from .user_errors import is_installed
 
 NO_LOAD_DATA = (
@@ -23,6 +25,8 @@ _MAY_BIND_ANYTHING = frozenset(("exec", "globals", "setattr", "vars", "load_data
 """Names and texts whose use may bind a name that the source does not show."""
 _NEED_NO_LOAD_DATA = ("load_data", "objective", "fit")
 """Functions, or methods, with which a file may have data."""
+
+_VERSION = "import importlib.metadata as m; print(m.version('hptune'))"
 
 
 def check_syntax(path: Path) -> None:
@@ -49,18 +53,22 @@ def syntax_error(error: SyntaxError) -> str:
     return f"{file}:{line}: {type(error).__name__}: {error.msg}{text}"
 
 
-def check_source(path: Path, *, has_entry: bool) -> None:
+def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
     """Check the imports at the top of a model file, and that there is a `load_data`.
 
     Args:
         path: The file.
         has_entry: Whether the user named the entry point, which may then be any function.
+        python: The Python that runs the file, whose modules are not known here; empty for this one.
 
     Raises:
         ModelFileError: A module does not exist, or a model has no data.
+        UsageError: The other Python cannot run trials.
     """
     tree = ast.parse(path.read_bytes())
-    for line, name in _first_imports(tree):
+    if python:
+        _check_python(python)
+    for line, name in () if python else _first_imports(tree):
         if name in sys.modules or name in sys.builtin_module_names:
             continue
         found = PathFinder.find_spec(name, [str(path.parent)]) or importlib.util.find_spec(name)
@@ -73,6 +81,33 @@ def check_source(path: Path, *, has_entry: bool) -> None:
             break  # a module of the user's may change where others are found
     if not has_entry and _lacks_load_data(tree):
         raise ModelFileError(NO_LOAD_DATA)
+
+
+def _check_python(python: str) -> None:
+    """Check that another Python has this version of hptune."""
+    try:
+        asked = subprocess.run(
+            [python, "-c", _VERSION],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd="/",
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"--python is {python}, which cannot be run ({reason}); give the path of a Python, "
+            "such as /path/to/environment/bin/python"
+        ) from error
+    here, there = metadata.version("hptune"), asked.stdout.strip()
+    if asked.returncode or there != here:
+        found = f"hptune {there}" if there else "no hptune"
+        raise UsageError(
+            f"--python is {python}, whose environment has {found}; it needs hptune {here}: "
+            f"{python} -m pip install hptune=={here}. A program that runs without hptune is tuned "
+            "with --command"
+        )
 
 
 def _first_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:

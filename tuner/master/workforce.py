@@ -97,7 +97,11 @@ class Workforce:
             settings, {}, cluster.capacity, is_certain=cluster.is_local
         ).resources
         if settings.source.kind is SourceKind.FILE:
-            check_source(Path(settings.source.path), has_entry=bool(settings.entry))
+            check_source(
+                Path(settings.source.path),
+                has_entry=bool(settings.entry),
+                python=settings.python,
+            )
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:

@@ -83,13 +83,14 @@ class ForkServer:
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
         source = self._source
+        python = source.python or sys.executable
         arguments = [self.address, str(source.kind), source.path, source.entry]
         if not with_source:
             arguments.append(FRAMEWORKS_ONLY)
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 # -P, and hptune for tuner: no file of the user's must hide a module.
-                [sys.executable, "-P", "-m", "hptune.worker.forkserver.server", *arguments],
+                [python, "-P", "-m", "hptune.worker.forkserver.server", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
