@@ -18,6 +18,7 @@ from tuner.training.hyperparameters import make_hyperparameters
 keras = pytest.importorskip("keras")
 
 STEPS = 4
+K = (3, 3, 2, 2)
 Array = NDArray[np.float64]
 
 
@@ -27,12 +28,16 @@ def norm(values: Array) -> float:
 
 def gradients() -> list[list[Array]]:
     rng = np.random.default_rng(0)
-    return [[rng.normal(size=(3, 2)), rng.normal(size=2), np.zeros((2, 2))] for _ in range(STEPS)]
+    return [
+        # The last one has the shape of a convolution's kernel.
+        [*(rng.normal(size=shape) for shape in ((3, 2), 2)), np.zeros((2, 2)), rng.normal(size=K)]
+        for _ in range(STEPS)
+    ]
 
 
 def start() -> list[Array]:
     rng = np.random.default_rng(1)
-    return [rng.normal(size=(3, 2)), np.zeros(2), np.zeros((2, 2))]
+    return [rng.normal(size=(3, 2)), np.zeros(2), np.zeros((2, 2)), rng.normal(size=K)]
 
 
 def trained(optimizer: Any, steps: list[list[Array]]) -> list[Array]:

@@ -38,6 +38,11 @@ class _Layerwise(keras.optimizers.Optimizer):
         return {**super().get_config(), "weight_decay": self.decay}
 
 
+def _norm(values: Any) -> Any:
+    """Return the Euclidean norm; `keras.ops.norm` refuses arrays of more than two dimensions."""
+    return ops.sqrt(ops.sum(ops.square(values)))
+
+
 def _ratio(numerator: Any, denominator: Any) -> Any:
     """Return the ratio of two norms; 1 where one of them is 0."""
     is_known = ops.logical_and(numerator > 0, denominator > 0)
@@ -93,7 +98,7 @@ class Lars(_Layerwise):
         rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         if len(variable.shape) > 1:
-            of_weights, of_gradient = ops.norm(variable), ops.norm(gradient)
+            of_weights, of_gradient = _norm(variable), _norm(gradient)
             of_update = ops.where(of_gradient > 0, of_gradient + self.decay * of_weights, 0.0)
             rate = rate * _ratio(self.trust_coefficient * of_weights, of_update)
             gradient = gradient + self.decay * variable
@@ -169,7 +174,7 @@ class Lamb(_Layerwise):
         update = corrected / (spread + self.epsilon)
         if len(variable.shape) > 1:
             update = update + self.decay * variable
-            rate = rate * _ratio(ops.norm(variable), ops.norm(update))
+            rate = rate * _ratio(_norm(variable), _norm(update))
         self.assign_sub(variable, rate * update)
 
     def get_config(self) -> dict[str, Any]:
