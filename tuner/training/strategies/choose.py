@@ -48,14 +48,24 @@ def choose(ranks: Ranks | None, gpus: int, asked: DataParallel) -> Strategy | No
         from .mirrored import Mirrored
 
         return Mirrored(ranks, devices, asked)
-    if backend == "torch" and ranks is None:
+    if backend not in ("tensorflow", "torch"):
         raise ModelFileError(
-            f"Keras on PyTorch trains on one GPU in each process, and the trial has {devices} in "
-            f"one; add --processes-per-trial {devices}"
+            f"Keras on {backend} cannot train on {world_size * devices} devices; "
+            "KERAS_BACKEND=jax, torch or tensorflow can"
         )
-    raise ModelFileError(
-        f"Keras on {backend} cannot train on {world_size} processes; KERAS_BACKEND=jax can"
-    )
+    if devices > 1:
+        shown = "PyTorch" if backend == "torch" else "TensorFlow"
+        raise ModelFileError(
+            f"Keras on {shown} trains on one GPU in each of several processes, and each of the "
+            f"trial's has {devices}; use --processes-per-trial {world_size * devices}"
+        )
+    if backend == "torch":
+        from .torch_processes import TorchProcesses
+
+        return TorchProcesses(ranks, devices, asked)
+    from .tensorflow_processes import TensorFlowProcesses
+
+    return TensorFlowProcesses(ranks, devices, asked)
 
 
 def _cpu_devices(backend: str) -> int:

@@ -76,7 +76,7 @@ def _callback_class() -> Any:
         def __deepcopy__(self, _copies: Any) -> Any:
             return self
 
-        def on_train_batch_end(self, batch: int, _logs: Any = None) -> None:
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
             if not self._has_checked:
                 self._has_checked = True
                 check(self._strategy, self.model, f"batch {batch + 1}")

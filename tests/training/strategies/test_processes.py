@@ -1,0 +1,100 @@
+"""Keras on PyTorch and on TensorFlow in two processes: what they compute is what one computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_fits import TRAININGS
+from rank_processes import run_ranks
+
+from tuner.training.strategies.own_batches import OwnBatches, class_weights
+
+BACKENDS = ("torch", "tensorflow")
+
+
+def of_ranks(backend: str, function: str, *arguments: object) -> list[Any]:
+    """What a function of `parallel_fits` returned on two ranks of one thread each."""
+    pytest.importorskip(backend)
+    environment = {
+        "KERAS_BACKEND": backend,
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "2",
+    }
+    return run_ranks(2, f"parallel_fits:{function}", *arguments, environment=environment)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_ranks_compute_what_one_process_computes(backend: str) -> None:
+    first, second = of_ranks(backend, "compare", list(TRAININGS))
+    for name in TRAININGS:
+        together, other = first["together"][name], second["together"][name]
+        alone = first["alone"][name]
+        assert together["history"] == other["history"]
+        for epoch, weights in enumerate(alone["weights"]):
+            assert np.array_equal(together["weights"][epoch], other["weights"][epoch])
+            assert together["weights"][epoch] == pytest.approx(weights, abs=1e-5), (name, epoch)
+        # A loss that a step returns, and no metric holds, is that of the last batch.
+        assert set(together["history"]) == set(alone["history"])
+        for metric in set(alone["history"]) - {"own"}:
+            expected = pytest.approx(alone["history"][metric], abs=1e-5)
+            assert together["history"][metric] == expected, (name, metric)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ranks_share_batch_statistics_and_stop_together(backend: str) -> None:
+    first, second = of_ranks(backend, "batch_statistics")
+    # Rank 1 stopped after batch 7; rank 0 had begun the next one.
+    assert first["batches"] == second["batches"] == 8
+    assert first["history"] == second["history"]
+    assert len(first["history"]["val_loss"]) == 2
+    for one, other in zip(first["weights"], second["weights"], strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ranks_that_train_apart_fail_on_the_first_batch(backend: str) -> None:
+    for error in of_ranks(backend, "without_averaging"):
+        assert "after batch 1 they hold different weights" in error
+
+
+def test_own_batches_of_arrays_and_datasets() -> None:
+    import keras
+    import tensorflow as tf
+
+    x = np.arange(10.0).reshape(10, 1)
+
+    class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+        ended = 0
+
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return x[index * 3 : index * 3 + 3], None
+
+        def on_epoch_end(self) -> None:
+            self.ended += 1
+
+    batches = Batches()
+    for data in (batches, (x, None), tf.data.Dataset.from_tensor_slices((x,)).batch(3)):
+        own = OwnBatches(data, batch_size=3)
+        assert own.steps == 4
+        for _ in range(2):
+            found = [np.asarray(each).ravel().tolist() for (each,) in own.epoch()]
+            assert found == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    assert batches.ended == 2
+    some = OwnBatches((x, None), batch_size=3, steps=3)
+    epochs = [[float(each[0, 0]) for (each,) in some.epoch()] for _ in range(3)]
+    assert epochs == [[0, 3, 6], [9, 0, 3], [6, 9, 0]]
+
+
+def test_class_weights_are_those_of_keras() -> None:
+    weights = {0: 0.5, 2: 3.0}
+    expected = [3.0, 1.0, 0.5]
+    for targets in (np.array([2, 1, 0]), np.array([[2], [1], [0]]), np.eye(3)[[2, 1, 0]]):
+        assert class_weights(targets, weights).tolist() == expected

@@ -1,0 +1,49 @@
+"""Every call of a Keras optimizer's public `apply`, with gradients that a strategy changes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]) -> Iterator[None]:
+    """Change the gradients that any optimizer gets, before it does anything with them.
+
+    So a `train_step` of the user's own, with one optimizer or several, takes part. Keras has no
+    hook for it, so this replaces the method of the classes, and puts it back at the end.
+
+    Args:
+        optimizer: An optimizer whose class may have an `apply` of its own.
+        change: Called with the optimizer and its gradients, some of which may be None.
+    """
+    import keras
+
+    is_within = False
+
+    def changing(original: Any) -> Any:
+        @functools.wraps(original)
+        def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            nonlocal is_within
+            if is_within:  # an optimizer within another, or a call of super
+                return original(self, grads, trainable_variables)
+            is_within = True
+            try:
+                return original(self, change(self, list(grads)), trainable_variables)
+            finally:
+                is_within = False
+
+        return apply
+
+    known = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer, type(optimizer))
+    kinds = {kind for each in known for kind in each.__mro__ if "apply" in vars(kind)}
+    originals: dict[Any, Any] = {kind: vars(kind)["apply"] for kind in kinds}
+    for kind, original in originals.items():
+        kind.apply = changing(original)
+    try:
+        yield
+    finally:
+        for kind, original in originals.items():
+            kind.apply = original

@@ -1,0 +1,78 @@
+"""Gradients of Keras on TensorFlow, made those of the global batch in the optimizer's `apply`.
+
+Keras adds the gradients of the replicas up itself, but counts each replica alike, clips before it
+adds up, and decides on each replica alone whether a scaled gradient is finite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .optimizer_calls import replaced_apply
+
+
+@contextlib.contextmanager
+def weighted_gradients(optimizer: Any) -> Iterator[list[Any]]:
+    """Weight the gradients that any Keras optimizer gets by what the yielded list holds.
+
+    It holds nothing, or the factor of this replica's gradients, from within a replica's step.
+    """
+    share: list[Any] = []
+
+    def weighted(called: Any, gradients: list[Any]) -> list[Any]:
+        import keras
+        import tensorflow as tf
+
+        if not share:
+            return gradients
+        factor, scale = share[0], 1.0
+        if isinstance(called, keras.optimizers.LossScaleOptimizer):
+            factor = _finite_on_all(factor, gradients)
+            scale = called.dynamic_scale
+            called = called.inner_optimizer
+        found = [x * tf.cast(factor, x.dtype) for x in gradients if x is not None]
+        limits = (called.clipnorm, called.global_clipnorm, called.clipvalue)
+        if any(each is not None for each in limits):
+            found = _clipped(found, limits, scale)
+        rest = iter(found)
+        return [None if each is None else next(rest) for each in gradients]
+
+    with replaced_apply(optimizer, weighted):
+        yield share
+
+
+def _finite_on_all(factor: Any, gradients: list[Any]) -> Any:
+    """Return NaN if the gradients of any replica are not finite, so that all skip the step."""
+    import tensorflow as tf
+
+    finite = [tf.reduce_all(tf.math.is_finite(each)) for each in gradients if each is not None]
+    others = tf.cast(tf.logical_not(tf.reduce_all(finite)), "float32")
+    total = tf.distribute.get_replica_context().all_reduce("SUM", others)
+    return tf.where(total > 0, float("nan"), factor)
+
+
+def _clipped(gradients: list[Any], limits: Sequence[Any], scale: Any) -> list[Any]:
+    """Return each replica's equal share of the global gradients, clipped.
+
+    Keras clips the share with the same limit once more, which it does not reach.
+
+    Args:
+        gradients: This replica's.
+        limits: The optimizer's clipnorm, global_clipnorm and clipvalue.
+        scale: What the loss is multiplied by.
+    """
+    import tensorflow as tf
+
+    replica = tf.distribute.get_replica_context()
+    gradients = replica.all_reduce("SUM", gradients)
+    limits = [None if each is None else each * tf.cast(scale, "float32") for each in limits]
+    norm, global_norm, value = limits
+    if norm is not None:
+        gradients = [tf.clip_by_norm(each, norm) for each in gradients]
+    elif global_norm is not None:
+        gradients, _ = tf.clip_by_global_norm(gradients, global_norm)
+    else:
+        gradients = [tf.clip_by_value(each, -value, value) for each in gradients]
+    return [each / replica.num_replicas_in_sync for each in gradients]

@@ -1,0 +1,236 @@
+"""Keras on TensorFlow: several processes, by `MultiWorkerMirroredStrategy` and a loop of our own.
+
+Keras's `fit` fails under that strategy, in two functions of its own. The loop is made of public
+ones: the model's `train_step` and `test_step`, its metrics and its callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from . import batches, rank_values
+from .base import Fit, ParallelTrainingError, Strategy
+from .own_batches import OwnBatches
+from .tensorflow_gradients import weighted_gradients
+
+
+class TensorFlowProcesses(Strategy):
+    """One replica in each process; TensorFlow adds the gradients up in the optimizer."""
+
+    _all: Any = None
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the replicas are CPUs."""
+        return "CPU" in self._all.extended.worker_devices[0].upper()
+
+    @property
+    def synchronizes_batch_statistics(self) -> bool:
+        """False, unless the layers ask for it."""
+        return False
+
+    def enter(self) -> None:
+        """Start TensorFlow's server and meet the other ranks, whose addresses TF_CONFIG has."""
+        import tensorflow as tf
+
+        if self.ranks is None:
+            raise ParallelTrainingError("TF_CONFIG needs several processes")
+        self.ranks.release_port()
+        try:
+            self._all = tf.distribute.MultiWorkerMirroredStrategy()
+        except (RuntimeError, tf.errors.OpError) as error:
+            raise ParallelTrainingError(f"TensorFlow cannot connect the ranks: {error}") from error
+        found = self._all.num_replicas_in_sync
+        if found != self.replicas:
+            raise ParallelTrainingError(
+                f"TensorFlow sees {found} devices, but the trial has {self.replicas}; use one GPU "
+                "for each process"
+            )
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return TensorFlow's scope, in which variables are mirrored."""
+        scope: AbstractContextManager[Any] = self._all.scope()
+        return scope
+
+    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002
+        """Train with a loop of our own on this rank's part of the batches."""
+        if self.ranks is None:
+            raise ParallelTrainingError("there is one process")
+        local = batches.local_arguments(arguments, rank=self.rank, world_size=self.world_size)
+        with self._all.scope(), weighted_gradients(model.optimizer) as share:
+            return _Loop(self, self._all, model, local, share).run()
+
+    def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the weights of this process."""
+        yield {
+            each.path: self._all.experimental_local_results(each.value)[0].numpy()
+            for each in model.trainable_variables
+        }
+
+
+class _Loop:
+    """One call of `fit`.
+
+    Args:
+        strategy: Ours.
+        distribution: TensorFlow's.
+        model: The model.
+        arguments: Arguments of Keras's `fit`, with this rank's part of the data.
+        share: Holds what a step's gradients are multiplied by.
+    """
+
+    def __init__(
+        self,
+        strategy: TensorFlowProcesses,
+        distribution: Any,
+        model: Any,
+        arguments: dict[str, Any],
+        share: list[Any],
+    ) -> None:
+        assert strategy.ranks is not None
+        self._ranks = strategy.ranks
+        self._distribution = distribution
+        self._model = model
+        self._arguments = arguments
+        self._share = share
+        self._train = OwnBatches(
+            arguments["x"],
+            steps=arguments.get("steps_per_epoch"),
+            class_weight=arguments.get("class_weight"),
+            shuffle=arguments.get("shuffle", True),
+        )
+        self._test = _validation(arguments)
+
+    def run(self) -> Any:
+        """Train all epochs; return the History."""
+        import keras
+
+        model, arguments = self._model, self._arguments
+        verbose = arguments.get("verbose", "auto")
+        epochs = arguments.get("epochs", 1)
+        self._build()
+        callbacks = keras.callbacks.CallbackList(
+            arguments["callbacks"],
+            add_history=True,
+            add_progbar=verbose != 0,
+            model=model,
+            verbose=verbose,
+            epochs=epochs,
+            steps=self._train.steps,
+        )
+        train = self._compiled(self._training_step)
+        test = self._compiled(self._test_step)
+        model.stop_training = False
+        logs: dict[str, Any] = {}
+        callbacks.on_train_begin()
+        rank_values.draw_differently(self._ranks, model)
+        # A callback may set it, to continue a training.
+        first = getattr(model, "_initial_epoch", None) or arguments.get("initial_epoch", 0)
+        for epoch in range(first, epochs):
+            model.reset_metrics()
+            callbacks.on_epoch_begin(epoch)
+            logs = self._train_epoch(train, callbacks)
+            rank_values.average_statistics(self._ranks, model)
+            if self._test is not None and _is_due(epoch, arguments.get("validation_freq", 1)):
+                validated = self._validate(test, callbacks)
+                logs |= {f"val_{name}": value for name, value in validated.items()}
+            callbacks.on_epoch_end(epoch, logs)
+            model.stop_training = rank_values.any_true(self._ranks, own=bool(model.stop_training))
+            if model.stop_training:
+                break
+        if model.optimizer is not None and epochs > 0:
+            model.optimizer.finalize_variable_values(model.trainable_weights)
+        callbacks.on_train_end(logs)
+        return model.history
+
+    def _build(self) -> None:
+        """Make variables that a first step would make otherwise, outside of it."""
+        import keras
+
+        model = self._model
+        if not model.built:
+            x = keras.utils.unpack_x_y_sample_weight(self._train.first())[0]
+            model(keras.tree.map_structure(lambda each: each[:1], x))
+        if model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+
+    def _train_epoch(self, step: Callable[..., Any], callbacks: Any) -> dict[str, Any]:
+        model, logs, wants_stop = self._model, {}, False
+        for index, data in enumerate(self._train.epoch()):
+            callbacks.on_train_batch_begin(index)
+            logs, stops = step(data, float(wants_stop))
+            callbacks.on_train_batch_end(index, logs)
+            # The others are in the next step already, so this rank takes part in it.
+            wants_stop |= bool(model.stop_training)
+            model.stop_training = float(stops) > 0
+            if model.stop_training:
+                break
+        model.stop_training |= wants_stop
+        return self._results(logs)
+
+    def _validate(self, step: Callable[..., Any], callbacks: Any) -> dict[str, Any]:
+        assert self._test is not None
+        self._model.stop_evaluating = False
+        callbacks.on_test_begin()
+        self._model.reset_metrics()
+        logs: dict[str, Any] = {}
+        for index, data in enumerate(self._test.epoch()):
+            callbacks.on_test_batch_begin(index)
+            logs = step(data)
+            callbacks.on_test_batch_end(index, logs)
+            if self._model.stop_evaluating:
+                break
+        logs = self._results(logs)
+        callbacks.on_test_end(logs)
+        return logs
+
+    def _results(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the metrics of all ranks; the last step's logs if those are others."""
+        # Outside of a step, TensorFlow adds up the metrics' variables over the ranks.
+        found = self._model.get_metrics_result()
+        chosen = found if set(found) == set(logs) else logs
+        numbers = {name: float(value) for name, value in chosen.items()}
+        return {**numbers, **rank_values.mean_logs(self._ranks, numbers)}
+
+    def _training_step(self, data: Any, wants_stop: Any) -> Any:
+        import tensorflow as tf
+
+        rows = tf.cast(tf.shape(tf.nest.flatten(data)[0])[0], "float32")
+        replica = tf.distribute.get_replica_context()
+        total = replica.all_reduce("SUM", tf.stack([rows, tf.cast(wants_stop, "float32")]))
+        # Keras gives each replica's mean the same share of the whole.
+        self._share[:] = [rows * replica.num_replicas_in_sync / total[0]]
+        logs = self._model.train_step(data)
+        self._share.clear()
+        return logs, total[1]
+
+    def _test_step(self, data: Any) -> Any:
+        return self._model.test_step(data)
+
+    def _compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        import tensorflow as tf
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def run(*arguments: Any) -> Any:
+            return self._distribution.run(step, args=arguments)
+
+        if self._model.run_eagerly:
+            return run  # type: ignore[no-any-return]
+        return tf.function(run, reduce_retracing=True)  # type: ignore[no-any-return]
+
+
+def _validation(arguments: Mapping[str, Any]) -> OwnBatches | None:
+    data = arguments.get("validation_data")
+    if data is None:
+        return None
+    size = arguments.get("validation_batch_size") or arguments.get("batch_size")
+    return OwnBatches(data, steps=arguments.get("validation_steps"), batch_size=size)
+
+
+def _is_due(epoch: int, frequency: Any) -> bool:
+    """Return whether an epoch, from 0, is followed by validation."""
+    if isinstance(frequency, int):
+        return (epoch + 1) % frequency == 0
+    return epoch + 1 in frequency

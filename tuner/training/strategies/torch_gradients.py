@@ -1,0 +1,92 @@
+"""Gradients of Keras on PyTorch, averaged over the ranks in the optimizer's public `apply`.
+
+Keras before 3.16 knows nothing of `torch.distributed`: its `fit` in several processes trains as
+many models. Each optimizer of such a Keras is called with a list of gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+_BUCKET_BYTES = 25 << 20
+"""Gradients that are sent together, as by DistributedDataParallel."""
+
+
+class GradientAverage:
+    """Averages the gradients of each step, weighted by the samples of each rank.
+
+    Attributes:
+        wants_stop: Whether this rank wants the training to stop; all ranks learn of it in the next
+            step.
+
+    Args:
+        device: Where the process group can reduce: `cuda` or `cpu`.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.wants_stop = False
+        self._device = device
+        self._rows = 0
+        self._sum: Any = None
+        self._work: Any = None
+
+    def begin_step(self, rows: int) -> None:
+        """Tell the other ranks how many samples this one has in the step; does not wait."""
+        import torch
+        import torch.distributed as dist
+
+        self._rows = rows
+        self._sum = torch.tensor([float(rows), float(self.wants_stop)], device=self._device)
+        self._work = dist.all_reduce(self._sum, async_op=True)
+
+    def stops(self) -> bool:
+        """Return whether any rank wanted to stop before the latest step."""
+        self._wait()
+        return self._sum is not None and float(self._sum[1]) > 0
+
+    def _wait(self) -> None:
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """Return the mean of the gradients over the ranks; None where there is none."""
+        import torch
+        import torch.distributed as dist
+
+        self._wait()
+        # Outside of a `train_step`, all ranks count alike.
+        share = 1.0 / dist.get_world_size() if self._sum is None else self._rows / self._sum[0]
+        found = [each for each in gradients if each is not None]
+        sent = []
+        for bucket in _buckets(found):
+            flat = torch.cat([each.reshape(-1) for each in bucket]).mul_(share)
+            sent.append((dist.all_reduce(flat, async_op=True), flat, bucket))
+        averaged = []
+        for work, flat, bucket in sent:
+            work.wait()
+            parts = flat.split([each.numel() for each in bucket])
+            averaged += [x.view(each.shape) for x, each in zip(parts, bucket, strict=True)]
+        # Buckets hold gradients of one type, so they come in another order.
+        of = {id(each): x for each, x in zip(_in_buckets(found), averaged, strict=True)}
+        return [None if each is None else of[id(each)] for each in gradients]
+
+
+def _buckets(gradients: Sequence[Any]) -> list[list[Any]]:
+    """Return the gradients in groups of one type and of limited size."""
+    groups: dict[Any, list[list[Any]]] = {}
+    sizes: dict[Any, int] = {}
+    for each in gradients:
+        size = each.numel() * each.element_size()
+        buckets = groups.setdefault(each.dtype, [])
+        if not buckets or sizes[each.dtype] + size > _BUCKET_BYTES:
+            buckets.append([])
+            sizes[each.dtype] = 0
+        buckets[-1].append(each)
+        sizes[each.dtype] += size
+    return [bucket for buckets in groups.values() for bucket in buckets]
+
+
+def _in_buckets(gradients: Sequence[Any]) -> list[Any]:
+    return [each for bucket in _buckets(gradients) for each in bucket]

@@ -1,0 +1,255 @@
+"""Keras on PyTorch: several processes, each with one device and a model of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from . import batches, rank_values
+from .base import Fit, ParallelTrainingError, Strategy
+from .optimizer_calls import replaced_apply
+from .torch_gradients import GradientAverage
+
+_MEET_SECONDS = 60
+"""Longest time for the ranks to connect; they have met before."""
+
+
+class TorchProcesses(Strategy):
+    """`torch.distributed` under Keras's own `fit`: the gradients of each step are averaged.
+
+    Keras from 3.16 does it itself by DistributedDataParallel, as soon as there is a process group.
+    """
+
+    _device = "cpu"
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the ranks train on CPUs."""
+        return self._device == "cpu"
+
+    @property
+    def synchronizes_batch_statistics(self) -> bool:
+        """False: each rank normalises its own part of a batch; the averages are averaged."""
+        return False
+
+    def enter(self) -> None:
+        """Connect PyTorch with the other ranks."""
+        import torch
+        import torch.distributed as dist
+
+        ranks = self.ranks
+        if ranks is None or not dist.is_available():
+            raise ParallelTrainingError("this PyTorch is built without torch.distributed")
+        self._device = "cuda" if ranks.gpus and torch.cuda.is_available() else "cpu"
+        _use_interface_of(ranks.members[ranks.rank].host)
+        first = ranks.members[0]
+        try:
+            store = dist.TCPStore(  # type: ignore[attr-defined]
+                first.host,
+                first.ports[1],
+                ranks.world_size,
+                ranks.rank == 0,
+                timeout=timedelta(seconds=_MEET_SECONDS),
+                master_listen_fd=_listening(first.host, first.ports[1]) if not ranks.rank else None,
+            )
+            ranks.release_port()
+            dist.init_process_group(
+                "nccl" if self._device == "cuda" else "gloo",
+                store=store,
+                rank=ranks.rank,
+                world_size=ranks.world_size,
+            )
+        except (OSError, RuntimeError) as error:
+            raise ParallelTrainingError(f"PyTorch cannot connect the ranks: {error}") from error
+
+    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+        """Train with Keras's own `fit` on this rank's part of the batches."""
+        import torch
+
+        assert self.ranks is not None
+        divided = {"rank": self.rank, "world_size": self.world_size}
+        if hasattr(model, "_initialize_ddp"):
+            callbacks = [_callbacks().together(self.ranks), *arguments["callbacks"]]
+            local = batches.local_arguments(
+                {**arguments, "callbacks": callbacks}, permutation=_permutation, **divided
+            )
+            return original(model, **local)
+        average = GradientAverage(self._device)
+        callbacks = [
+            _callbacks().together(self.ranks),
+            *arguments["callbacks"],
+            _callbacks().stops(self.ranks, average),
+        ]
+        local = batches.local_arguments(
+            {**arguments, "callbacks": callbacks}, permutation=_permutation, **divided
+        )
+        averaged = torch.compiler.disable(lambda _, gradients: average.average(gradients))
+        with replaced_apply(model.optimizer, averaged), self._watched(model, average):
+            return original(model, **local)
+
+    @contextlib.contextmanager
+    def _watched(self, model: Any, average: GradientAverage) -> Iterator[None]:
+        """Count the samples of each step, and let the metrics of an epoch be those of all ranks.
+
+        A step's own metrics stay those of its rank: it need not wait for the others.
+        """
+        import torch
+
+        ranks = self.ranks
+        assert ranks is not None
+        train_step, test_step, result = model.train_step, model.test_step, model.get_metrics_result
+        within = [False]
+
+        def in_step(step: Callable[[Any], Any], data: Any) -> Any:
+            within[0] = True
+            try:
+                return step(data)
+            finally:
+                within[0] = False
+
+        def begin(data: Any) -> None:
+            average.begin_step(batches.size_of(data) or 0)
+
+        begin = torch.compiler.disable(begin)
+
+        @functools.wraps(train_step)
+        def counted(data: Any) -> Any:
+            begin(data)
+            return in_step(train_step, data)
+
+        @functools.wraps(test_step)
+        def tested(data: Any) -> Any:
+            return in_step(test_step, data)
+
+        @functools.wraps(result)
+        def of_all_ranks() -> Any:
+            if within[0]:
+                return result()
+            with rank_values.global_metrics(ranks, model):
+                return result()
+
+        watched = {"train_step": counted, "test_step": tested, "get_metrics_result": of_all_ranks}
+        for name, method in watched.items():
+            setattr(model, name, method)
+        try:
+            yield
+        finally:
+            for name in watched:
+                delattr(model, name)
+
+    def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the weights of this process."""
+        import keras
+
+        yield {each.path: keras.ops.convert_to_numpy(each) for each in model.trainable_variables}
+
+    def leave(self) -> None:
+        """Disconnect from the other ranks."""
+        import torch.distributed as dist
+
+        super().leave()
+        dist.destroy_process_group()
+
+
+def _listening(host: str, port: int) -> int:
+    """Return a socket that listens there only; PyTorch's own would listen on all addresses."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(1024)
+    return listener.detach()
+
+
+def _use_interface_of(host: str) -> None:
+    """Let gloo use the interface of this address, unless the user has chosen one."""
+    import psutil
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address == host for each in addresses):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def _permutation(count: int) -> Any:
+    """Return a permutation, drawn as Keras does on PyTorch."""
+    import torch.utils.data
+
+    return list(torch.utils.data.RandomSampler(range(count)))
+
+
+def _broadcast(model: Any) -> None:
+    """Give all ranks the weights, and the optimizer's variables, of rank 0."""
+    import torch.distributed as dist
+
+    optimizer = [] if model.optimizer is None else model.optimizer.variables
+    for each in (*model.trainable_variables, *optimizer):
+        dist.broadcast(each.value.detach(), 0)
+
+
+class _Callbacks:
+    """Classes of callbacks; made when needed, as their base class is Keras's."""
+
+    def __init__(self) -> None:
+        import keras
+
+        class Together(keras.callbacks.Callback):
+            """Gives all ranks equal weights, statistics and logs; the first in its list."""
+
+            def __init__(self, ranks: Any) -> None:
+                super().__init__()
+                self._ranks = ranks
+                self._has_begun = False
+                self._has_trained = False
+
+            def __deepcopy__(self, _copies: Any) -> Any:
+                return self
+
+            def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+                if not self._has_begun and self.model.built:
+                    _broadcast(self.model)
+                    rank_values.draw_differently(self._ranks, self.model)
+                self._has_begun = self._has_trained = True
+
+            def on_test_begin(self, *_: Any, **__: Any) -> None:
+                self._average()
+
+            def on_epoch_end(self, _epoch: int, logs: Any) -> None:
+                self._average()
+                logs.update(rank_values.mean_logs(self._ranks, logs))
+
+            def _average(self) -> None:
+                if self._has_trained:
+                    self._has_trained = False
+                    rank_values.average_statistics(self._ranks, self.model)
+
+        class Stops(keras.callbacks.Callback):
+            """Lets all ranks stop where a callback of one of them does; the last in its list."""
+
+            def __init__(self, ranks: Any, average: GradientAverage) -> None:
+                super().__init__()
+                self._ranks = ranks
+                self._average = average
+
+            def __deepcopy__(self, _copies: Any) -> Any:
+                return self
+
+            def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+                # The others are in the next step already, so this rank takes part in it.
+                self._average.wants_stop |= bool(self.model.stop_training)
+                self.model.stop_training = self._average.stops()
+
+            def on_epoch_end(self, *_: Any, **__: Any) -> None:
+                own = bool(self.model.stop_training) or self._average.wants_stop
+                self.model.stop_training = rank_values.any_true(self._ranks, own=own)
+
+        self.together = Together
+        self.stops = Stops
+
+
+@functools.cache
+def _callbacks() -> _Callbacks:
+    return _Callbacks()
