@@ -8,7 +8,7 @@ import pytest
 from attempts import Attempts
 from real_runs import Hptune, trials
 
-from tuner.core.trial import Cause
+from tuner.core.trial import NEVER_ASKED, Cause, Halt
 
 OBJECTIVE = """
 OBJECTIVE = "score"
@@ -128,6 +128,30 @@ def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Atte
     assert "no attribute 'suggest_float'; hyperparameters are declared with hp.Float" in (
         endings[5].reason
     )
+
+
+def test_an_objective_that_never_asks_whether_it_is_pruned(attempts: Attempts) -> None:
+    text = """
+    import time
+
+    def objective(hp, trial):
+        x = hp.Float("x", 0, 1)
+        trial.report(1, value=x)
+        while trial._halt is None:
+            time.sleep(0.01)
+        if hp.Boolean("asks"):
+            trial.should_stop()
+        if hp.Boolean("reports_all"):
+            trial.report(2, value=x)
+        return x
+    """
+    stop = (1, Halt.PRUNE)
+    whole = attempts.run(text, halt=stop, asks=False, reports_all=True).ending
+    assert (whole.cause, whole.reason) == (Cause.RETURNED, NEVER_ASKED)
+    half = attempts.run(text, halt=stop, asks=False, reports_all=False).ending
+    assert (half.cause, half.reason) == (Cause.PRUNED, f"{Halt.PRUNE.reason}; {NEVER_ASKED}")
+    asked = attempts.run(text, halt=stop, asks=True, reports_all=True).ending
+    assert (asked.cause, asked.reason) == (Cause.RETURNED, "")
 
 
 def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> None:

@@ -167,7 +167,7 @@ def test_an_attempt_that_waits_for_its_process() -> None:
     state = RunnerState()
     state.start(A, BRIEF)
     assert state.is_starting(A)
-    assert state.stop(A, Halt.PAUSE, now=0.0) == (ended(A, Cause.PAUSED, "told to pause"),)
+    assert state.stop(A, Halt.PAUSE, now=0.0) == (ended(A, Cause.PAUSED, Halt.PAUSE.reason),)
     assert not state.is_starting(A)
     assert state.fork_failed(A, "no memory") == ()
     state.start(B, BRIEF)
@@ -178,7 +178,7 @@ def test_an_attempt_that_waits_for_its_process() -> None:
 def test_an_order_to_stop_may_overtake_the_order_to_start() -> None:
     state = RunnerState()
     assert state.stop(A, Halt.RELEASE, now=0.0) == ()
-    assert state.start(A, BRIEF) == (ended(A, Cause.RELEASED, "told to release"),)
+    assert state.start(A, BRIEF) == (ended(A, Cause.RELEASED, Halt.RELEASE.reason),)
     assert not state.is_starting(A)
 
 

@@ -98,6 +98,11 @@ class Halt(enum.StrEnum):
     """Another rank of the attempt is gone: this one is killed at once. Only executors say it."""
 
     @property
+    def reason(self) -> str:
+        """What the user is told of an attempt that stops on this request."""
+        return _HALT_REASONS[self]
+
+    @property
     def cause(self) -> Cause:
         """The cause of an attempt that stops on this request.
 
@@ -124,6 +129,12 @@ class StopAt(enum.StrEnum):
         return self is StopAt.EPOCH and halt is not Halt.RELEASE
 
 
+_HALT_REASONS = {
+    Halt.STOP: "the study stopped",
+    Halt.PRUNE: "worse than other trials at this step",
+    Halt.PAUSE: "better trials go first",
+    Halt.RELEASE: "its worker had to leave",
+}
 _CAUSES = {
     Halt.STOP: Cause.STOPPED,
     Halt.PRUNE: Cause.PRUNED,
@@ -259,6 +270,9 @@ class Ending:
         kind = self.reason.partition(":")[0] if places else self.reason
         return "; ".join((str(self.cause), kind, *places[-1:]))
 
+
+NEVER_ASKED = "it never called trial.should_stop()"
+"""Part of the reason of an attempt that trained to its end although the pruner had stopped it."""
 
 NO_BETTER = "trained on without a better result"
 """The reason of an attempt that leaves a complete trial's result as it was."""

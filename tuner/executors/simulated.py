@@ -467,7 +467,7 @@ class SimulatedExecutor(Executor):
 
     def _obey(self, run: _Run) -> None:
         if self._is_running(run) and run.halt is not None:
-            self._end(run, Ending(run.halt.cause, reason=f"told to {run.halt}"))
+            self._end(run, Ending(run.halt.cause, reason=run.halt.reason))
 
     def _time_out(self, run: _Run) -> None:
         if self._is_running(run):

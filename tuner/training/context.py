@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
 
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
-from ..core.trial import AttemptId, Cause, Halt, Params, Report, StopAt
+from ..core.trial import NEVER_ASKED, AttemptId, Cause, Halt, Params, Report, StopAt
 from .report_file import ReportFile
 
 if TYPE_CHECKING:
@@ -29,11 +29,13 @@ class AttemptStopped(BaseException):
 
     Attributes:
         halt: Why it was told to stop.
+        reason: The same for the user.
     """
 
-    def __init__(self, halt: Halt) -> None:
-        super().__init__(halt)
+    def __init__(self, halt: Halt, more: str = "") -> None:
+        super().__init__(halt, more)
         self.halt = halt
+        self.reason = "; ".join(filter(None, (halt.reason, more)))
 
 
 class TrialPruned(Exception):
@@ -135,6 +137,7 @@ class TrialContext(OtherTuners):
         self.ranks: Ranks | None = None
         self._halt: Halt | None = None
         self._agreed: Halt | None = None
+        self._has_asked = False
         self._reports: list[Report] = []
         self._file: ReportFile | None = None
 
@@ -222,6 +225,7 @@ class TrialContext(OtherTuners):
             RankLost: Another rank of the trial is gone. Do not catch it.
             RanksOutOfStep: Another rank of the trial did not call it at the same point.
         """
+        self._has_asked = True
         if self.ranks is not None:
             self._agreed = self.ranks.agree(self._halt)
         return self.halt is not None
@@ -235,6 +239,7 @@ class TrialContext(OtherTuners):
 
         In a parallel trial, this is what the ranks agreed on in the last `should_stop`.
         """
+        self._has_asked = True
         return self._halt if self.ranks is None else self._agreed
 
     @property
@@ -294,6 +299,12 @@ class TrialContext(OtherTuners):
         """
         if self._halt is not None:
             raise AttemptStopped(self._halt)
+
+    @property
+    def missed(self) -> str:
+        """That the code never asked whether the pruner stops the trial; empty if it need not."""
+        is_pruned = self._halt in (Halt.PRUNE, Halt.PAUSE)
+        return NEVER_ASKED if is_pruned and not self._has_asked else ""
 
     @property
     def is_first_attempt(self) -> bool:

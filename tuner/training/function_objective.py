@@ -9,7 +9,7 @@ from ..config.model_file import UserCode
 from ..core.goals import RETURNED_NUMBER
 from ..core.trial import Cause, Ending
 from ..errors import ModelFileError
-from .context import TrialContext, UnknownMetric
+from .context import AttemptStopped, TrialContext, UnknownMetric
 from .results import metrics_of
 
 
@@ -27,8 +27,9 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
         raise TypeError("no objective")
     trial.keep_reports()
     result = code.objective(hp, trial)
-    if not trial.has_reported_all:
-        trial.stop_if_told()
+    missed = trial.missed
+    if not trial.has_reported_all and trial.halt is not None:
+        raise AttemptStopped(trial.halt, missed)
     if trial.rank:
         return Ending(Cause.RETURNED)  # rank 0's result counts
     name = _name_of_a_number(code, trial)
@@ -43,6 +44,7 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
         Cause.RETURNED,
         {**report.metrics, **returned},
         report.step,
+        reason=missed,
         ended_early=trial.ended_early,
     )
 

@@ -155,7 +155,7 @@ class _Attempt:
             return self.own_ending
         status = self.exit_status or 0
         if self.halt is not None:
-            reason = f"told to {self.halt}; killed after the grace time"
+            reason = f"{self.halt.reason}; killed after the grace time"
             return Ending(self.halt.cause, reason=reason)
         if self.is_server_lost:
             return Ending(Cause.WORKER_LOST, reason="the process that it was forked from failed")
@@ -368,4 +368,4 @@ def _ended(attempt: AttemptId, ending: Ending) -> Emit:
 
 def _stopped(attempt: AttemptId, halt: Halt) -> Emit:
     """Return the end of an attempt that was told to stop before it had a process."""
-    return _ended(attempt, Ending(halt.cause, reason=f"told to {halt}"))
+    return _ended(attempt, Ending(halt.cause, reason=halt.reason))

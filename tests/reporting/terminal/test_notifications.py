@@ -16,7 +16,16 @@ from tuner.core.messages import (
     WorkerRefused,
 )
 from tuner.core.resources import Capacity
-from tuner.core.trial import Attempt, AttemptId, Cause, Ending, Outcome, TrialState, Usage
+from tuner.core.trial import (
+    NEVER_ASKED,
+    Attempt,
+    AttemptId,
+    Cause,
+    Ending,
+    Outcome,
+    TrialState,
+    Usage,
+)
 from tuner.reporting.terminal.notifications import QUIET_SECONDS, Notifications
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
@@ -220,6 +229,15 @@ def test_a_failed_trial_and_a_lost_worker_make_no_line_about_a_retry() -> None:
     failed = replace(tried(1, cause=Cause.HUNG), outcome=Outcome.ERRORED)
     for other in (failed, tried(2, cause=Cause.WORKER_LOST), tried(3, cause=Cause.KILLED)):
         assert shown(Notifications(), *lost(other), attempts=(other,), at=0.0) == []
+
+
+def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
+    notifications = Notifications(pruner="asha")
+    for number in (2, 3):
+        deaf = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
+        notifications.observe([], [replace(deaf, reason=NEVER_ASKED)])
+    (line,) = notifications.lines(0.0)
+    assert line.startswith("trial 2 trained to its end although --pruner asha had stopped it: it n")
 
 
 def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:

@@ -19,7 +19,7 @@ from ...core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from ...core.trial import Attempt, AttemptId, Cause, Outcome, Trial, TrialState
+from ...core.trial import NEVER_ASKED, Attempt, AttemptId, Cause, Outcome, Trial, TrialState
 from .. import text
 
 QUIET_SECONDS = 10.0
@@ -115,6 +115,13 @@ class Notifications:
             before = AttemptId(attempt.id.trial, attempt.id.number - 1)
             if before in self._retried:
                 self._next[before] = attempt
+            if NEVER_ASKED in attempt.reason:
+                self._show_once(
+                    "pruner",
+                    f"trial {attempt.id.trial} trained to its end although --pruner {self._pruner} "
+                    f"had stopped it: {NEVER_ASKED}. Call it after each report, and return if it "
+                    "is True",
+                )
             self._check_memory(attempt)
             self._check_gpus(attempt)
 

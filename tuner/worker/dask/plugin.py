@@ -326,7 +326,7 @@ class StudyPlugin(WorkerPlugin):
         return task.entry is not None and DEVICE_QUEUE.withdraw(task.entry)
 
     def _end(self, attempt: AttemptId, halt: Halt) -> None:
-        self._report(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=f"told to {halt}")))
+        self._report(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=halt.reason)))
 
     def _report(self, event: Event) -> None:
         task = None

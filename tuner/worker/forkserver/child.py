@@ -145,7 +145,7 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
         if rank is not None:
             rank.leave(ending)
     except AttemptStopped as stopped:
-        ending = Ending(stopped.halt.cause, reason=f"told to {stopped.halt}")
+        ending = Ending(stopped.halt.cause, reason=stopped.reason)
         if rank is not None:
             with contextlib.suppress(Exception):  # its own ending counts
                 rank.leave(ending)
