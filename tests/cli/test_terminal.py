@@ -89,3 +89,25 @@ def test_a_budget_ends_a_study_of_one_trial_that_reports_nothing(hptune: Hptune)
     status = hptune("status", study)
     assert "not running: the budget of 0.001 core hours is spent;" in status.out
     assert "--budget 0.002core-h" in status.out
+
+
+def test_a_status_that_is_watched_follows_the_study_to_its_end(
+    hptune: Hptune, terminal: Terminal
+) -> None:
+    model, study = hptune.file("long.py", LONG), hptune.study()
+    light = ("--executor", "joblib", "--workers", 1, "--trials", 1)
+    run = hptune.start("run", model, "--study", study, *light)
+    wait_for((study / "study.db").exists, "the study")
+    watching = hptune.at(terminal, "status", study, "--watch", TERM="xterm")
+    plain = hptune.start("status", study, "--watch")
+    wait_for(lambda: "step" in terminal.read(), "the trial's first report")
+    assert hptune("stop", study).code == 0
+    run.wait()
+    assert watching.wait().code == 0
+    ended = plain.wait()
+    assert ended.code == 0
+    # In a pipe: once at the start, and once at the end.
+    assert ended.out.count("\nstate ") == 2
+    assert "state    running" in ended.out.partition("\n\n")[0]
+    assert "not running: asked by" in ended.out.rpartition("\nstate ")[2]
+    assert "not running: asked by" in terminal.read()

@@ -18,36 +18,64 @@ from .options import SectionedCommand, as_json, newest_study, setting_option, st
 from .output import broken_pipe_ignored, echo, terminal_width
 
 if TYPE_CHECKING:
+    from ..storage.directory import StudyDirectory
     from ..study import Study
 
 
 @click.command(short_help="Show the state of a study, also while it runs.")
 @study_directory
+@click.option(
+    "--watch", "watches", is_flag=True, help="Show it every second, until the study has stopped."
+)
 @as_json
-def status(directory: Path, as_json: bool) -> None:
+def status(directory: Path, *, as_json: bool, watches: bool) -> None:
     """Show the state of the study in DIR, which may be running."""
-    from ..clusters.shown_jobs import jobs_json, jobs_text
-    from ..master.detached import master_job
     from ..storage.directory import StudyDirectory
-    from ..study import Study
 
     found = StudyDirectory(directory)
+    if as_json and watches:
+        raise UsageError(
+            "--watch and --json are given, but a program reads the state once; leave "
+            "one of them out"
+        )
+    if watches:
+        from ..reporting.terminal.watch import watch
+
+        with broken_pipe_ignored():
+            watch(lambda: _status_text(found), sys.stdout)
+        return
+    echo(_status_json(found) if as_json else _status_text(found)[0])
+
+
+def _status_text(found: StudyDirectory) -> tuple[str, bool]:
+    """Return the state of a study, and whether it does not run."""
+    from ..clusters.shown_jobs import jobs_text
+    from ..master.detached import master_job
+    from ..study import Study
+
     master = master_job(found)
     if master is not None and not found.database.exists():
         # The job waits in the queue; it makes the study when it starts.
-        plain: dict[str, object] = {"study": str(found.path), "master_job": master.to_json()}
-        echo(plain if as_json else master.to_text())
-        return
-    study = Study(found)
-    if as_json:
-        jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
-        if (shown := jobs_json(found.path)) is not None:
-            jobs["slurm_jobs"] = shown
-        echo(study.status_json() | jobs)
-        return
-    words = [study.status_text(width=terminal_width()), jobs_text(found.path, now=time.time())]
+        return master.to_text(), False
+    is_over = found.owner() is None  # asked first: a run that ends now is shown once more
+    text = Study(found).status_text(width=terminal_width())
+    words = [text, jobs_text(found.path, now=time.time())]
     words += [] if master is None else [master.to_text()]
-    echo("\n".join(filter(None, words)))
+    return "\n".join(filter(None, words)), is_over
+
+
+def _status_json(found: StudyDirectory) -> dict[str, object]:
+    from ..clusters.shown_jobs import jobs_json
+    from ..master.detached import master_job
+    from ..study import Study
+
+    master = master_job(found)
+    jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
+    if master is not None and not found.database.exists():
+        return {"study": str(found.path), **jobs}
+    if (shown := jobs_json(found.path)) is not None:
+        jobs["slurm_jobs"] = shown
+    return Study(found).status_json() | jobs
 
 
 @click.command(short_help="Show the best trial and its model.")
