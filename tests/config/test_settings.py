@@ -44,7 +44,7 @@ def settings(**asked: object) -> StudySettings:
         ({"start_points": None}, "start_points is None; allowed are"),
         ({"start_points": [1]}, "start_points is [1]; allowed are"),
         ({"priors": 3}, "priors is 3; allowed are"),
-        ({"warm_start": 3}, "warm_start is 3; allowed are directories of studies"),
+        ({"warm_start": 3}, "warm_start is 3; allowed are directories of studies or of"),
         ({"connect": "node1"}, "connect is 'node1'; allowed are an address such as tls://"),
         ({"workers": 2, "slurm": "/a.toml"}, "slurm is '/a.toml' and workers is 2"),
         ({"connect": "tls://a:1", "executor": "joblib"}, "give one of them"),

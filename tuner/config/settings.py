@@ -138,10 +138,13 @@ class StudySettings:
         resumable=False,
     )
     warm_start: Sequence[str] = setting(
-        kinds.texts("DIR", "directories of studies"),
+        kinds.texts(
+            "SOURCE", "directories of studies or of KerasTuner, Optuna storages, CSV files"
+        ),
         Section.SEARCH,
-        "Learn from the earlier study in DIR, and try its best configuration first. The search "
-        "spaces may differ in part.",
+        "Learn from earlier trials, and try the best configuration first: those of a study's "
+        "directory, a KerasTuner project, an Optuna storage (file or URL), or a .csv or .json "
+        "file. The search spaces may differ in part.",
         default=(),
         resumable=False,
     )

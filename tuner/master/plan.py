@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
@@ -25,8 +24,8 @@ from ..pruners.registry import make_pruner
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO
-from ..storage.directory import StudyDirectory
-from .earlier_studies import describe, read_earlier
+from .earlier.read import read_earlier
+from .earlier.sources import check_source
 from .suggester import sampler_maker
 from .workforce import Workforce
 
@@ -123,7 +122,7 @@ def check_request(settings: StudySettings) -> None:
         raise UsageError("a grid tries all values alike and ignores priors; leave --prior out")
     checked_pruner(settings, settings.epochs or _PLENTY, anything)
     for name in settings.warm_start:
-        StudyDirectory(Path(name)).open()
+        check_source(name)
 
 
 def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> RunPlan:
@@ -139,7 +138,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     epochs = resolve_epochs(settings, found)
     completed_points(settings.start_points, space)
     with_priors(space, settings.priors)
-    studies = tuple(read_earlier(name, goals, space) for name in settings.warm_start)
+    earlier = [read_earlier(name, goals, space) for name in settings.warm_start]
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
@@ -152,7 +151,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
         seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
         declared=space,
         space=space,
-        studies=studies,
+        studies=tuple(each.study for each in earlier),
         added=(),
         layout=layout,
         notes=(
@@ -160,7 +159,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *notes,
             *why,
             *_space_notes(settings, space),
-            *(describe(study, space, goals) for study in studies),
+            *(each.note for each in earlier),
         ),
     )
 

@@ -32,6 +32,9 @@ _IDENTITY = "hptune study"
 _DIGEST = "hptune digest"
 """User attributes by which an export is recognised, and whether the study has changed since."""
 
+OUTSIDE = " (outside the space)"
+"""End of the name of a parameter for values that the space does not allow."""
+
 _ROUNDING = 1e-8
 """Part of a step by which Optuna lets a value differ from a multiple of it."""
 
@@ -66,7 +69,7 @@ def export_optuna(study: ExportedStudy, place: str) -> str:
     import optuna
 
     url = storage_url(place)
-    with _quiet(optuna), _storage_errors(place):
+    with quiet(optuna), _storage_errors(place):
         storage = _storage(optuna, url)
         try:
             return _write(optuna, study, storage)
@@ -226,7 +229,7 @@ class _Columns:
         for name, value in trial.params.items():
             known = self._names[active[name]] if name in active else ""
             fits = known and _contains(self.distributions[known], value)
-            found[known if fits else f"{name} (outside the space)"] = value
+            found[known if fits else f"{name}{OUTSIDE}"] = value
         return found
 
     def _drop_missed_steps(self, trial: Trial) -> None:
@@ -276,7 +279,7 @@ def _contains(distribution: Any, value: ParamValue) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
+def quiet(optuna: Any) -> Iterator[None]:
     """Silence Optuna, which logs every new study and warns of ranges that a step does not fill."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)

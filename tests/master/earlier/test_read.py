@@ -1,0 +1,239 @@
+"""Past trials from every kind of source, as a new study takes them."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from exported_study import SPACE as VARIED_SPACE
+from exported_study import varied
+
+from tuner.core.goals import Goals
+from tuner.core.space.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    Condition,
+    FloatParameter,
+    IntParameter,
+    SearchSpace,
+)
+from tuner.core.trial import Direction, Goal
+from tuner.errors import UsageError
+from tuner.master.earlier.read import read_earlier
+from tuner.master.earlier.sources import check_source
+
+SPACE = SearchSpace(
+    (
+        FloatParameter("lr", 0.0, 1.0),
+        IntParameter("units", 16, 64, step=16),
+        ChoiceParameter("act", ("relu", "tanh")),
+        BooleanParameter("dropout"),
+        FloatParameter("rate", 0.0, 0.5, conditions=(Condition("dropout", (True,)),)),
+    )
+)
+GOALS = Goals((Goal("val_loss", Direction.MIN),))
+PLAIN = {"lr": 0.25, "units": 32, "act": "relu", "dropout": False}
+DROPPED = {"lr": 0.5, "units": 64, "act": "tanh", "dropout": True, "rate": 0.125}
+
+
+def configurations(source: object, goals: Goals = GOALS) -> list[tuple[dict[str, Any], float]]:
+    check_source(str(source))
+    earlier = read_earlier(str(source), goals, SPACE).study
+    return [(dict(each.params), each.value) for each in earlier.within(SPACE)]
+
+
+def note(source: object, goals: Goals = GOALS, space: SearchSpace = SPACE) -> str:
+    return read_earlier(str(source), goals, space).note.replace(str(source), "IT")
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_csv_of_ones_own(tmp_path: Path) -> None:
+    table = written(
+        tmp_path / "past.csv",
+        "lr, units, act, dropout, rate, val_loss, host\n"
+        "0.25, 32.0, relu, False,, 0.3, a\n"
+        "0.5, 64, tanh, true, 0.125, 0.2, b\n"
+        "7, 32, relu, no,, 0.1, b\n"
+        "0.5, 32, relu, no,, , b\n",
+    )
+    assert configurations(table) == [(PLAIN, 0.3), (DROPPED, 0.2)]
+    assert note(table) == (
+        "warm start: 2 of 4 trials of IT (1 outside the present bounds, 1 without val_loss); not "
+        "searched here: host"
+    )
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json"])
+def test_an_export_of_hptune(ending: str, tmp_path: Path) -> None:
+    study = varied(tmp_path / "one")
+    table = tmp_path / f"past{ending}"
+    with table.open("w", newline="") as stream:
+        study.export(stream, file_format=ending[1:])
+    goals = Goals((Goal("loss", Direction.MIN),))
+    of_study = read_earlier(str(study.directory), goals, VARIED_SPACE).study
+    of_table = read_earlier(str(table), goals, VARIED_SPACE).study
+    assert of_table.within(VARIED_SPACE) == of_study.within(VARIED_SPACE)
+    assert len(of_study.trials) == 4
+    assert note(table, goals, VARIED_SPACE) == (
+        "warm start: 3 of 9 trials of IT (1 outside the present bounds, 5 not complete); not "
+        "searched here: old"
+    )
+
+
+def test_records_and_columns_of_other_programs(tmp_path: Path) -> None:
+    record = {f"config/{name}": value for name, value in PLAIN.items()} | {"val_loss": 0.3}
+    lines = written(tmp_path / "ray.jsonl", f"{json.dumps(record)}\n\n{json.dumps(record)}\n")
+    assert configurations(lines) == [(PLAIN, 0.3)] * 2
+    rows = written(
+        tmp_path / "optuna.csv",
+        "number,value,params_lr,params_units,params_act,params_dropout,state\n"
+        "0,0.3,0.25,32,relu,False,COMPLETE\n"
+        "1,0.9,0.25,32,relu,False,PRUNED\n",
+    )
+    assert configurations(rows) == [(PLAIN, 0.3)]
+    earlier = read_earlier(str(rows), GOALS, SPACE)
+    assert not earlier.study.is_same_metric  # the column is called value
+    assert earlier.note.endswith(
+        "(1 not complete); not searched there: rate; no val_loss there: their value is a guide"
+    )
+
+
+def keras_tuner_trial(folder: Path, values: dict[str, Any], loss: float, **others: Any) -> None:
+    folder.mkdir(parents=True)
+    metrics = {
+        "val_loss": {
+            "direction": "min",
+            "observations": [{"value": [loss, loss + 0.25], "step": 3}],
+        }
+    }
+    tree = {
+        "trial_id": folder.name,
+        "hyperparameters": {"space": [], "values": values},
+        "metrics": {"metrics": metrics},
+        "score": loss + 0.125,
+        "status": "COMPLETED",
+    }
+    (folder / "trial.json").write_text(json.dumps(tree | others))
+
+
+def test_a_project_of_keras_tuner(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    keras_tuner_trial(project / "trial_0", PLAIN | {"tuner/epochs": 9, "tuner/bracket": 2}, 0.25)
+    keras_tuner_trial(project / "trial_1", PLAIN | {"tuner/epochs": 3, "tuner/bracket": 2}, 0.5)
+    keras_tuner_trial(project / "trial_2", PLAIN, 0.5, status="FAILED", score=None)
+    assert configurations(project) == [(PLAIN, 0.375)]
+    assert note(project) == (
+        "warm start: 1 of 3 trials of IT (1 not complete, 1 trained for fewer epochs); "
+        "not searched there: rate"
+    )
+    # Another metric: its own objective is a guide, in its own direction.
+    other = read_earlier(str(project), Goals((Goal("auc", Direction.MAX),)), SPACE).study
+    assert (other.direction, other.is_same_metric) == (Direction.MIN, False)
+    ends = "; no auc there: their val_loss (min) is a guide"
+    assert note(project, Goals((Goal("auc", Direction.MAX),))).endswith(ends)
+    (project / "trial_0" / "trial.json").write_text("{}")
+    with pytest.raises(UsageError, match="is no trial of KerasTuner"):
+        configurations(project)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_project_that_keras_tuner_wrote(tmp_path: Path) -> None:
+    keras_tuner = pytest.importorskip("keras_tuner")
+    hp = keras_tuner.HyperParameters()
+    hp.Float("lr", 0.0, 1.0)
+    hp.Int("units", 16, 64, step=16)
+    oracle = keras_tuner.oracles.RandomSearchOracle(
+        objective=keras_tuner.Objective("val_loss", "min"), max_trials=2, hyperparameters=hp, seed=1
+    )
+    oracle._set_project_dir(tmp_path, "kt")
+    drawn = []
+    for loss in (0.3, 0.4):
+        trial = oracle.create_trial("tuner0")
+        drawn.append((trial.hyperparameters.values, loss))
+        oracle.update_trial(trial.trial_id, {"val_loss": loss}, step=1)
+        trial.status = "COMPLETED"
+        oracle.end_trial(trial)
+    oracle.save()
+    read = configurations(tmp_path / "kt")
+    assert [(params["lr"], params["units"], loss) for params, loss in read] == [
+        (values["lr"], values["units"], loss) for values, loss in drawn
+    ]
+
+
+def test_a_storage_of_optuna(tmp_path: Path) -> None:
+    place = tmp_path / "past.db"
+
+    def objective(trial: optuna.Trial) -> float:
+        trial.suggest_float("lr", 0.0, 2.0)
+        trial.suggest_int("units", 16, 64, step=16)
+        if trial.number == 2:
+            raise optuna.TrialPruned
+        return 0.5
+
+    study = optuna.create_study(storage=f"sqlite:///{place}", study_name="a")
+    study.enqueue_trial({"lr": 0.25, "units": 32})
+    study.enqueue_trial({"lr": 1.5, "units": 32})
+    study.optimize(objective, n_trials=3)
+    found = configurations(place)
+    assert [(params["lr"], params["units"], value) for params, value in found] == [(0.25, 32, 0.5)]
+    assert note(place).startswith(
+        "warm start: 1 of 3 trials of IT (1 outside the present bounds, 1 not complete); not "
+        "searched there: act, dropout"
+    )
+    assert not read_earlier(str(place), GOALS, SPACE).study.is_same_metric  # it has no name
+    with pytest.warns(optuna.exceptions.ExperimentalWarning):
+        study.set_metric_names(["val_loss"])
+    assert read_earlier(str(place), GOALS, SPACE).study.is_same_metric
+
+    optuna.create_study(storage=f"sqlite:///{place}", study_name="b")
+    assert configurations(f"{place}#a") == found
+    assert configurations(f"sqlite:///{place}#a") == found
+    with pytest.raises(UsageError, match=r"has 2 studies; there are 'a', 'b'; name one"):
+        configurations(place)
+    with pytest.raises(UsageError, match="has no complete trial to learn from"):
+        configurations(f"{place}#b")
+    with pytest.raises(UsageError, match="cannot be read"):
+        configurations(f"sqlite:///{tmp_path}/none.db")
+    assert not (tmp_path / "none.db").exists() or not (tmp_path / "none.db").stat().st_size
+
+
+def test_an_export_of_hptune_to_optuna_comes_back_whole(tmp_path: Path) -> None:
+    study = varied(tmp_path / "one")
+    study.export_to("optuna", tmp_path / "past.db")
+    there = read_earlier(str(study.directory), study.goals, VARIED_SPACE).study
+    back = read_earlier(str(tmp_path / "past.db"), study.goals, VARIED_SPACE).study
+    assert back.within(VARIED_SPACE) == there.within(VARIED_SPACE)
+    assert back.is_same_metric
+    assert math.isclose(back.trials[0].extra_values[0], 500.0)
+
+
+def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    short = written(tmp_path / "short.csv", "lr,val_loss\n0.1,0.2,0.3\n")
+    broken = written(tmp_path / "broken.json", "{")
+    numbers = written(tmp_path / "numbers.json", "[1, 2]")
+    foreign = written(tmp_path / "foreign.csv", "size,val_loss\n1,0.2\n")
+    empty = written(tmp_path / "empty.csv", "lr,val_loss\n")
+    shutil.copy(short, tmp_path / "notes.txt")
+    for source, words in (
+        (tmp_path / "nowhere.csv", "no such file or directory"),
+        (tmp_path / "folder", "there is no study in"),
+        (tmp_path / "notes.txt", "is a file that cannot be read as trials; allowed are .csv"),
+        (short, "line 2 has more cells"),
+        (broken, "broken.json cannot be read"),
+        (numbers, "it is not a list of records"),
+        (foreign, "no hyperparameter in common with this study: there are size in it"),
+        (empty, "has no complete trial to learn from"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            configurations(source)

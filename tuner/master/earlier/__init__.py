@@ -1,0 +1,10 @@
+"""Trials of the past that a new study learns from (`--warm-start`), from several sources.
+
+Sources are studies of hptune, project directories of KerasTuner, storages of Optuna, and tables
+(CSV, JSON). Each is read into a common form, `found.FoundTrials`, and judged by the new study's
+goals and space in one place.
+
+Offers: `read.read_earlier`, `sources.check_source`.
+
+May import: `errors`, `core`, `storage`, `config`, `reporting`, `reporting.exports`.
+"""

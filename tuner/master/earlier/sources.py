@@ -1,0 +1,72 @@
+"""Where past trials are found: which kind of source a name means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from pathlib import Path
+
+from ...config.objectives import goals_of
+from ...core.trial import TrialState
+from ...errors import UsageError
+from ...storage.directory import StudyDirectory
+from ...storage.ledger import LedgerReader, damage_errors
+from .found import NOT_COMPLETE, FoundTrial, FoundTrials
+from .keras_tuner_project import is_project, read_project
+from .optuna_storage import is_storage, read_storage
+from .table import is_table, read_table
+
+
+def check_source(name: str) -> None:
+    """Check that past trials can be read from here, before the seconds that the model takes.
+
+    Raises:
+        UsageError: There is no such source.
+    """
+    path = Path(name)
+    if is_storage(name) or (path.is_dir() and is_project(path)):
+        return
+    if path.is_file():
+        if not is_table(path):
+            raise UsageError(
+                f"--warm-start {name} is a file that cannot be read as trials; allowed are .csv, "
+                ".json, a storage of Optuna, and the directories of studies and of KerasTuner"
+            )
+        return
+    if path.suffix and not path.exists():
+        raise UsageError(f"--warm-start {name}: there is no such file or directory")
+    StudyDirectory(path).open()
+
+
+def read_source(name: str, *, hyperparameters: Set[str], metrics: Sequence[str]) -> FoundTrials:
+    """Return the complete trials of a source.
+
+    Args:
+        name: The directory of a study or of a KerasTuner project, a storage of Optuna, or a table.
+        hyperparameters: The names that the new study searches.
+        metrics: The metrics that the new study needs.
+
+    Raises:
+        UsageError: There is no such source, or it cannot be read.
+    """
+    path = Path(name)
+    if is_storage(name):
+        return read_storage(name)
+    if path.is_dir() and is_project(path):
+        return read_project(path)
+    if path.is_file() and is_table(path):
+        return read_table(path, hyperparameters=hyperparameters, metrics=metrics)
+    return _read_study(StudyDirectory(path))
+
+
+def _read_study(directory: StudyDirectory) -> FoundTrials:
+    """Return the complete trials of a study of hptune; it may still be running."""
+    reader = LedgerReader(directory)
+    facts, trials = reader.facts(), reader.trials()
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    with damage_errors(directory):
+        objective = goals_of(facts).goal
+    return FoundTrials(
+        [FoundTrial(trial.params, trial.metrics, trial.value) for trial in complete],
+        objective,
+        {NOT_COMPLETE: len(trials) - len(complete)},
+    )
