@@ -21,7 +21,7 @@ def certificate_findings(subject: Subject) -> Iterator[Finding]:
     jobs = certificates_folder(Path(subject.study))
     places.append((jobs, "the next `hptune resume` makes new ones"))
     for place, advice in places:
-        if subject.certs or file_of(place).exists():
+        if file_of(place).exists() or str(place) == subject.certs:
             yield _state(place, advice)
     if subject.insecure:
         yield warned(

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import StudyError, UsageError
-from .certificates import Identity, default_folder, file_of, read, write_private
+from .certificates import WORKER, Identity, default_folder, file_of, read, write_private
 
 _EXPIRED = 10
 """OpenSSL's code X509_V_ERR_CERT_HAS_EXPIRED."""
@@ -53,7 +53,7 @@ def identity_for(address: str, *, certs: str = "", insecure: bool = False) -> Id
         StudyError: There is no certificate, or its file cannot be used.
     """
     if address.startswith("tls://"):
-        file = file_of(Path(certs) if certs else default_folder())
+        file = file_of(Path(certs)) if certs else default_folder() / WORKER
         if not certs and not file.exists():
             raise StudyError(
                 f"{address} accepts only connections with a certificate, and there is none in "

@@ -1,0 +1,140 @@
+"""Certificates: made, shown, copied, renewed, and refused where others may read them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from authority import Authority
+from in_process import InProcess
+
+from tuner.doctor.certificates import certificate_findings
+from tuner.doctor.findings import Status, Subject
+from tuner.errors import StudyError, UsageError
+from tuner.security.certificates import VALID_DAYS, ensure, read
+from tuner.security.handshake import identity_for
+
+
+def test_files_are_private_and_the_same_for_all_who_ask_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "certs"
+    made: list[tuple[str, bool]] = []
+
+    def make() -> None:
+        identity, is_new = ensure(folder)
+        made.append((identity.name, is_new))
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({name for name, _ in made}) == 1
+    assert sorted(is_new for _, is_new in made) == [False, False, False, True]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    files = sorted(folder.iterdir())
+    assert [each.name for each in files] == ["scheduler.pem", "worker.pem"]
+    assert {each.stat().st_mode & 0o777 for each in files} == {0o600}
+    scheduler, worker = (read(each) for each in files)
+    assert scheduler.authority == worker.authority
+    assert scheduler.key != worker.key
+    assert VALID_DAYS - 1 < worker.days_left < VALID_DAYS + 1
+    assert read(folder) == worker
+    # The authority's key is in no file.
+    assert all(each.read_text().count("PRIVATE KEY") == 2 for each in files)
+
+
+def test_expired_and_incomplete_ones_are_made_again(tmp_path: Path) -> None:
+    authority = Authority()
+    for name in ("scheduler.pem", "worker.pem"):
+        authority.write(tmp_path / name, days=-1)
+    first, is_new = ensure(tmp_path)
+    assert (is_new, first.days_left > 300) == (True, True)
+    assert ensure(tmp_path) == (first, False)
+    assert ensure(tmp_path, days=400)[1]
+    (tmp_path / "worker.pem").unlink()
+    assert ensure(tmp_path)[1]
+
+
+def test_what_others_may_read_or_have_written_is_refused(tmp_path: Path) -> None:
+    ensure(tmp_path)
+    file = tmp_path / "worker.pem"
+    file.chmod(0o644)
+    with pytest.raises(StudyError, match=r"other users may read or change .* `chmod 600"):
+        read(file)
+    file.chmod(0o640)
+    assert read(file)
+    file.write_text("no certificate")
+    with pytest.raises(StudyError, match="does not hold a key"):
+        read(file)
+    with pytest.raises(StudyError, match=r"nowhere.pem cannot be read: No such file"):
+        read(tmp_path / "nowhere.pem")
+    tmp_path.chmod(0o777)
+    with pytest.raises(UsageError, match="other users may write to"):
+        ensure(tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+def test_another_users_certificates_are_refused(tmp_path: Path) -> None:
+    ensure(tmp_path)
+    os.chown(tmp_path / "worker.pem", 65534, 65534)
+    with pytest.raises(StudyError, match="belongs to another user"):
+        read(tmp_path)
+
+
+def test_the_address_says_whether_a_certificate_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert identity_for("tcp://n:1", insecure=True) is None
+    with pytest.raises(UsageError, match=r"tcp://n:1 uses no certificates: .* --insecure"):
+        identity_for("tcp://n:1")
+    assert identity_for("tls://n:1") is not None
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(StudyError, match=r"there is none in .*worker.pem. Copy .* --certs FILE"):
+        identity_for("tls://n:1")
+
+
+def test_the_command_shows_copies_and_renews(
+    cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    shown = cli("certs")
+    assert shown.code == 0, shown
+    assert "config/hptune/certs/worker.pem" in shown.out
+    assert "(364 days)" in shown.out or "(365 days)" in shown.out
+    copied = cli("certs", "--export", "copy.pem")
+    assert copied.code == 0, copied
+    assert "scp copy.pem" in copied.out
+    assert (tmp_path / "copy.pem").stat().st_mode & 0o777 == 0o600
+    old = read(tmp_path / "copy.pem")
+    assert cli("certs", "--export", "-").out == (tmp_path / "copy.pem").read_text()
+    renewed = cli("certs", "--renew")
+    assert renewed.code == 0, renewed
+    assert old.name not in renewed.out
+    other = cli("certs", "copy.pem")
+    assert (other.code, old.name in other.out) == (0, True)
+    assert cli("certs", "copy.pem", "--renew").code == 2
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.db").touch()
+    without = cli("certs", "study")
+    assert (without.code, "has no certificates" in without.err) == (2, True)
+    made = tmp_path / "study" / "jobs" / "certs"
+    ensure(made)
+    assert str(made / "worker.pem") in cli("certs", "study").out
+
+
+def test_the_doctor_tells_when_they_end(tmp_path: Path) -> None:
+    def found(days: int) -> tuple[Status, str]:
+        file = Authority().write(tmp_path / f"{days}.pem", days=days)
+        subject = Subject(study=str(tmp_path / "study"), connect="tls://n:1", certs=str(file))
+        (finding,) = certificate_findings(subject)
+        return finding.status, finding.found
+
+    assert found(90)[0] is Status.PASS
+    status, words = found(12)
+    assert (status, "(11 days)" in words) == (Status.WARN, True)
+    status, words = found(-2)
+    assert (status, "was valid until" in words) == (Status.FAIL, True)
+    subject = Subject(study=str(tmp_path), certs=str(tmp_path / "90.pem"), insecure=True)
+    assert [each.status for each in certificate_findings(subject)] == [Status.PASS, Status.WARN]

@@ -1,0 +1,55 @@
+"""Certificates of all kinds from one authority; hptune's own forgets its key and makes two."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+DAY = datetime.timedelta(days=1)
+
+
+class Authority:
+    """Authority that signs what a test asks for."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._certificate = self._signed("authority", self._key, days=99, is_authority=True)
+
+    def write(self, path: Path, *, days: int = 99) -> Path:
+        """Write a file as hptune reads them, valid for some days from now; negative if expired."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        certificates = (self._signed(path.stem, key, days=days), self._certificate)
+        pem = [each.public_bytes(serialization.Encoding.PEM) for each in certificates]
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(0o600)
+        path.write_bytes(b"".join([private, *pem]))
+        return path
+
+    def _signed(
+        self, name: str, key: ec.EllipticCurvePrivateKey, *, days: int, is_authority: bool = False
+    ) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+
+        def named(name: str) -> x509.Name:
+            return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+        return (
+            x509.CertificateBuilder()
+            .subject_name(named(name))
+            .issuer_name(named("authority"))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - 30 * DAY)
+            .not_valid_after(now + days * DAY)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
