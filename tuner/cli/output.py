@@ -47,11 +47,22 @@ def broken_pipe_ignored() -> Iterator[None]:
 
 def show_error(error: HptuneError) -> None:
     """Print an error; the user's traceback, if there is one, comes first."""
-    detail = f"{error.detail}\n\n" if error.detail else ""
+    detail = _without_repetition(error.detail, error.message)
+    detail = f"{detail}\n\n" if detail else ""
     word = "Error:"
     if sys.stderr.isatty():
         word = click.style(word, fg="red", bold=True)
     print_last(f"{detail}{word} {error.message}", sys.stderr)
+
+
+def _without_repetition(detail: str, message: str) -> str:
+    """Return a traceback without its last lines if the message has the same words."""
+    lines = detail.splitlines()
+    indented = [number for number, line in enumerate(lines) if line.startswith(" ")]
+    last = indented[-1] + 1 if indented else 0
+    kind, _, words = " ".join(" ".join(lines[last:]).split()).partition(": ")
+    is_repeated = (words or kind) in " ".join(message.split())
+    return "\n".join(lines[:last]).rstrip() if is_repeated else detail
 
 
 def print_last(content: str, stream: TextIO) -> None:

@@ -19,7 +19,7 @@ _MOST_CHARACTERS = 20_000
 _HPTUNE = str(Path(__file__).parents[1])
 
 
-def user_traceback(error: BaseException, *, said: str = "") -> str:
+def user_traceback(error: BaseException) -> str:
     """Return the error's traceback, trimmed to the user's files.
 
     Frames of the standard library and of installed packages are left out, unless no others would
@@ -27,7 +27,6 @@ def user_traceback(error: BaseException, *, said: str = "") -> str:
 
     Args:
         error: What the user's code raised.
-        said: A message that is shown with it. If it says what the last line does, that is left out.
     """
     shown = traceback.TracebackException.from_exception(error, capture_locals=False)
     linecache.checkcache()
@@ -37,8 +36,6 @@ def user_traceback(error: BaseException, *, said: str = "") -> str:
     if not shown.stack and not isinstance(error, SyntaxError):
         return ""
     words = "".join(shown.format()).rstrip()
-    if " ".join(without_colours(str(error)).split()) in said:
-        words = words.removesuffix("".join(shown.format_exception_only()).rstrip()).rstrip()
     for file, title in _cell_titles.items():
         words = words.replace(f'File "{file}"', title)
     return storable(without_colours(words), _MOST_CHARACTERS)

@@ -365,7 +365,7 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
         message = _one_line(error)
-        channel.send(NotFound(message, user_traceback(error, said=message)))
+        channel.send(NotFound(message, user_traceback(error)))
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
@@ -426,7 +426,7 @@ def _size(order: SizeOrder, channel: Channel) -> None:
     except BaseException as error:  # the boundary of the user's code
         values = ", ".join(f"{name}={value!r}" for name, value in params.items())
         message = f"RESOURCES(hp) failed with {values}: {_one_line(error)}"
-        channel.send(NotFound(message, user_traceback(error, said=message)))
+        channel.send(NotFound(message, user_traceback(error)))
 
 
 def _load_model(order: ModelOrder, channel: Channel) -> None:
