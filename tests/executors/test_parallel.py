@@ -5,18 +5,28 @@ from __future__ import annotations
 import abc
 import os
 import signal
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.clock import SystemClock
+from tuner.core.meeting import RankReady
+from tuner.core.messages import AttemptEnded, Event, WorkerJoined
+from tuner.core.resources import Placement
+from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
 from tuner.executors.dask import DaskExecutor
 from tuner.executors.joblib import JoblibExecutor
 from tuner.executors.parallel import ParallelExecutor
+from tuner.testing.executor_driver import is_alive
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
+from tuner.worker.orders import AttemptOrder
 
 CLOCK = SystemClock()
 
@@ -30,8 +40,10 @@ def opened(executor: ParallelExecutor) -> Iterator[ParallelExecutor]:
         executor.close()
 
 
-def on_dask(stage: Stage, cores: list[tuple[int, ...]]) -> DaskExecutor:
-    return DaskExecutor(
+def on_dask(
+    stage: Stage, cores: list[tuple[int, ...]], kind: type[DaskExecutor] = DaskExecutor
+) -> DaskExecutor:
+    return kind(
         name=f"hptune-{uuid.uuid4().hex[:12]}",
         source=stage.source,
         clock=CLOCK,
@@ -87,3 +99,139 @@ class TestTwoProcessesOnJoblib(OfTwoProcesses):
 
     def lose_worker(self, executor: Executor, worker: str) -> None:
         os.kill(int(worker.split("-")[-2]), signal.SIGKILL)
+
+
+MEETS = """
+import os
+
+def objective(hp, trial):
+    trial.report(1, score=0.25)
+    for _ in range(50):
+        found = trial.ranks.gather(f"{trial.number} {trial.rank}".encode())
+        assert found == [f"{trial.number} {rank}".encode() for rank in range(2)], found
+        assert not trial.should_stop()
+    return {"score": 1.0, "port": float(os.environ["MASTER_PORT"]),
+            "node_rank": float(trial.ranks.node_rank), "interface":
+            float("GLOO_SOCKET_IFNAME" in os.environ)}
+"""
+
+
+class Watched(DaskExecutor):
+    """Shows the events of its ranks to a function, which may change them, before the study's."""
+
+    watch: Callable[[Event], Event]
+
+    def events(self, timeout_seconds: float) -> list[Event]:
+        return [self.watch(event) for event in super().events(timeout_seconds)]
+
+
+@contextmanager
+def watched(
+    stage: Stage, watch: Callable[[Event], Event], *, workers: int
+) -> Iterator[ParallelExecutor]:
+    cores = [(2 * number, 2 * number + 1) for number in range(workers)]
+    inner = on_dask(stage, cores, kind=Watched)
+    assert isinstance(inner, Watched)
+    inner.watch = watch
+    with opened(ParallelExecutor(inner, CLOCK)) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def meeting() -> Iterator[Stage]:
+    """Return a stage whose objective exchanges data."""
+    with TestTwoProcessesOnDask().staged() as stage:
+        path = stage.folder / "meets.py"
+        path.write_text(MEETS)
+        yield replace(stage, source=ObjectiveSource(SourceKind.FILE, str(path)))
+
+
+def orders(stage: Stage, workers: list[str], *, across: bool) -> list[AttemptOrder]:
+    """Return orders of two attempts of two ranks each, over two workers."""
+    found = []
+    for trial, worker in enumerate(workers):
+        peer = workers[trial - 1] if across else worker
+        cpus = ((2 * trial,), (2 * trial + 1,))
+        placement = Placement(worker, cpus[0], peers=(Placement(peer, cpus[1]),))
+        found.append(
+            AttemptOrder(
+                brief=stage.brief,
+                attempt=AttemptId(trial, 0),
+                params={},
+                space=(),
+                placement=placement,
+                seed=1,
+                incumbents=(),
+            )
+        )
+    return found
+
+
+def ended(executor: ParallelExecutor, count: int, *, seconds: float = 60.0) -> list[AttemptEnded]:
+    """Wait until this many attempts have ended; return their ends in the order of the trials."""
+    found: list[AttemptEnded] = []
+    deadline = time.monotonic() + seconds
+    while len(found) < count:
+        assert time.monotonic() < deadline, found
+        found += [each for each in executor.events(0.25) if isinstance(each, AttemptEnded)]
+    return sorted(found, key=lambda each: each.attempt)
+
+
+def joined(executor: ParallelExecutor, count: int) -> list[str]:
+    found: list[str] = []
+    while len(found) < count:
+        found += [each.worker for each in executor.events(0.25) if isinstance(each, WorkerJoined)]
+    return found
+
+
+@pytest.mark.parametrize("across", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_two_attempts_at_once_never_meet(meeting: Stage, *, across: bool) -> None:
+    def on_nodes_of_their_own(event: Event) -> Event:
+        if across and isinstance(event, WorkerJoined):
+            return replace(event, node=event.worker)
+        return event
+
+    with watched(meeting, on_nodes_of_their_own, workers=2) as executor:
+        workers = joined(executor, 2)
+        for order in orders(meeting, workers, across=across):
+            executor.start(order)
+        endings = [each.ending for each in ended(executor, 2)]
+    assert [each.cause for each in endings] == [Cause.RETURNED] * 2, endings
+    assert len({each.metrics["port"] for each in endings}) == 2
+    # Between nodes, gloo and NCCL are told the interface.
+    assert {each.metrics["interface"] for each in endings} == {float(across)}
+
+
+SIGNALS: list[Any] = [
+    pytest.param(signal.SIGKILL, 0, marks=pytest.mark.slow),
+    (signal.SIGKILL, 1),
+    pytest.param(signal.SIGSTOP, 0, marks=pytest.mark.slow),
+    pytest.param(signal.SIGSTOP, 1, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("number", "rank"), SIGNALS)
+def test_a_rank_that_dies_before_the_ranks_meet(meeting: Stage, number: int, rank: int) -> None:
+    pids: list[int] = []
+
+    def strike(event: Event) -> Event:
+        if isinstance(event, RankReady):
+            pids.append(event.pid)
+            if event.attempt.rank == rank:
+                os.kill(event.pid, number)
+        return event
+
+    with watched(meeting, strike, workers=1) as executor:
+        (worker,) = joined(executor, 1)
+        order, *_ = orders(meeting, [worker], across=False)
+        executor.start(order)
+        (end,) = ended(executor, 1, seconds=30.0)
+        assert end.ending.cause is Cause.KILLED, end
+        assert end.ending.reason.endswith(f"(rank {rank})")
+        assert not any(is_alive(pid) for pid in pids)
+        # Nothing of it is held.
+        executor.start(replace(order, attempt=AttemptId(0, 1)))
+        pids.clear()
+        rank = -1
+        (again,) = ended(executor, 1)
+    assert again.ending.cause is Cause.RETURNED, again

@@ -175,6 +175,20 @@ def test_an_attempt_that_waits_for_its_process() -> None:
     assert state.fork_failed(B, "no memory") == (ended(B, Cause.WORKER_LOST, reason),)
 
 
+def test_a_rank_whose_peer_is_gone_is_killed_at_once() -> None:
+    state = running()
+    assert state.stop(A, Halt.ABORT, now=5.0) == (Kill(A),)
+    assert end_of(state, -signal.SIGKILL).ending.cause is Halt.ABORT.cause
+    told = running()
+    told.stop(A, Halt.PRUNE, now=5.0)
+    assert told.stop(A, Halt.ABORT, now=6.0) == (Kill(A),)
+    assert end_of(told, -signal.SIGKILL).ending.cause is Cause.PRUNED, "the first order counts"
+    over = running()
+    over.message(A, AttemptEnded(0.0, A, RETURNED), now=5.0)
+    assert over.stop(A, Halt.ABORT, now=6.0) == (Kill(A),)
+    assert end_of(over, -signal.SIGKILL).ending == RETURNED
+
+
 def test_an_order_to_stop_may_overtake_the_order_to_start() -> None:
     state = RunnerState()
     assert state.stop(A, Halt.RELEASE, now=0.0) == ()

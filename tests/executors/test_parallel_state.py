@@ -1,0 +1,391 @@
+"""The ranks of an attempt as one attempt: the state machine, in any order of events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.goals import Goals
+from tuner.core.meeting import Member, RankReady
+from tuner.core.messages import (
+    AttemptEnded,
+    AttemptStarted,
+    AttemptWaits,
+    Event,
+    Measured,
+    Reported,
+    WorkerJoined,
+    WorkerLeft,
+)
+from tuner.core.resources import Capacity, Placement
+from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Report, Usage
+from tuner.executors.parallel_state import (
+    LINGER_SECONDS,
+    NEWS_SECONDS,
+    READY_SECONDS,
+    Emit,
+    Instruction,
+    MeetRanks,
+    ParallelState,
+    StartRank,
+    TellRank,
+)
+from tuner.worker.orders import AttemptLimits, AttemptOrder, StudyBrief
+from tuner.worker.runner_state import GRACE_SECONDS
+
+NAME = AttemptId(3, 0)
+RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=1)
+KILLED = Ending(Cause.KILLED, reason="killed by SIGKILL")
+RAISED = Ending(Cause.EXCEPTION, reason="ValueError: no")
+ABORTED = Ending(Halt.ABORT.cause, reason="another rank is gone")
+BRIEF = StudyBrief(
+    name="test",
+    directory="study",
+    working_directory=".",
+    source=ObjectiveSource(SourceKind.FILE, "model.py"),
+    goals=Goals((Goal("loss", Direction.MIN),)),
+    limits=AttemptLimits(master_grace_seconds=600.0),
+)
+
+
+def order(*workers: str) -> AttemptOrder:
+    first, *peers = (Placement(worker, (i,)) for i, worker in enumerate(workers))
+    placement = Placement(first.worker, first.cpus, peers=tuple(peers))
+    return AttemptOrder(BRIEF, NAME, {}, (), placement, 7, ())
+
+
+class Ranks:
+    """The state with one attempt, and what became of it.
+
+    It plays the executor of the ranks: a rank that is aborted ends.
+
+    Attributes:
+        given: All instructions but those to emit, which the executor has carried out.
+        told: All events for the study.
+        now: The time.
+    """
+
+    def __init__(self, *workers: str, obeys: bool = True) -> None:
+        self.state = ParallelState()
+        self.given: list[Instruction] = []
+        self.told: list[Event] = []
+        self.now = 0.0
+        self._obeys = obeys
+        self.living: set[int] = set()
+        for worker in dict.fromkeys(workers):
+            self.event(WorkerJoined(1.0, worker, f"node of {worker}", Capacity((0, 1))))
+        self.carry_out(self.state.start(order(*workers), secret=b"secret"))
+
+    def carry_out(self, instructions: list[Instruction]) -> None:
+        for each in instructions:
+            match each:
+                case Emit(event):
+                    self.told.append(event)
+                    continue
+                case StartRank(started):
+                    self.living.add(started.attempt.rank)
+            self.given.append(each)
+            if self._obeys and isinstance(each, TellRank) and each.halt is Halt.ABORT:
+                self.end(each.attempt.rank, ABORTED)
+
+    def event(self, event: Event) -> None:
+        self.carry_out(self.state.event(event, now=self.now))
+
+    def ready(self, *ranks: int) -> None:
+        for rank in ranks:
+            member = Member(rank, "127.0.0.1", "node", (1000 + rank, 2000 + rank))
+            self.event(RankReady(1.0, NAME._replace(rank=rank), 100 + rank, member))
+
+    def end(self, rank: int, ending: Ending) -> None:
+        if rank in self.living:
+            self.living.discard(rank)
+            self.event(AttemptEnded(1.0, NAME._replace(rank=rank), ending))
+
+    def stop(self, halt: Halt) -> None:
+        self.carry_out(self.state.stop(NAME, halt, now=self.now))
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.carry_out(self.state.tick(now=self.now))
+
+    @property
+    def endings(self) -> list[Ending]:
+        return [each.ending for each in self.told if isinstance(each, AttemptEnded)]
+
+    @property
+    def ending(self) -> Ending:
+        (found,) = self.endings
+        assert not self.living
+        assert self.state.next_deadline is None
+        return found
+
+    def met(self) -> bool:
+        return any(isinstance(each, MeetRanks) for each in self.given)
+
+
+def two(*, ready: bool = True) -> Ranks:
+    ranks = Ranks("a", "a")
+    if ready:
+        ranks.ready(0, 1)
+    return ranks
+
+
+def test_each_rank_gets_its_part_of_the_order() -> None:
+    ranks = Ranks("a", "b")
+    orders = [each.order for each in ranks.given if isinstance(each, StartRank)]
+    assert [str(each.attempt) for each in orders] == ["3.0", "3.0r1"]
+    assert [each.placement.worker for each in orders] == ["a", "b"]
+    assert not any(each.placement.peers for each in orders)
+    for each in orders:
+        assert each.parallel is not None
+        assert (each.parallel.world_size, each.parallel.is_on_one_node) == (2, False)
+        assert each.brief.limits.master_grace_seconds == 0.0, "it ends with its master"
+        assert "secret" not in repr(each)
+    assert [each.log for each in orders] == [
+        Path("study/trials/3/log.txt"),
+        Path("study/trials/3/log.rank1.txt"),
+    ]
+
+
+def test_ranks_meet_when_all_are_ready_and_one_attempt_is_told() -> None:
+    ranks = two(ready=False)
+    ranks.event(AttemptWaits(1.0, NAME._replace(rank=1), "the device queue"))
+    ranks.ready(0)
+    assert not ranks.met()
+    ranks.ready(1)
+    assert ranks.met()
+    for rank in (0, 1):
+        ranks.event(Reported(1.0, NAME._replace(rank=rank), Report(1, {"loss": float(rank)})))
+        usage = Usage(peak_memory_bytes=100, cpu_seconds=2.0, seconds=3.0)
+        ranks.event(Measured(1.0, NAME._replace(rank=rank), usage))
+    ranks.end(1, Ending(Cause.RETURNED))
+    assert not ranks.endings
+    ranks.end(0, RETURNED)
+    assert ranks.ending == RETURNED
+    _, waits, started, reported, _, measured, _ = ranks.told
+    assert (waits, started) == (AttemptWaits(1.0, NAME, "the device queue"),
+                                AttemptStarted(1.0, NAME, 100))  # fmt: skip
+    assert reported == Reported(1.0, NAME, Report(1, {"loss": 0.0}))
+    assert isinstance(measured, Measured)
+    assert (measured.usage.peak_memory_bytes, measured.usage.cpu_seconds) == (200, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("endings", "cause", "reason"),
+    [
+        # The other rank's framework raises when its peer is killed, and may say so first.
+        ([(0, RAISED), (1, KILLED)], Cause.KILLED, "killed by SIGKILL (rank 1)"),
+        ([(1, KILLED), (0, RAISED)], Cause.KILLED, "killed by SIGKILL (rank 1)"),
+        ([(1, RAISED), (0, ABORTED)], Cause.EXCEPTION, "ValueError: no (rank 1)"),
+        ([(0, ABORTED), (1, RAISED)], Cause.EXCEPTION, "ValueError: no (rank 1)"),
+        ([(0, ABORTED)], Cause.WORKER_LOST, "another rank is gone (rank 0)"),
+        ([(1, Ending(Cause.HUNG, reason="hung"))], Cause.HUNG, "hung (rank 1)"),
+        ([(0, RETURNED), (1, KILLED)], Cause.RETURNED, ""),
+        ([(1, Ending(Cause.RETURNED)), (0, RETURNED)], Cause.RETURNED, ""),
+    ],
+)
+def test_which_ending_counts(endings: list[tuple[int, Ending]], cause: Cause, reason: str) -> None:
+    ranks = two()
+    for rank, ending in endings:
+        ranks.end(rank, ending)
+        ranks.wait(0.1)
+    ranks.wait(NEWS_SECONDS)
+    assert (ranks.ending.cause, ranks.ending.reason) == (cause, reason)
+
+
+def test_the_others_of_a_dead_rank_are_killed_at_once() -> None:
+    ranks = Ranks("a", "a", "b", obeys=False)
+    ranks.ready(0, 1, 2)
+    ranks.end(1, KILLED)
+    ranks.wait(0.0)
+    assert ranks.given[-2:] == [
+        TellRank(NAME, Halt.ABORT),
+        TellRank(NAME._replace(rank=2), Halt.ABORT),
+    ]
+
+
+def test_other_ranks_have_some_time_after_the_result() -> None:
+    ranks = two()
+    ranks.end(0, RETURNED)
+    ranks.wait(LINGER_SECONDS - 1.0)
+    assert not ranks.endings
+    ranks.wait(1.0)
+    assert ranks.ending == RETURNED
+
+
+def test_only_rank_0_is_told_to_stop_once_they_have_met() -> None:
+    before, after = two(ready=False), two()
+    before.ready(0)
+    for ranks in (before, after):
+        ranks.stop(Halt.PRUNE)
+        ranks.stop(Halt.STOP)
+    told = [each for each in before.given if isinstance(each, TellRank)]
+    both = [TellRank(NAME._replace(rank=rank), Halt.PRUNE) for rank in (0, 1)]
+    assert told[:2] == both
+    before.ready(1)
+    assert not before.met(), "they met though they are to stop"
+    assert after.given[-2] == TellRank(NAME, Halt.PRUNE)
+    after.now = 1.0
+    after.end(0, Ending(Cause.PRUNED, reason="told to prune"))
+    after.wait(GRACE_SECONDS - 1.5)
+    assert not after.endings, "rank 1 may take the grace time"
+    after.wait(0.5)
+    assert after.ending.cause is Cause.PRUNED
+
+
+def test_a_rank_that_is_not_ready_in_time_ends_the_attempt() -> None:
+    late, waiting = two(ready=False), two(ready=False)
+    waiting.event(AttemptWaits(1.0, NAME._replace(rank=1), "the device queue"))
+    for ranks in (late, waiting):
+        ranks.wait(10 * READY_SECONDS)
+        assert not ranks.endings, "the time begins with the first that is ready"
+        ranks.ready(0)
+        ranks.wait(READY_SECONDS)
+    assert late.ending.cause is Cause.WORKER_LOST
+    assert "rank 1 was not ready 300 s after" in late.ending.reason
+    # Two studies may hold half of what the other one waits for.
+    assert waiting.ending.cause is Cause.RELEASED
+
+
+def test_a_lost_worker_ends_the_ranks_elsewhere_and_then_the_attempt() -> None:
+    ranks = Ranks("a", "b", obeys=False)
+    ranks.ready(0, 1)
+    ranks.event(WorkerLeft(1.0, "b", "its node failed"))
+    assert isinstance(ranks.told[-1], WorkerLeft)
+    assert ranks.given[-1] == TellRank(NAME, Halt.ABORT)
+    assert not ranks.endings
+    ranks.living.discard(1)
+    ranks.end(0, ABORTED)
+    assert ranks.ending == Ending(Cause.WORKER_LOST, reason="its node failed (rank 1)")
+
+
+def test_the_study_is_told_nothing_more_if_all_workers_are_lost() -> None:
+    ranks = Ranks("a", "b", obeys=False)
+    ranks.ready(0, 1)
+    for worker in ("b", "a"):
+        ranks.event(WorkerLeft(1.0, worker, "its node failed"))
+    assert not ranks.endings, "the engine ends it"
+    assert ranks.state.next_deadline is None
+
+
+def test_a_result_is_not_lost_with_the_last_worker() -> None:
+    ranks = Ranks("a", "b")
+    ranks.ready(0, 1)
+    ranks.end(0, RETURNED)
+    for worker in ("a", "b"):
+        ranks.event(WorkerLeft(1.0, worker, "its walltime is over"))
+    assert [type(each) for each in ranks.told[-2:]] == [AttemptEnded, WorkerLeft]
+    assert ranks.endings == [RETURNED]
+
+
+@pytest.mark.parametrize("left", [("a",), ("a", "b")])
+def test_an_order_for_a_worker_that_is_gone_starts_nothing(left: tuple[str, ...]) -> None:
+    state = ParallelState()
+    for worker in ("a", "b"):
+        state.event(WorkerJoined(1.0, worker, worker, Capacity((0,))), now=0.0)
+    for worker in left:
+        state.event(WorkerLeft(1.0, worker, "gone"), now=0.0)
+    found = state.start(order("a", "b"), secret=b"")
+    if len(left) == 2:
+        assert found == [], "the engine ends it"
+        return
+    (emit,) = found
+    assert isinstance(emit, Emit)
+    assert isinstance(emit.event, AttemptEnded)
+    assert emit.event.ending.cause is Cause.WORKER_LOST
+
+
+def test_attempts_of_one_process_pass() -> None:
+    state = ParallelState()
+    events: list[Event] = [
+        WorkerJoined(1.0, "a", "node", Capacity((0,))),
+        AttemptStarted(1.0, NAME, 5),
+        AttemptEnded(1.0, NAME, RETURNED),
+        WorkerLeft(1.0, "a", "gone"),
+    ]
+    for event in events:
+        assert state.event(event, now=0.0) == [Emit(event)]
+    assert state.stop(NAME, Halt.PRUNE, now=0.0) == [TellRank(NAME, Halt.PRUNE)]
+    stranger = AttemptEnded(1.0, NAME._replace(rank=1), RETURNED)
+    assert state.event(stranger, now=0.0) == [], "a late event of a rank"
+
+
+RANKS = st.integers(0, 2)
+ENDINGS = st.sampled_from([each for each in Cause if each is not Cause.RANK_LOST]).map(
+    lambda cause: Ending(cause, reason="why")
+)
+HAPPENINGS = st.lists(
+    st.tuples(st.just("ready"), RANKS)
+    | st.tuples(st.just("end"), st.tuples(RANKS, ENDINGS | st.just(ABORTED)))
+    | st.tuples(st.just("stop"), st.sampled_from(Halt))
+    | st.tuples(st.just("left"), st.sampled_from(["a", "b"]))
+    | st.tuples(st.just("wait"), st.sampled_from([0.5, NEWS_SECONDS, 400.0]))
+    | st.tuples(st.just("report"), RANKS)
+)
+
+
+@given(happenings=HAPPENINGS, together=st.booleans())
+def test_in_any_order_an_attempt_ends_once_and_leaves_no_rank(
+    happenings: list[tuple[str, object]], *, together: bool
+) -> None:
+    ranks = Ranks("a", "a", "a" if together else "b")
+    workers = {"a"} if together else {"a", "b"}
+    left: set[str] = set()
+    result = None
+
+    def leave(worker: str) -> None:
+        left.add(worker)
+        ranks.living -= {0, 1, 2} if together else ({0, 1} if worker == "a" else {2})
+        ranks.event(WorkerLeft(1.0, worker, "gone"))
+
+    for what, value in happenings:
+        match what, value:
+            case "ready", int(rank) if rank in ranks.living:
+                ranks.ready(rank)
+            case "end", (int(rank), Ending() as ending) if rank in ranks.living:
+                if rank == 0 and ending.cause is Cause.RETURNED:
+                    result = ending
+                ranks.end(rank, ending)
+            case "stop", Halt() as halt:
+                ranks.stop(halt)
+            case "left", str(worker) if worker in workers - left:
+                leave(worker)
+            case "wait", float(seconds):
+                ranks.wait(seconds)
+            case "report", int(rank) if rank in ranks.living:
+                ranks.event(Reported(1.0, NAME._replace(rank=rank), Report(1, {"loss": 1.0})))
+        assert len(ranks.endings) <= 1
+        if ranks.endings or left == workers:
+            assert not ranks.living, "a rank is left running"
+    # Whatever was open ends when all ranks that run do; nothing waits for more than that.
+    for rank in [*ranks.living]:
+        ranks.end(rank, ABORTED)
+    ranks.wait(0.0)
+    assert ranks.state.next_deadline is None
+    if ranks.endings:
+        (ending,) = ranks.endings
+        assert ending.cause is not Cause.RANK_LOST
+        if result is not None:
+            assert ending == result
+    else:
+        assert left == workers
+        assert result is None
+    known = {AttemptEnded, AttemptStarted, Reported}
+    of_attempt = [each for each in ranks.told if type(each) in known]
+    assert all(each.attempt == NAME for each in of_attempt)  # type: ignore[union-attr]  # of_attempt
+    if ranks.endings:
+        assert isinstance(of_attempt[-1], AttemptEnded), "something follows its end"
+
+
+@given(first=ENDINGS, rank=RANKS)
+def test_a_rank_that_ends_never_leaves_others_for_long(first: Ending, rank: int) -> None:
+    ranks = Ranks("a", "a", "b")
+    ranks.ready(0, 1, 2)
+    ranks.end(rank, first)
+    ranks.wait(LINGER_SECONDS)
+    assert not ranks.living
+    assert len(ranks.endings) == 1

@@ -1,0 +1,97 @@
+"""Faults of single ranks of parallel trials, in real processes.
+
+A trial of two processes trains four epochs; in each, the ranks exchange data, and rank 0 writes a
+checkpoint. At its place, one rank of its first attempt is killed or stopped. The attempt is lost,
+unless there is a result; the trial goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import signal
+from itertools import product
+from pathlib import Path
+
+import pytest
+from real_runs import Hptune, rows, trials
+
+MANNERS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
+PLACES = ("mid-training", "during the checkpoint", "after the result")
+
+MODEL = """\
+import atexit, json, os, signal, time
+
+def objective(hp, trial):
+    place = hp.Choice("place", {places})
+    manner = hp.Choice("manner", {manners})
+    rank = hp.Choice("rank", [0, 1])
+    marker = trial.directory / "died"
+
+    def die(where):
+        if where == place and rank == trial.rank and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), getattr(signal, manner))
+            time.sleep(600)
+
+    state = trial.checkpoint_dir / "state.json"
+    epoch = json.loads(state.read_text()) if state.exists() else 0
+    while epoch < 4:
+        trial.ranks.gather(b"gradients")
+        epoch += 1
+        if epoch == 2:
+            die("mid-training")
+        if epoch == 3:
+            die("during the checkpoint")
+        if trial.rank == 0:
+            fresh = state.with_suffix(".new")
+            fresh.write_text(json.dumps(epoch))
+            fresh.replace(state)
+        trial.report(epoch, value=float(epoch))
+        if trial.should_stop():
+            return
+    atexit.register(die, "after the result")
+    return {{"value": epoch * 10.0}}
+"""
+
+
+def run(hptune: Hptune, *, places: tuple[str, ...], manners: tuple[str, ...]) -> Path:
+    path = hptune.file("model.py", MODEL.format(places=list(places), manners=list(manners)))
+    study = hptune.study()
+    ended = hptune(
+        "run", path, "--search", "grid", "--study", study, "--processes-per-trial", "2",
+        "--workers", "1", seconds=500,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    hptune.assert_nothing_left()
+    return study
+
+
+def check(study: Path, *, cells: int) -> None:
+    """Check that each trial has one result, in a second attempt if a rank died before it."""
+    found = trials(study)
+    assert len(found) == cells
+    for trial in found:
+        number = trial["number"]
+        assert (trial["state"], trial["value"]) == ("COMPLETE", 40.0), trial
+        attempts = rows(study, f"SELECT * FROM attempts WHERE trial = {number} ORDER BY number")
+        outcomes = [row["outcome"] for row in attempts]
+        if trial["params"]["place"] == "after the result":
+            assert outcomes == ["FINISHED"]
+        else:
+            assert outcomes == ["LOST", "FINISHED"]
+            died = f"(rank {trial['params']['rank']})"
+            assert trial["params"]["manner"] in attempts[0]["reason"]
+            assert attempts[0]["reason"].endswith(died), attempts[0]["reason"]
+        assert all(row["ended"] - row["started"] < 30.0 for row in attempts)
+        steps = rows(study, f"SELECT step FROM reports WHERE trial = {number} ORDER BY rowid")
+        assert [row["step"] for row in steps] == [1, 2, 3, 4], "an epoch was trained twice"
+
+
+def test_a_rank_that_is_killed_or_stopped_ends_its_attempt_alone(hptune: Hptune) -> None:
+    study = run(hptune, places=("mid-training",), manners=("SIGKILL", "SIGSTOP"))
+    check(study, cells=4)
+
+
+@pytest.mark.slow
+def test_every_place_at_which_a_rank_can_die(hptune: Hptune) -> None:
+    study = run(hptune, places=PLACES, manners=tuple(MANNERS))
+    check(study, cells=len([*product(PLACES, MANNERS, (0, 1))]))
