@@ -129,7 +129,7 @@ class Watched(DaskExecutor):
 def watched(
     stage: Stage, watch: Callable[[Event], Event], *, workers: int
 ) -> Iterator[ParallelExecutor]:
-    cores = [(2 * number, 2 * number + 1) for number in range(workers)]
+    cores: list[tuple[int, ...]] = [(2 * i, 2 * i + 1) for i in range(workers)]
     inner = on_dask(stage, cores, kind=Watched)
     assert isinstance(inner, Watched)
     inner.watch = watch

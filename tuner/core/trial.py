@@ -134,6 +134,7 @@ _HALT_REASONS = {
     Halt.PRUNE: "worse than other trials at this step",
     Halt.PAUSE: "better trials go first",
     Halt.RELEASE: "its worker had to leave",
+    Halt.ABORT: "another rank of its attempt is gone",
 }
 _CAUSES = {
     Halt.STOP: Cause.STOPPED,

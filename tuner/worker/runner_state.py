@@ -224,7 +224,7 @@ class RunnerState:
             del self._attempts[attempt]
             return (_stopped(attempt, halt),)
         if halt is Halt.ABORT:
-            return self.kill(attempt, Ending(halt.cause, reason="another rank is gone"))
+            return self.kill(attempt, Ending(halt.cause, reason=halt.reason))
         if state.halt is not None or state.early_ending is not None:
             return ()
         state.halt = halt
