@@ -76,9 +76,14 @@ def test_what_others_may_read_or_have_written_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
-def test_another_users_certificates_are_refused(tmp_path: Path) -> None:
+def test_another_users_certificates_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ensure(tmp_path)
     os.chown(tmp_path / "worker.pem", 65534, 65534)
+    # Root in a container may read a file that its user mounts.
+    assert read(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(StudyError, match="belongs to another user"):
         read(tmp_path)
 

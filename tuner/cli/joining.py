@@ -88,6 +88,7 @@ def scheduler(
     """
     from ..clusters.scheduler import serve
     from ..security.certificates import WORKER, default_folder, ensure
+    from ..worker.addresses import tunnel
 
     certs = (folder or default_folder()).absolute()
     identity = None if insecure else ensure(certs)[0]
@@ -99,6 +100,8 @@ def scheduler(
         click.echo(f"The scheduler listens at {address}")
         if dashboard:
             click.echo(f"watch: {dashboard}")
+            if command := tunnel(dashboard):
+                click.echo(f"watch from your own machine: {command}")
         click.echo(f"join:  hptune worker {where}{more}")
         click.echo(f"use:   hptune run MODEL_FILE --connect {where}{more}")
         if "://127." in address:

@@ -31,7 +31,7 @@ from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import HptuneError, StudyError
 from ..security.certificates import Identity
 from ..security.handshake import why_refused
-from ..worker.addresses import refusal
+from ..worker.addresses import page_from_here, refusal
 from ..worker.dask import versions
 from ..worker.dask.dask_settings import silence
 from ..worker.dask.encryption import security
@@ -353,11 +353,11 @@ class DaskExecutor(Executor):
 
     @property
     def dashboard(self) -> str:
-        """Address of Dask's dashboard; empty without Bokeh, which draws it."""
+        """Address of Dask's dashboard; empty without Bokeh, which draws it, or from elsewhere."""
         if importlib.util.find_spec("bokeh") is None:
             return ""
         with contextlib.suppress(Exception):  # the scheduler is gone, which `events` will report
-            return str(self._client.dashboard_link or "")
+            return page_from_here(self._client.dashboard_link or "")
         return ""
 
     # --- called from Dask's thread ----------------------------------------------------------
