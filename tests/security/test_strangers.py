@@ -150,9 +150,12 @@ def test_strangers_are_refused_and_told_why_while_the_study_goes_on(
     assert [each["state"] for each in trials(hptune.study())] == ["COMPLETE"] * 2
     for stranger in idle:
         stranger.close()
-    for started in (worker, scheduler):
-        started.process.terminate()
-        assert started.wait(seconds=20).code == 0
+    worker.process.terminate()
+    assert worker.wait(seconds=20).code == 0
+    scheduler.process.terminate()
+    told = scheduler.wait(seconds=20)
+    assert told.code == 0, told
+    assert told.out.count("refused a connection from 127.0.0.1: ") == 1, told.out
 
 
 def as_nobody(what: Callable[[], object]) -> object:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
+import logging
+import math
 import os
+import re
 import signal
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dask
@@ -21,6 +26,9 @@ from ..worker.private_folder import dask_folder
 
 _STUDY = "hptune-"
 """Prefix of the names of studies' clients."""
+
+_REFUSAL_SECONDS = 60.0
+"""Seconds between two lines about refused connections of one host."""
 
 
 class _ConnectionLog(SchedulerPlugin):
@@ -65,6 +73,48 @@ class _ConnectionLog(SchedulerPlugin):
         self._notify(f"{what}; now {workers}, {studies} {'study' if studies == 1 else 'studies'}")
 
 
+class _RefusalLog(logging.Handler):
+    """Reports connections without a valid certificate, each host once in a while.
+
+    Args:
+        notify: Takes a line for the user.
+    """
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        super().__init__()
+        self._notify = notify
+        self._reported_at: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Report a warning of Dask's about a failed handshake."""
+        found = re.search(
+            r"handshake failed with remote '\w+://(.*):\d+': (.*)", record.getMessage()
+        )
+        if found is None:
+            return
+        host, reason = found[1], found[2].partition("] ")[2] or found[2]
+        now = time.monotonic()
+        if now - self._reported_at.get(host, -math.inf) < _REFUSAL_SECONDS:
+            return
+        self._reported_at[host] = now
+        self._notify(f"refused a connection from {host}: {reason.partition(' (_ssl')[0]}")
+
+
+@contextlib.contextmanager
+def _refusals_to(notify: Callable[[str], None]) -> Iterator[None]:
+    """Report refused connections, which Dask writes to its log."""
+    logger, handler = logging.getLogger("distributed.comm.tcp"), _RefusalLog(notify)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
@@ -102,7 +152,8 @@ def serve(
             opened=opened,
             notify=notify,
         )
-        asyncio.run(serving)
+        with _refusals_to(notify) if notify else contextlib.nullcontext():
+            asyncio.run(serving)
 
 
 async def _serve(
