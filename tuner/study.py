@@ -43,10 +43,12 @@ class Study:
     Each access reads the ledger again, so the results of a running study can be followed. Reading
     does not disturb its master.
 
-    >>> study = Study("studies/digits")                     # doctest: +SKIP
-    >>> study.best_trial.value, study.best_hyperparameters  # doctest: +SKIP
-    (0.9889, {'filters': 24, 'learning_rate': 0.0031})
-    >>> model = study.best_model()                          # doctest: +SKIP
+    Example::
+
+        study = Study("studies/digits")
+        study.best_trial.value, study.best_hyperparameters
+        # (0.9889, {'filters': 24, 'learning_rate': 0.0031})
+        model = study.best_model()
 
     Args:
         directory: The study's directory.

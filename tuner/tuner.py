@@ -53,14 +53,20 @@ class Tuner:
     Each trial trains in its own process. `model_fn` is pickled for it; the data are arrays, which
     all trials on a machine share, or a function that makes them.
 
-    >>> def build_model(hp):                                          # doctest: +SKIP
-    ...     units = hp.Int("units", 32, 512, sampling="log")
-    ...     model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(10)])
-    ...     model.compile("adam", "mse", metrics=["mae"])
-    ...     return model
-    >>> tuner = Tuner(build_model, objective="val_mae", trials=20)     # doctest: +SKIP
-    >>> study = tuner.fit(x, y, validation_data=(xv, yv), epochs=10)   # doctest: +SKIP
-    >>> study.best_trial.value, study.best_hyperparameters             # doctest: +SKIP
+    Example::
+
+        def build_model(hp):
+            units = hp.Int("units", 32, 512, sampling="log")
+            model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(10)])
+            model.compile("adam", "mse", metrics=["mae"])
+            return model
+
+        tuner = Tuner(build_model, objective="val_mae", trials=20)
+        study = tuner.fit(x, y, validation_data=(xv, yv), epochs=10)
+        study.best_trial.value, study.best_hyperparameters
+
+    The arguments after `metrics` are the options of `hptune run`, by the same names. Times and
+    sizes may be texts ("10m", "8GB") or numbers (seconds, bytes).
 
     Args:
         model_fn: `build_model(hp)` that returns a compiled Keras model, a `keras_tuner.HyperModel`
@@ -79,11 +85,9 @@ class Tuner:
         loss: The loss to compile each model with, instead of its own.
         optimizer: The optimizer to compile each model with, instead of its own.
         metrics: The metrics to compile each model with, instead of its own.
-        settings: Settings of the study, listed below. They have the names of the options of
-            `hptune run`. Times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes).
 
     Raises:
-        UsageError: A setting is unknown or its value is not allowed.
+        UsageError: An argument is unknown or its value is not allowed.
     """
 
     def __init__(

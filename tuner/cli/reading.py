@@ -110,7 +110,8 @@ def best(directory: Path, as_json: bool) -> None:
 def trials(directory: Path, *, top: int | None, states: tuple[str, ...], as_json: bool) -> None:
     """Show the trials of the study in DIR as a table, the best first.
 
-    An interrupted trial has begun, and continues when the study is resumed.
+    The epoch is that of the shown value: the best one of a complete trial, and the last one of any
+    other. An interrupted trial has begun, and continues when the study is resumed.
     """
     from ..study import Study
 

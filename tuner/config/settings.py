@@ -47,16 +47,17 @@ class StudySettings:
     entry: str = setting(
         kinds.text("NAME", "names of a function, class or instance in the model file"),
         Section.GOAL,
-        "What to tune in the model file: a function that takes hp, a HyperModel, or a function "
-        "that takes hp and trial.",
+        "What to tune, if the model file has several of these: a function of hp that builds a "
+        "model, a HyperModel (class or instance), or a function of hp and trial.",
         default="",
-        default_text="build_model, a HyperModel, objective, or another function of hp",
+        default_text="found by name and form: build_model, a HyperModel, objective, or another one",
     )
     objectives: tuple[str, ...] = setting(
         kinds.objectives(),
         Section.GOAL,
-        "Metric to optimise, such as val_loss or auc:max. With several, the trials that no other "
-        "one beats in all of them are found (the Pareto front).",
+        "Metric to optimise, such as val_loss. auc:max or cost:min says which values are better, "
+        "if the name does not. With several metrics, the result is each trial that no other one beats "
+        "in all of them (the Pareto front).",
         default=(),
         flag="--objective",
         default_text="OBJECTIVE of the model file, or val_accuracy or val_loss of a Keras model",
@@ -122,7 +123,11 @@ class StudySettings:
         kinds.start_points(),
         Section.SEARCH,
         'Configuration to try first (on resume: next), such as "lr=0.001,units=64", or @FILE.json '
-        "or @FILE.csv with several. What it does not name takes its default.",
+        "or @FILE.csv with several. What it does not name takes the value that a search tries "
+        "first.",
+        in_python='Configuration to try first (on resume: next), such as {"lr": 0.001, "units": '
+        '64}, or "@known.csv" for those in a file. What it does not name takes the value that a search '
+        "tries first.",
         default=(),
         flag="--try",
         argument="start_points",
@@ -254,8 +259,8 @@ class StudySettings:
     workers: int | None = setting(
         kinds.whole_number(1),
         Section.PLACE,
-        "Number of workers on this machine, which share its cores evenly. Each runs one trial at "
-        "a time, unless --cpus-per-trial is given.",
+        "Number of workers on this machine. Each gets an equal part of the cores, and runs one "
+        "trial at a time on all of them; with --cpus-per-trial, several.",
         default=None,
         default_text="one worker, which begins with a trial on each core",
     )
@@ -299,8 +304,8 @@ class StudySettings:
     pack: str = setting(
         kinds.choice("auto", "off"),
         Section.PLACE,
-        "How many trials share a core or a GPU if --cpus-per-trial or --gpus-per-trial is not "
-        "given: as many as their measured use allows (auto), or one (off).",
+        "Whether trials share a core or a GPU, where --cpus-per-trial or --gpus-per-trial is not "
+        "given: with auto, as many share one as their measured use allows; with off, none do.",
         default="auto",
     )
     connect: str = setting(

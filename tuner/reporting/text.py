@@ -175,7 +175,7 @@ def counts(
     >>> counts({TrialState.RUNNING: 2, TrialState.COMPLETE: 11}, of=50)
     '11 complete, 2 running, 37 to come'
     >>> counts({TrialState.WAITING: 3, TrialState.PRUNED: 1}, interrupted_trials=2)
-    '1 pruned, 2 interrupted, 1 waiting'
+    '1 pruned, 2 interrupted, 1 to come'
 
     Args:
         by_state: The numbers of trials so far.
@@ -187,9 +187,9 @@ def counts(
     numbers["running"] = by_state.get(TrialState.RUNNING, 0)
     numbers["paused"] = by_state.get(TrialState.PAUSED, 0)
     numbers["interrupted"] = interrupted_trials
-    numbers["waiting"] = by_state.get(TrialState.WAITING, 0) - interrupted_trials
+    numbers["to come"] = by_state.get(TrialState.WAITING, 0) - interrupted_trials
     if (total := sum(by_state.values())) and of is not None:
-        numbers["to come"] = of - total
+        numbers["to come"] += of - total
     shown = [f"{number} {word}" for word, number in numbers.items() if number > 0]
     return ", ".join(shown) or "no trials yet"
 

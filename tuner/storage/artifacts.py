@@ -161,7 +161,7 @@ class StudyFiles:
             return f"{found}. The trial's own copy is {text.path(kept)}"
         return (
             f"{found}. Restore it from a backup, or train the configuration again: "
-            f"tuner.Study({str(self._directory.path)!r}).best_hyperparameters has it"
+            f"hptune.Study({str(self._directory.path)!r}).best_hyperparameters has it"
         )
 
     def _folder(self, number: int | None) -> Path:

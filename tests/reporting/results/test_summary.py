@@ -122,7 +122,7 @@ def test_a_trial_that_was_stopped_is_interrupted_and_one_that_never_began_waits(
     view = replace(VIEW, master=None, trials=[VIEW.trials[0], stopped, new], attempts=())
     ended = Finish(FinishReason.INTERRUPTED, "interrupted by Ctrl-C")
     lines = closing_text(view, ended, seconds=1.0).splitlines()
-    assert lines[1] == "  1 complete, 1 interrupted, 1 waiting, 7 to come"
+    assert lines[1] == "  1 complete, 1 interrupted, 8 to come"
 
 
 def test_status_of_a_finished_and_of_a_new_study() -> None:

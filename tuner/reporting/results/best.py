@@ -149,7 +149,7 @@ def model_lines(view: StudyView) -> list[str]:
     if is_model and view.model_loader == "keras":
         lines.append(f"load   keras.saving.load_model({view.model!r})")
     elif is_model and view.model_loader == "study":
-        lines.append(f"load   tuner.Study({view.directory!r}).best_model()")
+        lines.append(f"load   import hptune; hptune.Study({view.directory!r}).best_model()")
     return lines
 
 
