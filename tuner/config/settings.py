@@ -56,8 +56,8 @@ class StudySettings:
         kinds.objectives(),
         Section.GOAL,
         "Metric to optimise, such as val_loss. auc:max or cost:min says which values are better, "
-        "if the name does not. With several metrics, the result is each trial that no other one beats "
-        "in all of them (the Pareto front).",
+        "if the name does not. With several metrics, the result is each trial that no other one "
+        "beats in all of them (the Pareto front).",
         default=(),
         flag="--objective",
         default_text="OBJECTIVE of the model file, or val_accuracy or val_loss of a Keras model",
@@ -126,8 +126,8 @@ class StudySettings:
         "or @FILE.csv with several. What it does not name takes the value that a search tries "
         "first.",
         in_python='Configuration to try first (on resume: next), such as {"lr": 0.001, "units": '
-        '64}, or "@known.csv" for those in a file. What it does not name takes the value that a search '
-        "tries first.",
+        '64}, or "@known.csv" for those in a file. What it does not name takes the value that a '
+        "search tries first.",
         default=(),
         flag="--try",
         argument="start_points",
