@@ -162,7 +162,7 @@ def _unknown_metrics(
         line = f"{what} called {metric!r}: {why} reports {', '.join(known)}"
         if not found.reports_others:
             raise UnknownMetricError(f"{line}. Name one of these.")
-        notes[metric] = line
+        notes[metric] = f"{line}; a callback or `fit` of the file has to report it"
     return notes
 
 
