@@ -304,20 +304,22 @@ hp = keras_tuner.HyperParameters()
 hp.values.update(width=8, text_width=32, text_layers=1, vocabulary=380, augmentation=0.0,
                  loss=sys.argv[1], batch_size=32, learning_rate=1e-3)
 train, _ = clip.load_data(hp)
-train = {"image": train["image"][:96], "text": train["text"][:96, :1]}
+train = {"image": train["image"][:32], "text": train["text"][:32, :1]}
 
 
 def trained(devices):
     keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
     keras.utils.set_random_seed(0)
     model = clip.build_model(hp)
-    model.compile(keras.optimizers.SGD(0.1))
-    model.fit(train, batch_size=32, epochs=2, shuffle=False, verbose=0)
-    return [np.asarray(each) for each in model.get_weights()]
+    before = model.get_weights()
+    model.compile(keras.optimizers.SGD(1.0))  # the step is the gradient
+    model.fit(train, batch_size=32, shuffle=False, verbose=0)
+    return [each - start for each, start in zip(model.get_weights(), before)]
 
 
 one, two = (trained(jax.devices()[:n]) for n in (1, 2))
-print(max(float(np.abs(a - b).max()) for a, b in zip(one, two)))
+print(max(np.abs(each).max() for each in one))
+print(max(np.abs(a - b).max() for a, b in zip(one, two)))
 """
 
 
@@ -334,4 +336,61 @@ def test_two_devices_learn_what_one_does(loss: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.splitlines()[-1]) < 1e-5
+    largest, difference = map(float, done.stdout.splitlines()[-2:])
+    assert largest > 0.01
+    assert difference < 1e-5
+
+
+TWO_PROCESSES = """
+import sys
+import torch.distributed
+import keras
+import numpy as np
+import clip_network
+
+kind, place, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
+keras.utils.set_random_seed(0)
+model = clip_network.Clip(image_size=32, vocabulary=300, width=8, text_width=32, text_layers=1,
+                          dimensions=16, loss=kind)
+rng = np.random.default_rng(0)
+batch = {"image": rng.integers(0, 256, (8, 32, 32, 3)), "text": rng.integers(1, 300, (8, 1, 6))}
+
+
+def gradients(part):
+    model.zero_grad()
+    model.compute_loss(y_pred=model(part, training=True)).backward()
+    return [each.value.grad.clone() for each in model.trainable_variables]
+
+
+whole = gradients(batch)
+torch.distributed.init_process_group(
+    "gloo", init_method=f"file://{place}", rank=rank, world_size=2
+)
+own = gradients({name: each[4 * rank : 4 * rank + 4] for name, each in batch.items()})
+for each in own:
+    torch.distributed.all_reduce(each)
+torch.distributed.destroy_process_group()
+print(max(float(each.abs().max()) for each in whole))
+print(max(float((a / 2 - b).abs().max()) for a, b in zip(own, whole)))
+"""
+
+
+@pytest.mark.slow
+def test_the_mean_gradient_of_two_processes_is_that_of_one(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    command = [sys.executable, "-W", "ignore", "-c", TWO_PROCESSES, "softmax", tmp_path / "meet"]
+    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": str(CLIP)}
+    ranks = [
+        subprocess.Popen([*command, str(rank)], env=environment, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    try:
+        for each in ranks:
+            output, _ = each.communicate(timeout=250)
+            assert each.returncode == 0
+            largest, difference = map(float, output.splitlines()[-2:])
+            assert largest > 0.01
+            assert difference < 1e-5
+    finally:
+        for each in ranks:
+            each.kill()
