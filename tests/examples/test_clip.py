@@ -378,7 +378,15 @@ print(max(float((a / 2 - b).abs().max()) for a, b in zip(own, whole)))
 @pytest.mark.slow
 def test_the_mean_gradient_of_two_processes_is_that_of_one(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    command = [sys.executable, "-W", "ignore", "-c", TWO_PROCESSES, "softmax", tmp_path / "meet"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        TWO_PROCESSES,
+        "softmax",
+        str(tmp_path / "meet"),
+    ]
     environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": str(CLIP)}
     ranks = [
         subprocess.Popen([*command, str(rank)], env=environment, stdout=subprocess.PIPE, text=True)
