@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from tuner.core.goals import Goals
 from tuner.core.resources import Placement
@@ -74,6 +76,18 @@ def attempt(
         ended_at=ended_at,
         outcome=outcome,
         cause=cause,
+    )
+
+
+def parallel(trial_number: int, **options: Any) -> Attempt:
+    """Return an attempt of three ranks: two on one node, and one on another."""
+    peers = Placement("w1", (1,), ("1",), 10), Placement("w2", (0,), ("0",), 10)
+    placement = Placement("w1", (0,), ("0",), 10, peers=peers)
+    return replace(
+        attempt(trial_number, **options),
+        placement=placement,
+        node="n1.org",
+        peer_nodes=("n1.org", "n2"),
     )
 
 

@@ -16,8 +16,9 @@ excluded."""
 class NodeFailures:
     """Counts, by node, how many attempts in a row were killed there or lost with their worker.
 
-    An attempt that succeeds clears its node. Failures of the trial itself (an exception, too much
-    memory) and deliberate stops (a release) count against no node.
+    An attempt that succeeds clears its nodes. Failures of the trial itself (an exception, too much
+    memory) and deliberate stops (a release) count against no node, nor does an attempt of several
+    nodes: which of them failed is unknown.
     """
 
     def __init__(self) -> None:
@@ -39,9 +40,12 @@ class NodeFailures:
         failed = set()
         for attempt in attempts:
             if attempt.outcome in (Outcome.FINISHED, Outcome.PRUNED):
-                self._counts.pop(attempt.node, None)
-            elif attempt.outcome in (Outcome.LOST, Outcome.ERRORED) and (
-                attempt.id in killed or attempt.placement.worker in lost
+                for node in attempt.nodes:
+                    self._counts.pop(node, None)
+            elif (
+                attempt.outcome in (Outcome.LOST, Outcome.ERRORED)
+                and len(attempt.nodes) == 1
+                and (attempt.id in killed or attempt.placement.worker in lost)
             ):
                 failed.add(attempt.node)
         self._counts.update(failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, replace
 
 
@@ -123,11 +124,14 @@ class Resources:
         >>> print(Resources(processes=4, nodes=2, cpus=8).of_one_node)
         4 cores for 2 processes
         """
-        if self.nodes == 1:
-            return self
-        one, count = self.of_one_process, self.processes // self.nodes
-        gpus = None if one.gpus is None else one.gpus * count
-        return Resources(one.cpus * count, gpus, one.memory_bytes * count, processes=count)
+        return self if self.nodes == 1 else _of_one_node(self)
+
+
+@functools.lru_cache
+def _of_one_node(wanted: Resources) -> Resources:
+    one, count = wanted.of_one_process, wanted.processes // wanted.nodes
+    gpus = None if one.gpus is None else one.gpus * count
+    return Resources(one.cpus * count, gpus, one.memory_bytes * count, processes=count)
 
 
 class Amount(enum.StrEnum):

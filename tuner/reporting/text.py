@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..core.resources import Placement
-from ..core.trial import Params, ParamValue, Trial, TrialState
+from ..core.trial import Attempt, Params, ParamValue, Trial, TrialState
 
 NOTHING = "\N{EN DASH}"
 """Shown for a value that is not known (yet)."""
@@ -213,8 +213,29 @@ def at_step(step: int | None, epochs: int | None) -> str:
     return "" if step is None else f"{step_word(epochs)} {step}"
 
 
+def attempt_where(attempt: Attempt) -> str:
+    """Return what an attempt holds: its machines, its GPUs or cores, and how many ranks it has.
+
+    >>> from tuner.core.trial import AttemptId
+    >>> ranks = Placement("w", cpus=(0,), peers=(Placement("v", cpus=(0,)),))
+    >>> attempt_where(Attempt(AttemptId(0, 0), ranks, "n1.org", 0.0, peer_nodes=("n2.org",)))
+    'n1+n2 2 cores, 2 ranks'
+    """
+    ranks = attempt.placement.ranks
+    if len(ranks) == 1:
+        return where(attempt.node, attempt.placement)
+    cpus = tuple(core for rank in ranks for core in rank.cpus)
+    gpus = tuple(gpu for rank in ranks for gpu in rank.gpus)
+    if len(attempt.nodes) == 1:
+        words = where(attempt.node, Placement("", cpus, gpus))
+    else:
+        devices = plural(len(gpus), "GPU") if gpus else plural(len(cpus), "core")
+        words = f"{'+'.join(map(_machine, attempt.nodes))} {devices}"
+    return f"{words}, {len(ranks)} ranks"
+
+
 def where(node: str, placement: Placement) -> str:
-    """Return what an attempt holds: the machine, then its GPUs, or its cores if it has none.
+    """Return what one process holds: the machine, then its GPUs, or its cores if it has none.
 
     >>> where("gpu01.cluster.org", Placement("w", cpus=(0, 1), gpus=("0", "1")))
     'gpu01 GPU 0,1'
@@ -225,8 +246,7 @@ def where(node: str, placement: Placement) -> str:
     >>> where("n1", Placement("w", cpus=(0,), gpus=("0",), gpu_share=0.5))
     'n1 0.5 GPU 0'
     """
-    address = node.replace(".", "").isdigit() or ":" in node
-    machine = clean(node if address else node.partition(".")[0])
+    machine = _machine(node)
     if not placement.gpus:
         if placement.cpu_share < 1:
             return f"{machine} {placement.cpu_share:.2g} core"
@@ -237,6 +257,11 @@ def where(node: str, placement: Placement) -> str:
     if part:
         return f"{machine} {part}GPU"
     return f"{machine} {plural(len(placement.gpus), 'GPU')}"
+
+
+def _machine(node: str) -> str:
+    address = node.replace(".", "").isdigit() or ":" in node
+    return clean(node if address else node.partition(".")[0])
 
 
 def failure(trial: Trial) -> str:

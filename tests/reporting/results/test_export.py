@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fake_study import GOALS, attempt, trial
+from fake_study import GOALS, attempt, parallel, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,6 +102,8 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "why": "",
             "worker": "worker-0",
             "node": "node01.cluster.example",
+            "processes": "1",
+            "nodes": "1",
             "cause": "returned",
             "reason": "",
         },
@@ -131,6 +133,8 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
             "why": "",
             "worker": "worker-0",
             "node": "node01.cluster.example",
+            "processes": "1",
+            "nodes": "1",
             "cause": "",
             "reason": NASTY,
         },
@@ -151,7 +155,7 @@ def test_an_empty_study_has_a_heading() -> None:
         "number,state,origin,value,step,attempts,seconds,"
         "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
         "peak_memory_bytes,peak_gpu_memory_bytes,"
-        "cpu_share,gpu_share,memory_bytes,why,worker,node,cause,reason"
+        "cpu_share,gpu_share,memory_bytes,why,worker,node,processes,nodes,cause,reason"
     )
     assert as_json([], [], [])["trials"] == []
 
@@ -182,6 +186,19 @@ def test_the_tree_keeps_types_attempts_and_reports() -> None:
     assert second["params"]["act"] == NASTY
     assert second["attempts"][0]["outcome"] is None
     assert second["seconds"] is None
+
+
+def test_each_rank_of_an_attempt_is_listed() -> None:
+    attempts = [parallel(0, ended_at=1010.0, outcome=Outcome.FINISHED)]
+    trials = [each for each in TRIALS if each.number == 0]
+    tree = as_json(trials, attempts, [])
+    (only,) = tree["trials"][0]["attempts"]
+    assert (only["processes"], only["nodes"], only["memory_bytes"]) == (3, 2, 30)
+    assert (only["core_hours"], only["gpu_hours"]) == (3 * 10 / 3600, 3 * 10 / 3600)
+    held = [(each["rank"], each["node"], each["worker"], each["gpus"]) for each in only["ranks"]]
+    assert held == [(0, "n1.org", "w1", ["0"]), (1, "n1.org", "w1", ["1"]), (2, "n2", "w2", ["0"])]
+    (row,) = as_csv(trials, attempts)
+    assert (row["worker"], row["processes"], row["nodes"]) == ("w1", "3", "2")
 
 
 def in_csv(value: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from fake_study import GOALS, attempt, trial
+from fake_study import GOALS, attempt, parallel, trial
 
 from tuner.core.budget import Device, DeviceBudget
 from tuner.core.goals import Comparison, Constraint, Goals
@@ -21,6 +21,7 @@ from tuner.reporting.results.summary import (
     status_text,
     why_without_result,
 )
+from tuner.reporting.results.trials import trial_text
 from tuner.reporting.results.view import StudyView
 from tuner.reporting.text import NOTHING
 
@@ -276,6 +277,7 @@ def test_status_as_data_is_strict_json() -> None:
             "cpu_share": 1.0,
             "gpus": ["0"],
             "gpu_share": 1.0,
+            "ranks": [],
             "seconds": 90.0,
             "step": 3,
             "value": None,
@@ -284,6 +286,17 @@ def test_status_as_data_is_strict_json() -> None:
     assert data["failures"][0] == {"reason": "ValueError: bad shape", "trials": [2, 4]}
     empty = json.loads(json.dumps(status_json(EMPTY, now=0.0), allow_nan=False))
     assert (empty["best"], empty["master"], empty["ended_trials"]) == (None, None, 0)
+
+
+def test_an_attempt_of_several_processes_is_shown_with_its_nodes_and_devices() -> None:
+    view = replace(VIEW, attempts=[parallel(5)])
+    assert any("n1+n2 3 GPUs, 3 ranks" in line for line in status_text(view, now=0.0).splitlines())
+    running: Any = status_json(view, now=1100.0)["running"]
+    (data,) = running
+    assert (data["cpus"], data["gpus"], len(data["ranks"])) == (3, ["0", "1", "0"], 3)
+    shown = trial_text(view, trial(5, TrialState.RUNNING), [], log="", now=1100.0).splitlines()
+    ranks = shown[shown.index("rank  where") + 1 :]
+    assert [line.strip() for line in ranks[:3]] == ["0  n1 GPU 0", "1  n1 GPU 1", "2  n2 GPU 0"]
 
 
 def test_the_best_trial_with_its_model() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fake_study import attempt, trial
+from fake_study import attempt, parallel, trial
 
 from tuner.core.messages import (
     AttemptEnded,
@@ -261,3 +261,17 @@ def test_a_returned_number_that_hides_what_trials_report_is_named_once() -> None
     named = Notifications()
     named.observe_ended(accurate)
     assert named.lines(0.0) == []
+
+
+def test_a_lost_rank_has_one_line_though_its_attempt_ends_later() -> None:
+    notifications = Notifications(has_checkpoint=lambda _: True)
+    shown(notifications, joined(1), joined(2), at=0.0)
+    assert shown(notifications, left(2), at=100.0) == ["the worker on node2 was lost; now 1 worker"]
+    lost = replace(
+        parallel(3, ended_at=2.0, outcome=Outcome.LOST, cause=Cause.WORKER_LOST),
+        reason="w2 is gone",
+    )
+    ended = AttemptEnded(2.0, lost.id, Ending(Cause.WORKER_LOST, reason="w2 is gone"))
+    assert shown(notifications, ended, attempts=(lost,), at=200.0) == [
+        "trial 3 on n1.org+n2: w2 is gone; it will be retried"
+    ]

@@ -220,9 +220,8 @@ class ClusterState:
 
     def could_hold(self, wanted: Resources, until: float = 0.0) -> bool:
         """Return whether the workers could hold an attempt if nothing else ran there."""
-        if wanted.nodes > 1:
-            return bool(self._chosen_when_empty(wanted, until))
-        return any(self._able_to_hold(wanted, until))
+        able = self._able_to_hold(wanted.of_one_node, until)
+        return distinct_nodes.are_enough(able, wanted) if wanted.nodes > 1 else any(able)
 
     def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
         return self._having(minimum_free(wanted, until), wanted)

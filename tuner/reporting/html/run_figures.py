@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...core.trial import Attempt, Outcome, Trial, TrialState
@@ -28,7 +30,8 @@ _FAILURES_SHOWN = 20
 
 def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
     """Return when each attempt ran, on which worker; None if none ran."""
-    ran = [each for each in trials.view.attempts if each.started_at is not None]
+    started = (each for each in trials.view.attempts if each.started_at is not None)
+    ran = [part for each in started for part in _parts(each)]
     if not ran:
         return None
     is_running = trials.view.master is not None
@@ -83,6 +86,20 @@ def _end(attempt: Attempt, now: float) -> float:
     return now if attempt.ended_at is None else attempt.ended_at
 
 
+def _parts(attempt: Attempt) -> list[Attempt]:
+    """Return an attempt as one for each of its workers, each with the ranks there."""
+    if not attempt.placement.peers:
+        return [attempt]
+    ranks = zip((attempt.node, *attempt.peer_nodes), attempt.placement.ranks, strict=True)
+    parts = []
+    for _, here in itertools.groupby(ranks, key=lambda each: each[1].worker):
+        (node, first), *others = here
+        placement = replace(first, peers=tuple(rank for _, rank in others))
+        nodes = tuple(other for other, _ in others)
+        parts.append(replace(attempt, node=node, placement=placement, peer_nodes=nodes))
+    return parts
+
+
 def _lanes(ran: Sequence[Attempt], now: float) -> tuple[dict[object, int], list[str]]:
     """Return the lane of each attempt, and the lanes' labels; lanes of a worker are neighbours."""
     slots: dict[str, list[list[Attempt]]] = {}
@@ -105,7 +122,7 @@ def _lanes(ran: Sequence[Attempt], now: float) -> tuple[dict[object, int], list[
     for worker in sorted(slots, key=lambda each: nodes[each]):
         for number, attempts in enumerate(slots[worker]):
             for attempt in attempts:
-                lanes[attempt.id] = len(labels)
+                lanes[attempt.id, worker] = len(labels)
             labels.append(nodes[worker] if number == 0 else " ")
     return lanes, labels
 
@@ -127,12 +144,12 @@ def _bars(
     open_word: str,
 ) -> dict[str, list[Any]]:
     return {
-        "lane": [lanes[each.id] for each in group],
+        "lane": [lanes[each.id, each.placement.worker] for each in group],
         "left": [((each.started_at or 0.0) - start) / unit for each in group],
         "right": [(_end(each, now) - start) / unit for each in group],
         "trial": [str(each.id) for each in group],
         "outcome": [open_word if e.cause is None else str(e.cause) for e in group],
-        "where": [text.where(each.node, each.placement) for each in group],
+        "where": [text.attempt_where(each) for each in group],
     }
 
 

@@ -76,7 +76,9 @@ def table(view: StudyView) -> Table:
         cpu_share, gpu_share, memory_bytes: What the last attempt held: a share of each of its
             cores and GPUs, and memory.
         why: Why it held that much, if the amount was measured.
-        worker, node, cause: Where the last attempt ran, and how it ended.
+        worker, node: Where the last attempt ran; where its rank 0 ran if it had several processes.
+        processes, nodes: How many processes the last attempt had, and on how many nodes.
+        cause: How the last attempt ended.
         front: Whether the trial is on the Pareto front; with several objectives only.
         violation: How much the trial breaks the constraints; with constraints only.
         confirms: The trial whose configuration it trains again; with confirmations only.
@@ -160,7 +162,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 PARAM = "param."
 _OF_LAST = (
     *("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_share", "gpu_share", "memory_bytes"),
-    *("why", "worker", "node", "cause"),
+    *("why", "worker", "node", "processes", "nodes", "cause"),
 )
 
 
@@ -251,7 +253,10 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         "gpus": list(attempt.placement.gpus),
         "cpu_share": attempt.placement.cpu_share,
         "gpu_share": attempt.placement.gpu_share if attempt.placement.gpus else None,
-        "memory_bytes": attempt.placement.memory_bytes,
+        "memory_bytes": sum(rank.memory_bytes for rank in attempt.placement.ranks),
+        "processes": len(attempt.placement.ranks),
+        "nodes": len(attempt.nodes),
+        "ranks": ranks_json(attempt),
         "why": attempt.why,
         "placed_at": attempt.placed_at,
         "started_at": attempt.started_at,
@@ -260,6 +265,24 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
         **_used(attempt.usage),
         **costs.costs_of([attempt]).to_json(),
     }
+
+
+def ranks_json(attempt: Attempt) -> list[dict[str, object]]:
+    """Return what each rank of an attempt of several processes holds; empty for a plain one."""
+    nodes = (attempt.node, *attempt.peer_nodes)
+    if len(nodes) == 1:
+        return []
+    return [
+        {
+            "rank": number,
+            "node": node,
+            "worker": rank.worker,
+            "cpus": list(rank.cpus),
+            "gpus": list(rank.gpus),
+            "memory_bytes": rank.memory_bytes,
+        }
+        for number, (node, rank) in enumerate(zip(nodes, attempt.placement.ranks, strict=True))
+    ]
 
 
 def _used(usage: Usage | None) -> dict[str, object]:

@@ -16,6 +16,7 @@ from .. import text
 from ..table import fields, table
 from .best import best_words, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
+from .export import ranks_json
 from .view import StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
@@ -350,7 +351,7 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
     for attempt in attempts:
         report = view.latest.get(attempt.id)
         of = "" if view.epochs is None else f"/{view.epochs}"
-        where = text.where(attempt.node, attempt.placement)
+        where = text.attempt_where(attempt)
         if (confirmed := confirms.get(attempt.id.trial)) is not None:
             where += f", confirms trial {confirmed}"
         rows.append(
@@ -372,10 +373,11 @@ def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, ob
         "attempt": attempt.id.number,
         "node": attempt.node,
         "worker": attempt.placement.worker,
-        "cpus": len(attempt.placement.cpus),
+        "cpus": sum(len(rank.cpus) for rank in attempt.placement.ranks),
         "cpu_share": attempt.placement.cpu_share,
-        "gpus": list(attempt.placement.gpus),
+        "gpus": [gpu for rank in attempt.placement.ranks for gpu in rank.gpus],
         "gpu_share": attempt.placement.gpu_share if attempt.placement.gpus else None,
+        "ranks": ranks_json(attempt),
         "seconds": attempt.seconds(now),
         "step": None if report is None else report.step,
         "value": None if report is None else finite(report.metrics.get(view.goal.metric)),

@@ -285,11 +285,26 @@ def _attempt_lines(
                 text.NOTHING if step is None else str(step),
                 text.duration(_seconds(view, [attempt], now)),
                 text.NOTHING if used is None else text.size(used.peak_memory_bytes),
-                text.where(attempt.node, attempt.placement),
+                text.attempt_where(attempt),
                 _ending(attempt),
             )
         )
-    return ["", *table(rows, left=("ended", "where"), width=width)]
+    return [
+        "",
+        *table(rows, left=("ended", "where"), width=width),
+        *_rank_lines(attempts[-1], width),
+    ]
+
+
+def _rank_lines(attempt: Attempt, width: int | None) -> list[str]:
+    """Return where each rank of an attempt of several processes runs; empty for a plain one."""
+    nodes = (attempt.node, *attempt.peer_nodes)
+    if len(nodes) == 1:
+        return []
+    rows = [("rank", "where")]
+    for number, (node, rank) in enumerate(zip(nodes, attempt.placement.ranks, strict=True)):
+        rows.append((str(number), text.where(node, rank)))
+    return ["", *table(rows, left=("where",), width=width)]
 
 
 def _ending(attempt: Attempt) -> str:

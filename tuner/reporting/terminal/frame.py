@@ -157,7 +157,7 @@ def _running_table(
             text.measured(latest_value(run, snapshot.goal)),
             text.duration(rate.seconds_run(run.trial.number)),
         )
-        place = Text(text.where(run.attempt.node, run.attempt.placement), _LABEL)
+        place = Text(text.attempt_where(run.attempt), _LABEL)
         place.append(_confirms(run.trial))
         place.append(f"  {text.clean(run.attempt.reason)}" if is_waiting(run) else "", _WARN)
         rows.append((cells, place))

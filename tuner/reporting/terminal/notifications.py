@@ -78,7 +78,8 @@ class Notifications:
     def observe(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Observe events and the attempts that they changed."""
         attempts, died, ended = tuple(attempts), set(), set()
-        lost_at = {each.placement.worker for each in attempts if each.outcome is Outcome.LOST}
+        lost = [each for each in attempts if each.outcome is Outcome.LOST]
+        lost_at = {worker for each in lost for worker in each.placement.workers}
         for event in events:
             match event:
                 case WorkerJoined():
@@ -108,9 +109,12 @@ class Notifications:
                     pass
         for attempt in attempts:
             is_lost = attempt.outcome is Outcome.LOST
-            if is_lost and attempt.placement.worker in died:
+            # Of several workers, one was lost: the attempt has ended some time after that.
+            is_partly = attempt.cause is Cause.WORKER_LOST and len(attempt.placement.workers) > 1
+            has_line = attempt.id in ended and (is_partly or attempt.cause not in _NOT_NOTIFIED)
+            if is_lost and died.intersection(attempt.placement.workers) and not is_partly:
                 self._lost_trials.append(attempt.id.trial)
-            if is_lost and attempt.id in ended and attempt.cause not in _NOT_NOTIFIED:
+            if is_lost and has_line:
                 self._retried[attempt.id] = attempt
             before = AttemptId(attempt.id.trial, attempt.id.number - 1)
             if before in self._retried:
@@ -210,17 +214,19 @@ class Notifications:
         following = [self._next[each.id] for each in attempts if each.id in self._next]
         given = _given(cause, following, first)
         reason = text.shorten(first.reason, _REASON_CHARACTERS)
-        trial = f"trial {first.id.trial} on {first.node}: {reason}"
+        trial = f"trial {first.id.trial} on {'+'.join(first.nodes)}: {reason}"
         if len(attempts) == 1:
-            on = f"retrying on {following[0].node}{given}" if following else "it will be retried"
-            return f"{trial}; {on}"
+            if not following:
+                return f"{trial}; it will be retried"
+            return f"{trial}; retrying on {'+'.join(following[0].nodes)}{given}"
         left = len(attempts) - len(following)
         retried = f"{len(following) if left else 'all'} retried{given}"
         retried += f", {left} will be" if left else ""
         return f"{len(attempts)} attempts ended ({cause}), such as {trial}; {retried}"
 
     def _check_memory(self, attempt: Attempt) -> None:
-        granted, used = attempt.placement.memory_bytes, attempt.usage
+        granted = sum(rank.memory_bytes for rank in attempt.placement.ranks)
+        used = attempt.usage
         if not self._memory_bytes or used is None or used.peak_memory_bytes <= granted:
             return
         self._show_once(
@@ -232,7 +238,8 @@ class Notifications:
 
     def _check_gpus(self, attempt: Attempt) -> None:
         """Notify if a trial that holds GPUs trains without them."""
-        gpus, used = attempt.placement.gpus, attempt.usage
+        gpus = [gpu for rank in attempt.placement.ranks for gpu in rank.gpus]
+        used = attempt.usage
         if not gpus or used is None or used.peak_gpu_memory_bytes != 0:
             return
         # After several steps a trial has opened its GPUs, if it ever does.

@@ -1,0 +1,256 @@
+"""Placement of attempts of several processes: all ranks or none, on different nodes."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import statistics
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.core.resources import Capacity, Placement, Resources
+from tuner.core.scheduling.cluster import ClusterState
+from tuner.core.scheduling.queue import TrialQueue
+
+ONE, PAIR = Resources(), Resources(nodes=2)
+
+
+def places(*cores: int, gangs: Sequence[str] = (), gpus: Sequence[int] = ()) -> ClusterState:
+    """Return workers with so many cores, each on a node of its own."""
+    made = ClusterState()
+    for number, count in enumerate(cores):
+        capacity = Capacity(tuple(range(count)), tuple("ABCD"[: gpus[number] if gpus else 0]))
+        gang = gangs[number] if gangs else ""
+        made.add(f"w{number}", f"n{number}", capacity, gang=gang)
+    return made
+
+
+def workers_of(placement: Placement | None) -> tuple[str, ...]:
+    return () if placement is None else placement.workers
+
+
+def test_ranks_of_one_worker_are_near_each_other_and_divide_its_devices() -> None:
+    made = ClusterState()
+    near = ((0, 2, 4, 6), (1, 3, 5, 7))
+    made.add("w", "n", Capacity(tuple(range(8)), ("A", "B"), memory_bytes=9, near=near))
+    wanted = Resources(cpus=4, gpus=2, memory_bytes=5, processes=2)
+    placement = made.take(wanted)
+    assert placement is not None
+    assert placement.ranks == (
+        Placement("w", (0, 2), ("A",), 2),
+        Placement("w", (4, 6), ("B",), 2),
+    )
+    assert made.take(wanted) is None
+    made.give_back(placement)
+    made.validate([])
+    assert made.take(wanted) == placement
+
+
+def test_workers_with_the_most_room_are_taken_so_that_the_most_pairs_fit() -> None:
+    made = places(1, 1, 2)
+    assert made.rooms(PAIR, at_most=9) == 2
+    assert [workers_of(made.take(PAIR)) for _ in range(3)] == [("w2", "w0"), ("w1", "w2"), ()]
+
+
+def test_a_gang_that_is_too_small_is_not_preferred() -> None:
+    gangs = ["", "a", "b", "b", "b"]
+    triple = Resources(nodes=3)
+    assert workers_of(places(1, 1, 1, 1, 1, gangs=gangs).take(PAIR)) == ("w2", "w3")
+    assert workers_of(places(1, 1, 1, 1, 1, gangs=gangs).take(triple)) == ("w2", "w3", "w4")
+    assert workers_of(places(1, 1, 1, 1, gangs=gangs).take(triple)) == ("w0", "w1", "w2")
+
+
+def test_either_all_ranks_have_gpus_or_none() -> None:
+    made = places(2, 2, 2, gpus=[1, 0, 1])
+    first = made.take(PAIR)
+    assert first is not None
+    assert [(rank.worker, rank.gpus) for rank in first.ranks] == [("w0", ("A",)), ("w2", ("A",))]
+    assert made.take(PAIR) is None, "one node without GPUs is left"
+    assert workers_of(made.take(Resources(nodes=2, gpus=0))) == ("w1", "w0")
+
+
+def test_small_trials_pass_a_pair_which_has_its_turn() -> None:
+    made = places(1, 1, 1)
+    sizes = [ONE, ONE, ONE, PAIR, *[ONE] * 9]
+    queue = TrialQueue(sizes.__getitem__)
+    queue.add((True, number) for number in range(len(sizes)))
+    running = [queue.place(made, 0.0) for _ in range(3)]
+    assert [placed and placed[0] for placed in running] == [0, 1, 2]
+    assert queue.place(made, 0.0) is None
+    reserved = set(made.reserved)
+    assert len(reserved) == 2, "half of a pair is never enough"
+    held = {placed[1].worker: placed[1] for placed in running if placed}
+    (other,) = set(held) - reserved
+    made.give_back(held[other])
+    fifth = queue.place(made, 0.0)
+    assert fifth is not None
+    assert (fifth[0], fifth[1].worker) == (4, other)
+    first, second = made.reserved
+    made.give_back(held[first])
+    assert queue.place(made, 0.0) is None, "no small trial takes what is kept for the pair"
+    made.give_back(held[second])
+    turn = queue.place(made, 0.0)
+    assert turn is not None
+    assert (turn[0], set(turn[1].workers), made.reserved) == (3, reserved, ())
+
+
+def test_a_pair_takes_a_free_worker_beside_one_that_is_kept_for_it() -> None:
+    made = places(1, 1, 1)
+    held = [made.take(ONE) for _ in range(3)]
+    assert made.reserve(PAIR)
+    kept, free = made.reserved[0], ({"w0", "w1", "w2"} - set(made.reserved)).pop()
+    for placement in held:
+        if placement is not None and placement.worker in (kept, free):
+            made.give_back(placement)
+    assert made.take(PAIR) is None
+    assert set(workers_of(made.take(PAIR, may_use_reserved=True))) == {kept, free}
+
+
+@pytest.mark.parametrize("leaves", ["retire", "remove"])
+def test_the_loss_of_one_reserved_worker_frees_the_others(leaves: str) -> None:
+    made = places(1, 1)
+    assert made.reserve(PAIR)
+    assert made.take(ONE) is None
+    getattr(made, leaves)("w0")
+    assert workers_of(made.take(ONE)) == ("w1",)
+
+
+def test_what_a_lost_worker_held_is_gone_and_the_rest_is_given_back() -> None:
+    made = places(2, 2)
+    placement = made.take(Resources(processes=4, nodes=2))
+    assert placement is not None
+    made.remove("w1")
+    assert made.cpus_held == 2
+    made.validate([placement])
+    made.give_back(placement)
+    made.validate([])
+    assert made.cpus_held == 0
+
+
+# --- any order ------------------------------------------------------------------------------
+
+WANTED = st.sampled_from(
+    [
+        ONE,
+        Resources(cpus=2, gpus=0),
+        PAIR,
+        Resources(processes=2, gpus=0, memory_bytes=3),
+        Resources(processes=3, nodes=3, gpus=0),
+        Resources(processes=4, nodes=2, memory_bytes=8),
+        Resources(processes=2, nodes=2, gpus=2),
+        Resources(cpus=4, gpus=4, processes=2, nodes=2),
+    ]
+)
+WORKERS = st.lists(
+    st.tuples(
+        st.builds(
+            Capacity,
+            cpus=st.integers(0, 5).map(lambda cores: tuple(range(cores))),
+            gpus=st.integers(0, 3).map(lambda gpus: tuple("ABC"[:gpus])),
+            memory_bytes=st.sampled_from([0, 4, 9]),
+        ),
+        st.sampled_from(["n0", "n1", "n2", "n3"]),
+        st.sampled_from(["", "j1", "j2"]),
+        st.sampled_from([None, 50.0]),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data(), WORKERS)
+def test_all_ranks_are_held_or_none(
+    data: st.DataObject, workers: list[tuple[Capacity, str, str, float | None]]
+) -> None:
+    made, node_of, ends = ClusterState(), dict[str, str](), dict[str, float]()
+    for number, (capacity, node, gang, ends_at) in enumerate(workers):
+        made.add(f"w{number}", node, capacity, ends_at=ends_at, gang=gang)
+        node_of[f"w{number}"], ends[f"w{number}"] = node, ends_at or 1e9
+    held: list[Placement] = []
+    for _ in range(data.draw(st.integers(0, 25))):
+        wanted, until = data.draw(WANTED), data.draw(st.sampled_from([0.0, 99.0]))
+        rooms = made.rooms(wanted, at_most=100, until=until)
+        match data.draw(st.sampled_from(["take", "take", "take", "give back", "remove", "keep"])):
+            case "take":
+                may = data.draw(st.booleans())
+                reserved = made.reserved
+                placement = made.take(wanted, until=until, may_use_reserved=may)
+                assert placement is not None or rooms == 0
+                if placement is None:
+                    continue
+                held.append(placement)
+                assert len(placement.ranks) == wanted.processes
+                assert len(placement.workers) == wanted.nodes
+                assert len({node_of[name] for name in placement.workers}) == wanted.nodes
+                each = wanted.of_one_process
+                assert all(len(rank.cpus) == each.cpus for rank in placement.ranks)
+                assert len({len(rank.gpus) for rank in placement.ranks}) == 1
+                assert all(ends[name] >= until for name in placement.workers)
+                assert may or not set(placement.workers) & set(reserved)
+                if not may:
+                    assert made.rooms(wanted, at_most=100, until=until) < rooms
+            case "give back" if held:
+                made.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            case "keep":
+                could = made.could_hold(wanted, until)
+                assert made.reserve(wanted, until) == could
+                assert len(made.reserved) == could * wanted.nodes
+            case "remove" if len(made) > 1:
+                made.remove(data.draw(st.sampled_from(sorted(w for w in node_of if w in made))))
+        made.validate(held)
+    made.release()
+    for placement in held:
+        made.give_back(placement)
+    made.validate([])
+    assert made.cpus_held == made.gpus_held == 0
+
+
+# --- utilisation ----------------------------------------------------------------------------
+
+SIZES = (ONE, Resources(cpus=2), Resources(processes=2), PAIR, Resources(processes=4, nodes=2))
+
+
+def utilisation(nodes: int, cores: int, trials: Sequence[tuple[Resources, int]]) -> float:
+    """Return the share of the cores that is held until no trial waits any more.
+
+    Args:
+        nodes: How many nodes there are.
+        cores: The cores of each.
+        trials: What each trial asks for, and how long it takes.
+    """
+    made = places(*[cores] * nodes)
+    queue = TrialQueue(lambda number: trials[number][0])
+    queue.add((True, number) for number in range(len(trials)))
+    at = held = 0.0
+    running: list[tuple[float, int, Placement]] = []
+    while True:
+        while (placed := queue.place(made, at)) is not None:
+            number, placement = placed
+            heapq.heappush(running, (at + trials[number][1], number, placement))
+        if not len(queue):
+            return held / (at * nodes * cores)
+        assert running, "trials wait, and nothing runs"
+        ends_at = running[0][0]
+        held += made.cpus_held * (ends_at - at)
+        at = ends_at
+        while running and running[0][0] == at:
+            made.give_back(heapq.heappop(running)[2])
+
+
+@pytest.mark.parametrize(("nodes", "cores", "repeats"), [(3, 2, 25), (4, 4, 12)])
+def test_cores_are_used_nearly_as_well_as_in_the_best_order(
+    nodes: int, cores: int, repeats: int
+) -> None:
+    draw = random.Random(1)
+    used, best = [], []
+    for _ in range(5):
+        trials = [(draw.choice(SIZES), draw.randint(1, 5)) for _ in range(4)]
+        used.append(utilisation(nodes, cores, trials * repeats))
+        orders = itertools.permutations(trials)
+        best.append(max(utilisation(nodes, cores, [*order] * repeats) for order in orders))
+    assert statistics.mean(used) > 0.95 * statistics.mean(best)
