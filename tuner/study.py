@@ -258,6 +258,7 @@ class Study:
             model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
             workers=None if master is None else self._reader.workers(),
             created_at=float(facts["created_at"]),
+            carrier=facts.get("carrier", ""),
         )
 
     def status_text(self, *, width: int | None = None) -> str:

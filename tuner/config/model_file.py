@@ -131,6 +131,10 @@ class Found:
             hyperparameters.
         may_train: Whether the code that follows may be a training, which can take long.
         entry: Name of the entry point.
+        backend: Keras's backend; empty if the code builds no Keras models.
+        calls_fit: Whether `keras.Model.fit` trains, not a training loop of the user's own.
+        normalises_parts: Whether a layer normalises by the statistics of a batch, and on several
+            devices by those of each one's part.
     """
 
     is_keras: bool
@@ -143,6 +147,9 @@ class Found:
     is_complete: bool = False
     may_train: bool = False
     entry: str = ""
+    backend: str = ""
+    calls_fit: bool = True
+    normalises_parts: bool = False
 
 
 class BuildFunction:

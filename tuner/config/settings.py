@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..core.budget import DeviceBudget, read_budget
+from ..core.data_parallel import DEFAULT_WARM_UP_EPOCHS, BatchRule, StrategyChoice
 from ..core.failure_policy import CAUSES, FailureRule, read_failure_rule
 from ..core.pruner import HalvingMode
 from ..core.trial import Direction, StopAt
@@ -307,6 +308,29 @@ class StudySettings:
         "Whether trials share a core or a GPU, where --cpus-per-trial or --gpus-per-trial is not "
         "given: with auto, as many share one as their measured use allows; with off, none do.",
         default="auto",
+    )
+    strategy: StrategyChoice = setting(
+        kinds.choice(*StrategyChoice, make=StrategyChoice),
+        Section.PLACE,
+        "How a Keras trial with several GPUs or processes trains: data-parallel divides each "
+        "batch, none leaves it to the model file; auto is data-parallel if there are several.",
+        default=StrategyChoice.AUTO,
+    )
+    batch_rule: BatchRule = setting(
+        kinds.choice(*BatchRule, make=BatchRule),
+        Section.PLACE,
+        "What the batch size means in such a trial: that of all devices together (global), or of "
+        "each, with a learning rate that is multiplied by their number (linear) or its square root "
+        "(sqrt).",
+        default=BatchRule.GLOBAL,
+        resumable=False,
+    )
+    warm_up_epochs: int = setting(
+        kinds.whole_number(0),
+        Section.PLACE,
+        "With --batch-rule linear or sqrt: epochs in which the learning rate rises.",
+        default=DEFAULT_WARM_UP_EPOCHS,
+        resumable=False,
     )
     connect: str = setting(
         kinds.text(

@@ -38,6 +38,10 @@ class BatchRule(enum.StrEnum):
         return float(devices) if self is BatchRule.LINEAR else math.sqrt(devices)
 
 
+DEFAULT_WARM_UP_EPOCHS = 5
+"""As in Goyal et al."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataParallel:
     """How the trials of a study train on several devices.
@@ -50,7 +54,7 @@ class DataParallel:
 
     choice: StrategyChoice = StrategyChoice.AUTO
     rule: BatchRule = BatchRule.GLOBAL
-    warm_up_epochs: int = 5
+    warm_up_epochs: int = DEFAULT_WARM_UP_EPOCHS
 
     def rate_factor(self, devices: int, epoch: int) -> float:
         """Return what the learning rate is multiplied by in an epoch, from 0.
@@ -65,3 +69,7 @@ class DataParallel:
         if epoch >= self.warm_up_epochs:
             return whole
         return 1.0 + (whole - 1.0) * epoch / self.warm_up_epochs
+
+
+DATA_PARALLEL = DataParallel()
+"""The defaults."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
 from ..core.messages import StudyOpened
 from ..core.resources import Amount
@@ -129,6 +130,7 @@ def _brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
         cache_bytes=settings.cache_bytes,
         wants_cache=settings.wants_cache,
         stop_at=settings.stop_at,
+        data_parallel=DataParallel(settings.strategy, settings.batch_rule, settings.warm_up_epochs),
         master_grace_seconds=settings.master_grace_seconds if outlives_master else 0.0,
     )
     return StudyBrief(

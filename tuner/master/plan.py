@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
+from ..config.parallel_trials import carrier_of
 from ..config.resolved import pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
 from ..core.goals import Goals
@@ -46,6 +47,7 @@ class RunPlan:
         studies: Earlier studies to learn from.
         added: Configurations that the user wants tried next; of a resumed study only.
         layout: How cores are divided, and what a trial holds.
+        carrier: What trains on several devices, in words; empty for one device.
         notes: Lines for the user before the first trial.
     """
 
@@ -60,6 +62,7 @@ class RunPlan:
     studies: tuple[EarlierStudy, ...]
     added: tuple[Suggestion, ...]
     layout: WorkerLayout
+    carrier: str
     notes: tuple[str, ...]
 
     def facts(self) -> dict[str, object]:
@@ -70,6 +73,7 @@ class RunPlan:
             "space": self.space.to_json(),
             "declared_space": self.declared.to_json(),
             "ended": None,
+            "carrier": self.carrier,
         }
 
     def first_facts(self) -> dict[str, object]:
@@ -142,6 +146,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
+    carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
         settings=settings,
         goals=goals,
@@ -154,11 +159,13 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
         studies=tuple(each.study for each in earlier),
         added=(),
         layout=layout,
+        carrier=carrier.words,
         notes=(
             *found.warnings,
             *notes,
             *why,
             *_space_notes(settings, space),
+            *carrier.notes,
             *(each.note for each in earlier),
         ),
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config.model_file import Found
 from ..config.objectives import goals_of
+from ..config.parallel_trials import carrier_of
 from ..config.settings import SETTINGS, StudySettings
 from ..config.table import Section
 from ..core.engine.engine import Engine
@@ -111,6 +112,8 @@ def plan_resume(
     goals = goals_of(facts)
     epochs = epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
+    layout = layout_for(workers, found, goals)
+    carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
         settings=with_entry(settings, found),
         goals=goals,
@@ -122,13 +125,15 @@ def plan_resume(
         space=space,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
         added=added,
-        layout=layout_for(workers, found, goals),
+        layout=layout,
+        carrier=carrier.words,
         notes=(
             *found.warnings,
             *_resume_notes(engine),
             *changed,
             *known,
             *_epoch_notes(engine, go_on, epochs),
+            *carrier.notes,
         ),
     )
 

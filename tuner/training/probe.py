@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,8 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     findings.add(
         metric=metric,
         metrics=known if code.fit_result is FitResult.HISTORY else (),
+        backend=_backend(),
+        normalises_parts=_normalises_parts(model),
         reports_others=owns_fit or bool(given.get("callbacks")) or not _is_of_keras(model),
     )
     is_complete = _call_branches(lambda: build(code, hp), hp, findings.warn)
@@ -167,7 +169,7 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
         # Last, because a fit that calls neither `model.fit` nor a callback trains.
         findings.add(may_train=True)
         hp.values = _values(hp, {})
-        _probe_fit(code, hp, model, data)
+        findings.add(calls_fit=_probe_fit(code, hp, model, data))
     findings.add(is_complete=is_complete)
 
 
@@ -280,11 +282,35 @@ def _values(hp: HyperParameters, chosen: Mapping[str, ParamValue]) -> dict[str, 
     return values
 
 
-def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> None:
-    """Call the user's fit until it begins to train."""
+def _backend() -> str:
     import keras
 
+    backend: str = keras.config.backend()
+    return backend
+
+
+def _normalises_parts(model: Any) -> bool:
+    """Return whether the model has BatchNormalization that is not asked to synchronise itself."""
+    import keras
+
+    layers: Iterable[Any] = getattr(model, "_flatten_layers", tuple)()
+    return _backend() != "jax" and any(
+        isinstance(each, keras.layers.BatchNormalization) and not each.synchronized
+        for each in layers
+    )
+
+
+def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bool:
+    """Call the user's fit until it begins to train; return False if Keras's fit does not train."""
+    import keras
+
+    by_keras: list[bool] = []
+
     def no_training(*_arguments: Any, **_keywords: Any) -> None:
+        raise _TrainingBegins
+
+    def no_keras_training(*_arguments: Any, **_keywords: Any) -> None:
+        by_keras.append(True)
         raise _TrainingBegins
 
     class NoTraining(keras.callbacks.Callback):
@@ -293,9 +319,11 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> No
         on_train_begin = on_epoch_begin = on_epoch_end = no_training
         on_train_batch_begin = on_train_batch_end = no_training
 
-    keras.Model.fit = no_training  # also of models that a fit makes itself; the process ends here
+    keras.Model.fit = (
+        no_keras_training  # also of models that a fit makes itself; the process ends here
+    )
     with contextlib.suppress(AttributeError):  # not a Keras model
-        model.fit = no_training
+        model.fit = no_keras_training
     try:
         if code.fit is not None:
             code.fit(hp, model, data, [NoTraining()], 1)
@@ -304,10 +332,12 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> No
             keywords.update({"epochs": 1, "verbose": 2, "callbacks": [NoTraining()]})
             own_fit(code.hypermodel, hp, model, arguments, keywords)
     except _TrainingBegins:
-        pass
+        return bool(by_keras)
     except Exception as error:
         if stated_cause(error) is not Cause.GIVEN_UP:
             raise
+        return True  # unknown
+    return False
 
 
 def _metric_names_of(model: Any) -> list[str]:

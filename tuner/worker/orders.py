@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config.model_file import ObjectiveSource
+from ..core.data_parallel import DATA_PARALLEL, DataParallel
 from ..core.goals import Goals
 from ..core.meeting import Member, log_name
 from ..core.resources import Placement
@@ -30,6 +31,7 @@ class AttemptLimits:
         wants_cache: Whether the user asked for the cache, so that CACHE_DATA = False of the file
             does not turn it off.
         stop_at: When a Keras training stops on request.
+        data_parallel: How trials train on several devices.
         master_grace_seconds: How long attempts continue when the master is lost; 0 if they end
             with it.
     """
@@ -41,6 +43,7 @@ class AttemptLimits:
     cache_bytes: int | None = None
     wants_cache: bool = False
     stop_at: StopAt = StopAt.BATCH
+    data_parallel: DataParallel = DATA_PARALLEL
     master_grace_seconds: float = 0.0
 
 

@@ -46,6 +46,8 @@ def _trial_lines(view: StudyView, best: Trial) -> list[str]:
     if params:
         lines += ["", "hyperparameters"]
         lines += [f"  {name:<{width}}  {value}" for name, value in params.items()]
+    if view.carrier:
+        lines += ["", f"trained on {view.carrier}"]
     if view.model:
         lines += ["", *model_lines(view)]
     return lines
@@ -78,6 +80,7 @@ def best_json(view: StudyView) -> dict[str, object]:
         **goals_json(view.goals),
         "best": None if view.best is None else trial_json(view, view.best),
         "model": view.model or None,
+        "trained_on": view.carrier or None,
     }
     if len(view.goals.objectives) > 1:
         found["front"] = [

@@ -73,6 +73,7 @@ class StudyView:
         model_loader: What loads the best model: "keras", "study" (`Study.best_model`), "nothing".
         workers: How many workers the study has; None if unknown.
         created_at: When it was created, in seconds since the epoch; 0 if unknown.
+        carrier: What trains a trial on several devices, in words; empty for one device.
     """
 
     directory: str
@@ -92,6 +93,7 @@ class StudyView:
     model_loader: str = "study"
     workers: int | None = None
     created_at: float = 0.0
+    carrier: str = ""
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

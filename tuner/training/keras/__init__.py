@@ -2,5 +2,6 @@
 
 Offers: `objective.train`, `recorder.Recorder`, `kept_model`, `first_batch` (for `hptune doctor`).
 
-May import: `errors`, `core`, `config`, `training`, `training.data_cache`, `training.resume`.
+May import: `errors`, `core`, `config`, `training`, `training.data_cache`, `training.resume`,
+`training.strategies`.
 """

@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...config.fit_results import RETURNED, FitResult
 from ...config.model_file import UserCode
@@ -15,7 +15,7 @@ from ...config.source_checks import NO_LOAD_DATA
 from ...core.goals import MEASURED, Goals, unknown_metric
 from ...core.trial import Cause, Direction, Ending, Goal, Score
 from ...errors import ModelFileError
-from ..context import TrialContext, UnknownMetric, as_metrics
+from ..context import AttemptStopped, TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
 from ..results import metrics_of
 from ..resume.callback_lists import extended_callback_lists
@@ -24,6 +24,13 @@ from ..resume.randomness import seed_after_loading
 from .measured import measure
 from .recorder import Recorder
 
+if TYPE_CHECKING:  # a trial on one device does not need it
+    from ..strategies.base import Strategy
+
+NOT_PARALLEL = (
+    "fit() did not call model.fit, so no strategy could divide its batches; call model.fit, use "
+    "objective(hp, trial) with trial.rank, or one process (--strategy none on several GPUs)"
+)
 MODEL_FILE = "model.keras"
 WEIGHTS_FILE = "model.weights.h5"
 
@@ -37,6 +44,7 @@ def run(
     *,
     epochs: int,
     incumbents: Sequence[Score],
+    strategy: Strategy | None = None,
 ) -> Ending:
     """Train one configuration and save its best model in the trial's directory.
 
@@ -50,11 +58,31 @@ def run(
         trial: Where to report.
         epochs: How many epochs to train; a hyperparameter called `epochs` overrides it.
         incumbents: Scores of the study's best trials so far.
+        strategy: What trains on several devices; None for Keras alone.
 
     Raises:
         UnknownMetric: The training does not measure the study's metric.
         AttemptStopped: The attempt was told to stop.
     """
+    if strategy is None:
+        return _run(code, hp, trial, epochs=epochs, incumbents=incumbents)
+    from ..strategies.fit_calls import train_by
+
+    with strategy.scope(), train_by(strategy) as calls:
+        try:
+            ending = _run(code, hp, trial, epochs=epochs, incumbents=incumbents)
+        except AttemptStopped:
+            strategy.leave()
+            raise
+        if not calls.count:
+            raise ModelFileError(NOT_PARALLEL)
+    strategy.leave()
+    return ending
+
+
+def _run(
+    code: UserCode, hp: Any, trial: TrialContext, *, epochs: int, incumbents: Sequence[Score]
+) -> Ending:
     model = build(code, hp)
     if model is None:
         raise ModelFileError(
@@ -79,7 +107,7 @@ def run(
     except NoRoom as error:
         # The result is complete; only training on from it is not possible.
         log.warning("The last epoch's checkpoint is not kept: %s", error)
-    if trial.goals.is_nondominated(trial.goals.score(metrics), incumbents):
+    if trial.rank == 0 and trial.goals.is_nondominated(trial.goals.score(metrics), incumbents):
         of_result = best.model if best is not None and step == best.step else recorder.model
         save_model(_trained(model, of_result), trial.directory)
     recorder.resumption.remove_if_ended_early()

@@ -61,7 +61,8 @@ class Recorder:
         self.model: Any = None
         self.seen: set[str] = set()
         self.times = EpochTimes()
-        self.resumption = Resumption(trial, self, Checkpoints(trial.directory))
+        checkpoints = Checkpoints(trial.directory, is_read_only=trial.rank > 0)
+        self.resumption = Resumption(trial, self, checkpoints)
         self._trial = trial
         self._goals = trial.goals.of_epochs
         wanted = () if returns_more else trial.goals.metrics

@@ -22,15 +22,21 @@ import os
 import pickle
 import secrets
 import shutil
+import socket
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ...errors import StudyError
 from ...security.ownership import check_loadable, withhold_writing
 
 log = logging.getLogger(__name__)
 
 KEPT = 2
+_APPEARS_SECONDS = 60.0
+"""Longest time for a file to appear on another node; NFS caches a directory for up to a minute."""
+_POLL_SECONDS = 0.2
 _MARK = b"hptune checkpoint 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 20
@@ -75,10 +81,12 @@ class Checkpoints:
 
     Args:
         trial_directory: The trial's directory.
+        is_read_only: Whether another process writes them, as rank 0 of a parallel trial does.
     """
 
-    def __init__(self, trial_directory: Path) -> None:
+    def __init__(self, trial_directory: Path, *, is_read_only: bool = False) -> None:
         self._directory = trial_directory / "resume"
+        self._is_read_only = is_read_only
 
     def write(self, step: int, state: object) -> None:
         """Write the state after `step` epochs; its bytes are on disk when this returns.
@@ -123,8 +131,32 @@ class Checkpoints:
                 log.warning("The checkpoint %s cannot be used (%s).", path, error)
         return None
 
+    def wait_for(self, step: int) -> Any:
+        """Return the state after `step` epochs, which another process has found.
+
+        A network file system may show a file to other nodes later.
+
+        Raises:
+            StudyError: It does not appear.
+        """
+        path, deadline = self._directory / f"{step}.ckpt", time.monotonic() + _APPEARS_SECONDS
+        while True:
+            try:
+                list(self._directory.iterdir())  # asks the server again
+                return _read(path)
+            except (OSError, ValueError) as error:
+                if time.monotonic() > deadline:
+                    raise StudyError(
+                        f"{path} is not on {socket.gethostname()} ({error}), but rank 0 of the "
+                        "trial continues from it; the study's directory must be on a file system "
+                        "that all nodes share"
+                    ) from error
+                time.sleep(_POLL_SECONDS)
+
     def remove(self) -> None:
-        """Remove all checkpoints."""
+        """Remove all checkpoints, unless another process writes them."""
+        if self._is_read_only:
+            return
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _newest_first(self) -> Iterator[tuple[int, Path]]:

@@ -11,6 +11,7 @@ the user's own `fit` need not know about checkpoints, as long as it passes the c
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,7 +93,7 @@ class Resumption:
         self._checkpoints = checkpoints
         self._resume_from: TrainingState | None = None
         self._budget = _Budget(trial.checkpoint_every)
-        self._is_possible = trial.checkpoint_every != 0
+        self._is_possible = trial.checkpoint_every != 0 and trial.rank == 0
         self._phase = -1
         self._models: list[Any] = []
         self._histories: list[dict[str, Any]] = []
@@ -102,8 +103,18 @@ class Resumption:
         self._unwritten: TrainingState | None = None
         if trial.is_first_attempt:
             checkpoints.remove()  # of another study in the same directory
-        elif (found := checkpoints.newest()) is not None:
-            self._resume_from = found[1]
+        else:
+            self._resume_from = self._newest()
+
+    def _newest(self) -> TrainingState | None:
+        """Return the newest checkpoint, the same one on all ranks."""
+        ranks = self._trial.ranks
+        found = self._checkpoints.newest() if self._trial.rank == 0 else None
+        if ranks is not None:
+            step = json.loads(ranks.broadcast(json.dumps(found and found[0]).encode()))
+            if ranks.rank and step is not None:
+                found = step, self._checkpoints.wait_for(step)
+        return None if found is None else found[1]
 
     @property
     def is_resumed(self) -> bool:

@@ -83,6 +83,10 @@ class Strategy(abc.ABC):
         """Return the context in which models are built and trained."""
         return contextlib.nullcontext()
 
+    def alone(self) -> AbstractContextManager[Any]:
+        """Return a context in which this rank uses the model without the others, to save it."""
+        return contextlib.nullcontext()
+
     @abc.abstractmethod
     def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
         """Train in place of Keras's `fit`, and return what it returns.

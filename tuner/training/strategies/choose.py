@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 
-from ...core.data_parallel import DataParallel, StrategyChoice
+from ...core.data_parallel import BatchRule, DataParallel, StrategyChoice
 from ...errors import ModelFileError
 from ..parallel.ranks import Ranks
 from .base import Strategy
+from .one_device import OneDevice
 
 _HOST_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
@@ -32,7 +33,7 @@ def choose(ranks: Ranks | None, gpus: int, asked: DataParallel) -> Strategy | No
     devices = gpus or _cpu_devices(backend)
     world_size = 1 if ranks is None else ranks.world_size
     if world_size * devices == 1:
-        return None
+        return None if asked.rule is BatchRule.GLOBAL else OneDevice(ranks, devices, asked)
     if asked.choice is StrategyChoice.NONE:
         if ranks is None:
             return None
@@ -66,6 +67,17 @@ def choose(ranks: Ranks | None, gpus: int, asked: DataParallel) -> Strategy | No
     from .tensorflow_processes import TensorFlowProcesses
 
     return TensorFlowProcesses(ranks, devices, asked)
+
+
+def may_be_needed(gpus: int, asked: DataParallel) -> bool:
+    """Return whether a trial of one process may need a strategy; imports nothing.
+
+    Args:
+        gpus: GPUs of the process.
+        asked: What the user asked for.
+    """
+    divides_cores = _HOST_DEVICES.search(os.environ.get("XLA_FLAGS", ""))
+    return gpus > 1 or bool(divides_cores) or asked.rule is not BatchRule.GLOBAL
 
 
 def _cpu_devices(backend: str) -> int:

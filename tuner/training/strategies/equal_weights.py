@@ -76,12 +76,12 @@ def _callback_class() -> Any:
         def __deepcopy__(self, _copies: Any) -> Any:
             return self
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        def on_train_batch_end(self, batch: int, *_: Any, **__: Any) -> None:
             if not self._has_checked:
                 self._has_checked = True
                 check(self._strategy, self.model, f"batch {batch + 1}")
 
-        def on_epoch_end(self, epoch: int, _logs: Any = None) -> None:
+        def on_epoch_end(self, epoch: int, *_: Any, **__: Any) -> None:
             if self._strategy.on_cpu:
                 check(self._strategy, self.model, f"epoch {epoch + 1}")
 

@@ -34,34 +34,53 @@ class FitCalls:
 
 @contextlib.contextmanager
 def train_by(strategy: Strategy) -> Iterator[FitCalls]:
-    """Let a strategy carry out each call of `keras.Model.fit`.
+    """Let a strategy carry out each call of `keras.Model.fit`, and let only rank 0 save models.
 
-    Keras has no hook for it, so this replaces the method of the class, and puts it back at the end.
+    Keras has no hook for it, so this replaces methods of the class, and puts them back at the end.
     The process trains one trial only.
     """
     import keras
 
     cls: Any = keras.Model
-    is_inherited = "fit" not in vars(cls)
-    original = cls.fit
-    signature = inspect.signature(original)
-    calls = FitCalls()
+    fit, calls = cls.fit, FitCalls()
+    signature = inspect.signature(fit)
 
-    @functools.wraps(original)
-    def fit(*given: Any, **named: Any) -> Any:
+    @functools.wraps(fit)
+    def fit_by_strategy(*given: Any, **named: Any) -> Any:
         arguments = dict(signature.bind(*given, **named).arguments)
         model = arguments.pop("self")
         calls.count += 1
-        return strategy.fit(original, model, _prepared(strategy, model, arguments))
+        return strategy.fit(fit, model, _prepared(strategy, model, arguments))
 
-    cls.fit = fit
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_replaced(cls, "fit", fit_by_strategy))
+        for name in ("save", "save_weights"):
+            stack.enter_context(_replaced(cls, name, _by_rank_0(strategy, getattr(cls, name))))
         yield calls
+
+
+def _by_rank_0(strategy: Strategy, save: Any) -> Any:
+    @functools.wraps(save)
+    def save_alone(*given: Any, **named: Any) -> Any:
+        if strategy.rank == 0:
+            with strategy.alone():
+                return save(*given, **named)
+        return None
+
+    return save_alone
+
+
+@contextlib.contextmanager
+def _replaced(cls: Any, name: str, method: Any) -> Iterator[None]:
+    own = vars(cls).get(name)
+    setattr(cls, name, method)
+    try:
+        yield
     finally:
-        if is_inherited:
-            del cls.fit
+        if own is None:
+            delattr(cls, name)
         else:
-            cls.fit = original
+            setattr(cls, name, own)
 
 
 def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +99,7 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
             f"{type(arguments.get('x')).__name__} makes its own batches, which are global ones"
         )
     callbacks = arguments.get("callbacks")
-    ours = [equal_weights_callback(strategy)]
+    ours = [equal_weights_callback(strategy)] if strategy.replicas > 1 else []
     if scales:
         learning_rate.check_rate(strategy, model)
         ours.append(learning_rate.rate_callback(strategy))

@@ -75,6 +75,18 @@ class JaxDataParallel(Strategy):
         """Train with Keras's own `fit`."""
         return original(model, **arguments)
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Make no distributed arrays: to make one is a collective operation of all ranks."""
+        import keras
+
+        distribution = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(distribution)
+
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights on each device of this process."""
         import numpy as np

@@ -61,7 +61,7 @@ def _callback_class() -> Any:
         def set_state(self, state: float) -> None:
             self._factor = state
 
-        def on_epoch_begin(self, epoch: int, _logs: Any = None) -> None:
+        def on_epoch_begin(self, epoch: int, *_: Any, **__: Any) -> None:
             strategy, optimizer = self._strategy, self.model.optimizer
             factor = strategy.asked.rate_factor(strategy.replicas, epoch)
             if factor != self._factor:

@@ -260,6 +260,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
         while_waiting=trial.leave_if_told,
     )
     isolation.cap_gpu_memory(order.placement)
+    strategy = None if code.objective is not None else _strategy(order, trial)
     seed_everything(order.seed, deterministic=brief.deterministic and not order.placement.gpus)
     hp = make_hyperparameters(order.space, order.params)
     hp.tunes_new = code.tune_new_entries
@@ -273,6 +274,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
             trial,
             epochs=brief.limits.epochs or 1,
             incumbents=order.incumbents,
+            strategy=strategy,
         )
     except Exception as error:
         if context.stated_cause(error) is not Cause.PRUNED:
@@ -284,6 +286,19 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
         used = {str(name): _plain_value(value) for name, value in hp.values.items()}
         if (new or used != dict(order.params)) and not order.attempt.rank:
             send(ParametersUsed(0.0, order.attempt, tuple(new), used))
+
+
+def _strategy(order: AttemptOrder, trial: Any) -> Any:
+    """Return what trains on several devices, which the framework now knows; None for one."""
+    from ...training.strategies.choose import choose, may_be_needed
+
+    gpus, asked = len(order.placement.gpus), order.brief.limits.data_parallel
+    if trial.ranks is None and not may_be_needed(gpus, asked):
+        return None
+    strategy = choose(trial.ranks, gpus, asked)
+    if strategy is not None:
+        strategy.enter()
+    return strategy
 
 
 def _plain_value(value: object) -> ParamValue:

@@ -1,0 +1,126 @@
+"""Each `fit` of a Keras model goes through the strategy, with what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tuner.core.data_parallel import BatchRule, DataParallel
+from tuner.errors import ModelFileError
+from tuner.training.strategies.base import Fit, Strategy
+from tuner.training.strategies.fit_calls import train_by
+
+# NumPy warns of Keras's own variables on TensorFlow.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+X = np.ones((32, 3), "float32")
+Y = np.ones((32, 1), "float32")
+
+
+def as_array(variable: Any) -> Any:
+    import keras
+
+    return np.array(keras.ops.convert_to_numpy(variable))
+
+
+class Alike(Strategy):
+    """Trains by Keras alone, and keeps what it was called with."""
+
+    on_cpu = True
+    synchronizes_batch_statistics = True
+
+    def __init__(self, *, rank: int = 0, devices: int = 2, **asked: Any) -> None:
+        ranks: Any = SimpleNamespace(rank=rank, world_size=1, gather=lambda data: [data])
+        super().__init__(ranks, devices, DataParallel(**asked))
+        self.calls: list[dict[str, Any]] = []
+
+    def enter(self) -> None:
+        raise NotImplementedError
+
+    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+        self.calls.append(arguments)
+        return original(model, **arguments)
+
+    def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
+        for _ in range(self.devices):
+            yield {each.path: as_array(each) for each in model.trainable_variables}
+
+
+def new_model(rate: Any = 0.5) -> Any:
+    import keras
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate), "mse")
+    return model
+
+
+def test_a_global_batch_keeps_its_size_and_must_divide() -> None:
+    import keras
+
+    strategy, model = Alike(), new_model()
+    own, before = keras.callbacks.LambdaCallback(), keras.Model.fit
+    with train_by(strategy) as calls:
+        model.fit(X, Y, 16, verbose=0, callbacks=[own])
+        model.fit(X, Y, verbose=0)
+        with pytest.raises(ModelFileError, match=r"is 15, .*; use 14 or 16"):
+            model.fit(X, Y, batch_size=15)
+    assert calls.count == 3
+    first, second = strategy.calls
+    assert [first["batch_size"], second["batch_size"]] == [16, 32]
+    assert first["x"] is X
+    assert first["callbacks"][-1] is own
+    assert keras.Model.fit is before
+
+
+def test_rank_0_alone_writes_files(tmp_path: Path) -> None:
+    import keras
+
+    for rank in (1, 0):
+        strategy, model = Alike(rank=rank), new_model()
+        path = tmp_path / "model.keras"
+        own = [keras.callbacks.EarlyStopping("loss"), keras.callbacks.ModelCheckpoint(path)]
+        with train_by(strategy):
+            model.fit(X, Y, verbose=0, callbacks=own)
+            model.save(tmp_path / "last.keras")
+        kept = [each for each in strategy.calls[0]["callbacks"] if each in own]
+        assert kept == own[: 1 if rank else 2]
+        assert path.exists() is (tmp_path / "last.keras").exists() is (rank == 0)
+
+
+def test_per_device_batches_multiply_the_rate_after_a_warm_up() -> None:
+    import keras
+
+    class Rates(keras.callbacks.Callback):  # type: ignore[misc]
+        found: ClassVar[list[float]] = []
+
+        def on_epoch_end(self, *_: Any, **__: Any) -> None:
+            self.found.append(float(as_array(self.model.optimizer.learning_rate)))
+
+    strategy = Alike(devices=4, rule=BatchRule.LINEAR, warm_up_epochs=3)
+    with train_by(strategy):
+        model = new_model(0.01)
+        model.fit(X, Y, 4, epochs=5, verbose=0, callbacks=[Rates()])
+        assert strategy.calls[0]["batch_size"] == 16
+        assert Rates.found == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.04])
+        scaled = next(each for each in strategy.calls[0]["callbacks"] if hasattr(each, "get_state"))
+        assert scaled.get_state() == 4.0
+        with pytest.raises(ModelFileError, match=r"linear .* follows a schedule"):
+            new_model(keras.optimizers.schedules.CosineDecay(0.1, 9)).fit(X, Y)
+        with pytest.raises(ModelFileError, match=r"linear needs arrays; a generator makes its own"):
+            model.fit(each for each in [(X, Y)])
+
+
+def test_a_rate_that_a_checkpoint_has_is_divided_by_its_factor() -> None:
+    from tuner.training.strategies.learning_rate import rate_callback
+
+    model = new_model(0.04)
+    one = rate_callback(Alike(devices=1, rule=BatchRule.LINEAR))
+    one.set_state(4.0)
+    one.set_model(model)
+    one.on_epoch_begin(7)
+    assert float(as_array(model.optimizer.learning_rate)) == pytest.approx(0.01)

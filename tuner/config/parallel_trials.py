@@ -1,0 +1,104 @@
+"""Trials on several devices: what carries them, as the user's code and settings allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.data_parallel import BatchRule, StrategyChoice
+from ..core.resources import Resources
+from ..errors import UsageError
+from .model_file import Found
+from .settings import StudySettings
+
+_CARRIERS = {
+    ("jax", False): "JAX DataParallel",
+    ("jax", True): "JAX DataParallel",
+    ("tensorflow", False): "TensorFlow's MirroredStrategy",
+    ("tensorflow", True): "TensorFlow over processes",
+    ("torch", True): "PyTorch with averaged gradients",
+}
+"""What carries a Keras model's trial, by backend and whether it has several processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What trains a study's Keras models on several devices.
+
+    Attributes:
+        words: What it is, and what the batch size means; empty for one device.
+        warnings: Lines for the user.
+    """
+
+    words: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines for the user before the first trial."""
+        return (f"each trial trains on {self.words}", *self.warnings) if self.words else ()
+
+
+def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> Carrier:
+    """Return what trains on several devices.
+
+    Args:
+        found: What the user's code declares.
+        resources: What a trial holds.
+        settings: What the user asked for.
+
+    Raises:
+        UsageError: Nothing can train the user's model on these devices; says what can.
+    """
+    processes, gpus = resources.processes, int(resources.gpus or 0)
+    devices = max(processes, gpus)
+    if not found.is_keras or devices == 1:
+        return Carrier()
+    if settings.strategy is StrategyChoice.NONE and processes == 1:
+        return Carrier()
+    _check(found, processes, gpus, settings)
+    words = f"{processes} processes" if processes > 1 else f"{gpus} GPUs"
+    if processes > 1 and gpus > processes:
+        words += f" of {gpus // processes} GPUs"
+    carrier = _CARRIERS[found.backend, processes > 1]
+    warnings = []
+    if found.normalises_parts:
+        remedy = (
+            "BatchNormalization(synchronized=True) uses those of the whole batch"
+            if found.backend == "tensorflow"
+            else "KERAS_BACKEND=jax uses those of the whole batch"
+        )
+        warnings.append(
+            "BatchNormalization uses the statistics of each device's part of a batch, so results "
+            f"differ from one device; {remedy}"
+        )
+    return Carrier(f"{words}, {carrier}; {rule_words(settings, devices)}", tuple(warnings))
+
+
+def rule_words(settings: StudySettings, devices: int) -> str:
+    """Return what the batch size means, in words."""
+    if settings.batch_rule is BatchRule.GLOBAL:
+        return f"the batch size is that of all {devices} devices together (--batch-rule global)"
+    factor = settings.batch_rule.factor(devices)
+    return (
+        f"the batch size is that of each device, and the learning rate rises to {factor:.3g} times "
+        f"its value in {settings.warm_up_epochs} epochs (--batch-rule {settings.batch_rule})"
+    )
+
+
+def _check(found: Found, processes: int, gpus: int, settings: StudySettings) -> None:
+    if settings.strategy is StrategyChoice.NONE:
+        raise UsageError(
+            f"--strategy none leaves the {processes} processes of a Keras trial without one; use "
+            "--strategy data-parallel, or write objective(hp, trial)"
+        )
+    if not found.calls_fit:
+        raise UsageError(
+            f"a trial has {max(processes, gpus)} devices, but fit() in the model file does not "
+            "call model.fit, so nothing divides its batches; call model.fit, use "
+            "objective(hp, trial) with trial.rank, or --strategy none with one process"
+        )
+    if (found.backend, processes > 1) not in _CARRIERS:
+        raise UsageError(
+            f"Keras on {found.backend} trains on one GPU in each process, and a trial has {gpus} "
+            f"in one; add --processes-per-trial {gpus}"
+        )
