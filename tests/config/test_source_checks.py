@@ -21,6 +21,10 @@ BUILD = "def build_model(hp): ...\n"
         ("import os\nos.environ['A'] = 'b'\nimport no_such", ":3: there is no module no_such"),
         (BUILD + "import keras\nkeras.datasets.mnist.load_data()", "no load_data()"),
         ("class Mine(kt.HyperModel): ...", "no load_data()"),
+        (
+            f"import keras_tuner as kt\n{BUILD}t = kt.RandomSearch(build_model)\nt.search(x, y)",
+            "besides, line 4 runs a search when the file is imported; put",
+        ),
         ("def load(): return 1\ndef build_cnn(hp, width=3): ...", ""),
         ("def build_cnn(hp): ...", "no load_data()"),
     ],
@@ -83,3 +87,8 @@ def test_a_python_that_cannot_run_trials_is_refused(
         check_source(tmp_path / "model.py", has_entry=True, python=python)
     for word in words:
         assert word in refused.value.message
+
+
+def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"model\.py cannot be read: No such file"):
+        check_source(tmp_path / "model.py", has_entry=False)

@@ -65,7 +65,10 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         ModelFileError: A module does not exist, or a model has no data.
         UsageError: The other Python cannot run trials.
     """
-    tree = ast.parse(path.read_bytes())
+    try:
+        tree = ast.parse(path.read_bytes())
+    except OSError as error:
+        raise ModelFileError(f"the model file {path} cannot be read: {error.strerror}") from error
     if python:
         _check_python(python)
     for line, name in () if python else _first_imports(tree):
@@ -80,7 +83,25 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         if found.origin != "frozen" and not is_installed(found.origin or ""):
             break  # a module of the user's may change where others are found
     if not has_entry and _lacks_load_data(tree):
-        raise ModelFileError(NO_LOAD_DATA)
+        raise ModelFileError("; besides, ".join((NO_LOAD_DATA, *_searches(tree))))
+
+
+def _searches(tree: ast.Module) -> Iterator[str]:
+    """Yield what is wrong with a search of KerasTuner's that the file runs when it is imported."""
+    imports = [
+        ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    for node in tree.body if any("keras_tuner" in each for each in imports) else ():
+        match node:
+            case (
+                ast.Expr(value=ast.Call(func=ast.Attribute(attr="search")))
+                | ast.Assign(value=ast.Call(func=ast.Attribute(attr="search")))
+            ):
+                yield (
+                    f"line {node.lineno} runs a search when the file is imported; put it, and what "
+                    'follows from it, under `if __name__ == "__main__":`'
+                )
+                return
 
 
 def _check_python(python: str) -> None:

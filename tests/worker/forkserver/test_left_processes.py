@@ -13,17 +13,20 @@ import pytest
 from tuner.worker import process_ids
 from tuner.worker.forkserver import orphans
 
-Start = Callable[[str], "subprocess.Popen[bytes]"]
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return what starts a process with a mark."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     started = []
 
-    def start(mark: str) -> subprocess.Popen[bytes]:
+    def start(mark: str, **others: str) -> subprocess.Popen[bytes]:
         sleep = [sys.executable, "-S", "-c", "print(flush=True); import time; time.sleep(600)"]
-        process = subprocess.Popen(sleep, env={"HPTUNE_FORK_SERVER": mark}, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            sleep, env={"HPTUNE_FORK_SERVER": mark} | others, stdout=subprocess.PIPE
+        )
         assert process.stdout is not None
         process.stdout.readline()
         started.append(process)
@@ -40,14 +43,16 @@ def test_what_dead_owners_of_this_machine_left_is_killed(start: Start) -> None:
     mark = orphans.environment(Path("/nowhere"))["HPTUNE_FORK_SERVER"]
     place = process_ids.place()
     own = f"{os.getpid()} {process_ids.began(os.getpid())}"
-    assert mark == f"{place} {own} /nowhere"
-    dead = f"{os.getpid()} 1 /nowhere"
+    assert mark == f"{place} {own} - /nowhere"
+    dead = f"{os.getpid()} 1 - /nowhere"
+    job_of_a_trial = start(f"{place} {dead}", SLURM_JOB_ID="7")
     living, left, elsewhere = start(mark), start(f"{place} {dead}"), start(f"x{place} {dead}")
     orphans.kill_of_dead_owners()
     assert left.wait() == -9
     # Process ids of another machine mean nothing here, although its outermost container has the
     # same number: a trial may start processes on several machines.
     assert (living.poll(), elsewhere.poll()) == (None, None)
+    assert job_of_a_trial.poll() is None
 
 
 def test_what_a_dead_server_left_is_killed(start: Start) -> None:

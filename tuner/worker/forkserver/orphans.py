@@ -5,7 +5,8 @@
   server, which kills it.
 - If the fork server was killed, they are found by their environment, which names the
   fork server and its owner, the process that started it. A fork server started later kills what
-  dead owners left on this machine.
+  dead owners left on this machine. A Slurm job that a trial submitted has the same environment
+  but for its job's id, and is spared.
 
 A resource tracker of Python's `multiprocessing` or of loky is spared for some seconds. It ends by
 itself after the processes that it serves, and removes their semaphores and shared memory. A fork
@@ -20,7 +21,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ..process_ids import began, place
@@ -58,7 +59,12 @@ def kill(pid: int, *, spares_trackers: bool) -> None:
 def environment(folder: Path) -> dict[str, str]:
     """Return what marks a fork server with this folder, and all that descends from it."""
     own = os.getpid()
-    return {_MARK: f"{place()} {own} {began(own)} {folder}"}
+    return {_MARK: f"{place()} {own} {began(own)} {_job(dict(os.environ))} {folder}"}
+
+
+def _job(variables: Mapping[str, str]) -> str:
+    """Return the Slurm job that an environment is of. A job that a trial submits has another."""
+    return variables.get("SLURM_JOB_ID") or "-"
 
 
 def kill_of_dead_owners() -> None:
@@ -92,16 +98,20 @@ def _kill_marked(is_left: Callable[[str, str, str], bool]) -> None:
 
 def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:
     # A trial may start processes on other machines, and hand its environment on to them.
-    here = f"{_MARK}={place()} ".encode()
+    here = f"{place()} "
     for process in Path("/proc").iterdir():
         # Others' processes cannot be read, and a zombie has no environment.
         with contextlib.suppress(OSError, ValueError):
             pid = int(process.name)
-            for variable in (process / "environ").read_bytes().split(b"\0"):
-                if variable.startswith(here) and pid != os.getpid():
-                    owner, owner_began, folder = os.fsdecode(variable[len(here) :]).split(" ", 2)
-                    if is_left(owner, owner_began, folder):
-                        yield pid
+            contents = os.fsdecode((process / "environ").read_bytes()).split("\0")
+            variables = {
+                name: value for name, _, value in (each.partition("=") for each in contents)
+            }
+            mark = variables.get(_MARK, "")
+            if mark.startswith(here) and pid != os.getpid():
+                owner, owner_began, job, folder = mark[len(here) :].split(" ", 3)
+                if job == _job(variables) and is_left(owner, owner_began, folder):
+                    yield pid
 
 
 def _runs(pid: int, module: str) -> bool:
