@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
+from pathlib import Path
 from typing import Any
 
 import joblib
 import pytest
 from joblib.parallel import BACKENDS, ThreadingBackend
+from planted import Planted
 
 from tuner.core.clock import SystemClock
 from tuner.core.trial import Cause
@@ -82,6 +86,22 @@ class TestJoblibExecutor(ExecutorSuite):
             self.wait_for_workers(Driver(executor, stage.brief, self.limit_seconds), 2)
             assert len(strangers) == 1
             strangers[0].close()
+
+    def test_a_stranger_is_not_listened_to(self, stage: Stage, tmp_path: Path) -> None:
+        mark = tmp_path / "mark"
+        with joblib.parallel_config("threading"), on_joblib(stage, [(0,)]) as executor:
+            assert executor._listener is not None
+            self.wait_for_workers(Driver(executor, stage.brief, self.limit_seconds), 1)
+            address = executor._listener.address
+            with pytest.raises(AuthenticationError):
+                Client(address, authkey=b"a guess")
+            # A pickle in place of the answer to the challenge.
+            planted = pickle.dumps(Planted(mark))
+            with Client(address) as stranger:
+                stranger.recv_bytes()
+                stranger.send_bytes(planted)
+                assert b"FAILURE" in stranger.recv_bytes()
+        assert not mark.exists()
 
     def test_threads_are_used_where_the_user_says_so(self, stage: Stage) -> None:
         with joblib.parallel_config("threading"), on_joblib(stage, [(0,), (1,)]) as executor:

@@ -7,22 +7,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+from planted import Planted
 
 from tuner.config.model_file import ObjectiveSource, SourceKind, StoredData, load
 from tuner.errors import UsageError
 from tuner.training.resume.checkpoint import Checkpoints
 
 NOBODY = 65534
-
-
-class Planted:
-    """An object that leaves a mark when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self._mark = mark
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self._mark),)
 
 
 def open_to_all(path: Path) -> None:
