@@ -68,7 +68,7 @@ def source() -> Source:
         return Source(SHAPES_TO_TRAIN, captions, [shapes.SIZE], [300, 340, 380])
     train, _ = read_captions(place)
     captions = [text for image in train for text in image.captions[:MAX_CAPTIONS]]
-    given = os.environ.get("CLIP_VOCABULARY", "512,1024,2048")
+    given = os.environ.get("CLIP_VOCABULARY", "512,1024")
     try:
         vocabularies = sorted({int(number) for number in given.split(",")})
     except ValueError:

@@ -292,6 +292,22 @@ class TestTraining:
                 clip.load_data(tiny(image_size=32))
 
 
+def test_the_picture_of_what_was_found(clip: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    images, described = clip.read_part(32, validation=True)
+    importlib.import_module("show").draw(
+        curves={"recall_1": {0: [(1, 0.1), (2, 0.4)], 1: [(1, 0.2)]}, "zero_shot": {}},
+        best=0,
+        chance=None,
+        images=images,
+        described=described,
+        products=np.eye(len(images)),
+        owner=np.arange(len(images)),
+        output=tmp_path / "picture.png",
+    )
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
 TWO_DEVICES = """
 import os, sys
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
