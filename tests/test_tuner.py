@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -371,6 +372,34 @@ def test_what_a_resumed_study_cannot_change_is_refused(
     assert "start a new study that learns from this one, with warm_start='study'" in str(
         refused.value
     )
+
+
+class FakeDataset:
+    """Stands for a dataset of tf.data, which takes seconds to import."""
+
+    def cardinality(self) -> int:
+        return 2
+
+    def save(self, path: str) -> None:
+        (Path(path) / "shards").mkdir(parents=True)
+        (Path(path) / "shards/0").write_text("new")
+
+
+def test_a_study_that_refuses_other_data_keeps_its_own(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = SimpleNamespace(Dataset=FakeDataset, INFINITE_CARDINALITY=-1)
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(data=data))
+    cli.file("model.py", "")
+    stored(cli.study())
+    own = cli.study() / "data.training/shards/0"
+    own.parent.mkdir(parents=True)
+    own.write_text("old")
+    other = Tuner(lambda hp: hp, directory="study", resume=True, quiet=True, search="sobol")
+    with pytest.raises(UsageError, match="search is sobol"):
+        other.fit(FakeDataset(), validation_data=FakeDataset())
+    assert own.read_text() == "old"
+    assert not list(cli.study().glob("*.before"))
 
 
 def test_help_shows_all_settings_and_their_defaults() -> None:

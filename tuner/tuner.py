@@ -325,22 +325,34 @@ def _replacing(directory: StudyDirectory) -> Iterator[None]:
         with contextlib.suppress(OSError):  # there is no such file, as in a new study
             other.unlink(missing_ok=True)
             os.link(each, other)
+    folders = [directory.path / name for name in DATASETS]
+    kept = {each: each.with_name(f"{each.name}.before") for each in folders}
+    for each, other in kept.items():
+        shutil.rmtree(other, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            shutil.copytree(each, other, copy_function=os.link)
     try:
         yield
     except UsageError:
         for each, other in before.items():
             with contextlib.suppress(OSError):
                 other.replace(each)
+        for each, other in kept.items():
+            if other.exists():
+                shutil.rmtree(each, ignore_errors=True)
+                other.rename(each)
         raise
     finally:
         is_unused = not directory.database.exists()
+        for other in kept.values():
+            shutil.rmtree(other, ignore_errors=True)
         for each in (*before.values(), *(files if is_unused else ())):
             with contextlib.suppress(OSError):
                 each.unlink()
         if is_unused:
-            for name in DATASETS:
-                shutil.rmtree(directory.path / name, ignore_errors=True)
-                shutil.rmtree(directory.path / f"{name}.new", ignore_errors=True)
+            for each in folders:
+                shutil.rmtree(each, ignore_errors=True)
+                shutil.rmtree(each.with_name(f"{each.name}.new"), ignore_errors=True)
             directory.give_up()
 
 
