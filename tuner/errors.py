@@ -108,6 +108,7 @@ _EXTRAS = {
     "jax": ("jax",),
     "keras": _FRAMEWORKS,
     "keras_tuner": _FRAMEWORKS,
+    "matplotlib": ("pictures",),
     "mlflow": ("mlflow",),
     "optuna": ("optuna",),
     "pandas": ("dataframe",),

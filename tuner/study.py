@@ -23,6 +23,8 @@ from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial, TrialState
 from .errors import HptuneError, StudyError, check_installed
+from .reporting.html.plots import Plots, shown_with
+from .reporting.html.trials import StudyTrials
 from .reporting.results import best, export, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
@@ -36,8 +38,10 @@ from .training.hyperparameters import ChosenHyperparameters
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .reporting.html.report import Setup
 
-class Study:
+
+class Study(Plots):
     """A study, read from its directory.
 
     Each access reads the ledger again, so the results of a running study can be followed. Reading
@@ -227,6 +231,15 @@ class Study:
         """
         return _dataframe(export.curves(self._reader.reports()))
 
+    def study_trials(self) -> StudyTrials:
+        """Return the trials as the figures need them."""
+        space = SearchSpace.from_json(self._reader.facts()["space"])
+        return StudyTrials(self.view(), space, self._reader.reports())
+
+    def now(self) -> float:
+        """Return the time, at which running attempts are shown."""
+        return time.time()
+
     # --- for the command line ---------------------------------------------------------------
 
     def view(self) -> StudyView:
@@ -399,14 +412,81 @@ class Study:
         )
         return export_to(Tool(tool), exported, os.fspath(place))
 
-    def report_html(self) -> str:
+    def report_html(self, *, complete_only: bool | None = None) -> str:
         """Return the report: one HTML page that needs no other file and no network.
+
+        Args:
+            complete_only: Whether the figures begin without the trials that were stopped early;
+                None for without them if five or more are complete.
 
         Raises:
             MissingPackageError: Bokeh is not installed.
         """
         check_installed("bokeh", "the report")
-        from .reporting.html.report import Setup, report_html
+        from .reporting.html.report import report_html
+
+        trials = self.study_trials()
+        return report_html(
+            trials.view,
+            trials.space,
+            trials.reports,
+            self._setup(),
+            now=time.time(),
+            shown=shown_with(trials, complete_only=complete_only),
+        )
+
+    def report_markdown(self, *, complete_only: bool | None = None) -> str:
+        """Return the report in short, as Markdown: the best trials, what matters, what was asked.
+
+        Args:
+            complete_only: Whether the importance counts complete trials only; None as above.
+
+        Raises:
+            MissingPackageError: Bokeh is not installed.
+        """
+        check_installed("bokeh", "the report")
+        from .reporting.html.markdown import report_markdown
+
+        trials = self.study_trials()
+        shown = shown_with(trials, complete_only=complete_only)
+        return report_markdown(trials, self._setup(), shown=shown, now=time.time())
+
+    def report_pictures(
+        self, folder: Path, file_format: str, *, complete_only: bool | None = None
+    ) -> list[Path]:
+        """Write each figure of the report as a picture.
+
+        Args:
+            folder: Where to write; it is made if it is missing.
+            file_format: "png", "svg" or "pdf".
+            complete_only: Whether to leave out the trials that were stopped early; None as above.
+
+        Returns:
+            The files.
+
+        Raises:
+            MissingPackageError: Bokeh or matplotlib is not installed.
+            OSError: A file cannot be written.
+        """
+        check_installed("bokeh", "the report")
+        check_installed("matplotlib", "a picture")
+        from .reporting.html.panel import begin_with
+        from .reporting.html.pictures import save_figures
+        from .reporting.html.report import report_panels
+
+        trials = self.study_trials()
+        panels = report_panels(trials, self._setup(), time.time())
+        begin_with(panels, shown_with(trials, complete_only=complete_only))
+        drawn = [panel for panel in panels if any(each.renderers for each in panel.figures)]
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [
+            save_figures(panel.figures, folder / f"{panel.name}.{file_format}") for panel in drawn
+        ]
+        return list(itertools.chain.from_iterable(files))
+
+    def _setup(self) -> Setup:
+        """Return how the study was started."""
+        from .reporting.html.report import Setup
 
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
@@ -417,20 +497,14 @@ class Study:
         command = f"hptune run {path(settings.source.path)} {options}"
         if settings.source.kind is SourceKind.PICKLE:
             command = "in Python, with Tuner(...) and the settings below"
-        return report_html(
-            self.view(),
-            SearchSpace.from_json(facts["space"]),
-            self._reader.reports(),
-            Setup(
-                command,
-                [
-                    *given,
-                    ("seed", str(facts["seed"])),
-                    ("hptune", facts["hptune_version"]),
-                    ("begun", moment(facts["created_at"])),
-                ],
-            ),
-            now=time.time(),
+        return Setup(
+            command,
+            [
+                *given,
+                ("seed", str(facts["seed"])),
+                ("hptune", facts["hptune_version"]),
+                ("begun", moment(facts["created_at"])),
+            ],
         )
 
     def _latest_reports(self) -> dict[AttemptId, Report]:

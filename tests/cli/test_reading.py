@@ -174,6 +174,23 @@ def test_an_export_follows_the_ending(
         assert tree["trials"][4]["origin"] == "confirm of 2"
 
 
+def test_a_report_follows_the_ending(two: InProcess) -> None:
+    ended = two("report", "-o", "r.md")
+    assert (ended.code, ended.out) == (0, "Wrote r.md\n")
+    assert (two.directory / "r.md").read_text().startswith("# b-1\n")
+    assert two("report", "--format", "md").out == "Wrote studies/b-1/report.md\n"
+    ended = two("report", "--format", "svg", "--complete-only", "-o", "pictures")
+    assert ended.out.startswith("Wrote history.svg, ")
+    assert (two.directory / "pictures" / "timeline.svg").exists()
+    for arguments, words in (
+        (["-o", "x.png"], "x.png is one file, and there are several figures; give a folder"),
+        (["-o", "x.md", "--format", "html"], "--format is html, but the ending of x.md is .md"),
+        (["-o", "no/x.md"], "no/x.md cannot be written"),
+    ):
+        ended = two("report", *arguments)
+        assert (ended.code, words in ended.err) == (2, True), ended
+
+
 def test_an_export_has_origins_and_curves_and_no_formula(two: InProcess) -> None:
     rows = list(csv.DictReader(two("export").out.splitlines()))
     assert [row["origin"] for row in rows][3:5] == ["tpe", "confirm of 2"]

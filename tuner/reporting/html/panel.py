@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,3 +102,11 @@ def mark(renderer: Any, shown: Shown) -> Any:
     if shown is not Shown.ALWAYS:
         renderer.tags = [str(shown)]
     return renderer
+
+
+def begin_with(panels: Sequence[Panel], shown: Shown) -> None:
+    """Let the figures begin with a choice of the reader."""
+    for figure in itertools.chain.from_iterable(panel.figures for panel in panels):
+        for renderer in figure.renderers:
+            if renderer.tags:
+                renderer.visible = str(shown) in renderer.tags

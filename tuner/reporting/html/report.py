@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ..results.best import best_words, model_lines
 from ..results.export import ReportedValue
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
-from .panel import Panel, Shown, Table
+from .panel import Panel, Shown, Table, begin_with
 from .trials import StudyTrials
 
 
@@ -40,6 +39,7 @@ def report_html(
     setup: Setup,
     *,
     now: float,
+    shown: Shown | None = None,
 ) -> str:
     """Return the report of a study as one page that needs no other file and no network.
 
@@ -49,11 +49,12 @@ def report_html(
         reports: The reports of all attempts.
         setup: How it was started.
         now: The time in seconds since the epoch, at which running attempts are shown.
+        shown: The choice of trials that the page begins with; None for the usual one.
     """
     trials = StudyTrials(view, space, reports)
-    panels = [each for each in _panels(trials, setup, now) if each is not None]
-    first_shown = trials.first_shown
-    _begin_with(panels, first_shown)
+    panels = report_panels(trials, setup, now)
+    first_shown = shown or trials.first_shown
+    begin_with(panels, first_shown)
     script, drawings = _drawn(panels)
     sections = "\n".join(_section(panel, drawings) for panel in panels)
     links = " ".join(f'<a href="#{p.name}">{_text(p.title)}</a>' for p in panels)
@@ -64,7 +65,7 @@ def report_html(
         "BOKEH": _bokeh() if drawings else "",
         "SCRIPT": script,
         "PAGE_SCRIPT": _file("page.js"),
-        "HEAD": _head(view, now),
+        "HEAD": "<br>".join(map(_text, head_lines(view, now))),
         "LINKS": links,
         "SECTIONS": sections,
         "SWITCH": "" if trials.pruned else "hidden",
@@ -78,8 +79,13 @@ def report_html(
     return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
 
 
+def report_panels(trials: StudyTrials, setup: Setup, now: float) -> list[Panel]:
+    """Return the sections of the report that have something to show."""
+    return [each for each in _panels(trials, setup, now) if each is not None]
+
+
 def _panels(trials: StudyTrials, setup: Setup, now: float) -> Iterable[Panel | None]:
-    yield _winner(trials)
+    yield winner(trials)
     if trials.of(Shown.WITH_PRUNED):
         yield search_figures.front(trials)
         yield search_figures.history(trials)
@@ -92,18 +98,12 @@ def _panels(trials: StudyTrials, setup: Setup, now: float) -> Iterable[Panel | N
     yield run_figures.timeline(trials, now=now)
     yield run_figures.costs(trials, now=now)
     yield run_figures.failures(trials)
-    yield _setup(trials, setup)
+    yield what_was_asked(trials, setup)
     yield run_figures.all_trials(trials)
 
 
-def _begin_with(panels: Sequence[Panel], shown: Shown) -> None:
-    for figure in itertools.chain.from_iterable(panel.figures for panel in panels):
-        for renderer in figure.renderers:
-            if renderer.tags:
-                renderer.visible = str(shown) in renderer.tags
-
-
-def _winner(trials: StudyTrials) -> Panel:
+def winner(trials: StudyTrials) -> Panel:
+    """Return the best trial, its configuration and its model."""
     view = trials.view
     best = view.best
     if best is None:
@@ -123,7 +123,8 @@ def _winner(trials: StudyTrials) -> Panel:
     return Panel("best", "Best trial", best_words(view, best), tables=tables, is_folded=False)
 
 
-def _setup(trials: StudyTrials, setup: Setup) -> Panel:
+def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
+    """Return how the study was started, and its search space."""
     ranges = [(text.clean(p.name), p.bounds, _conditions(p)) for p in trials.space]
     return Panel(
         "setup",
@@ -141,17 +142,17 @@ def _conditions(parameter: Any) -> str:
     return " and ".join(map(str, parameter.conditions)) or text.NOTHING
 
 
-def _head(view: StudyView, now: float) -> str:
+def head_lines(view: StudyView, now: float) -> list[str]:
+    """Return the lines below the title: the search, the progress, the state and the time."""
     state = "running" if view.master is not None else "not running"
     if view.master is None and view.last_finish is not None:
         state = f"ended: {text.clean(view.last_finish.reason)}"
-    words = [
+    return [
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",
         f"{view.progress}: {view.counts_text()}",
         state,
         f"written {time.strftime('%Y-%m-%d %H:%M', time.localtime(now))}",
     ]
-    return "<br>".join(_text(each) for each in words)
 
 
 def _drawn(panels: Sequence[Panel]) -> tuple[str, dict[str, Sequence[str]]]:

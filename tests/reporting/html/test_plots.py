@@ -1,0 +1,134 @@
+"""The report's figures one by one: in a notebook's cell, and as pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from browser import browser
+from exported_study import varied
+from stored_study import stored, typical
+
+from tuner.errors import StudyError, UsageError
+from tuner.reporting.html.pictures import drawn
+from tuner.study import Study
+
+# A notebook inserts the output of a cell, and runs its scripts afterwards.
+NOTEBOOK = """<!DOCTYPE html><meta charset=utf-8><link rel=icon href="data:,"><body>
+<div class=cell></div><div class=cell></div><script>
+const outputs = $OUTPUTS;
+document.querySelectorAll(".cell").forEach((cell, number) => {
+  cell.innerHTML = outputs[number];
+  cell.querySelectorAll("script").forEach(each => {
+    const script = document.createElement("script");
+    script.textContent = each.textContent;
+    each.replaceWith(script);
+  });
+});
+</script>"""
+
+
+def points(figure: object) -> int:
+    """Return how many visible points a Bokeh figure has."""
+    renderers = figure.renderers  # type: ignore[attr-defined]
+    return sum(
+        len(each.data_source.data["x"])
+        for each in renderers
+        if each.visible and type(each.glyph).__name__ == "Scatter"
+    )
+
+
+def test_the_figures_are_those_of_the_report_with_its_choice_of_trials(tmp_path: Path) -> None:
+    study = Study(typical(tmp_path / "one"))  # three complete trials, and a pruned one
+    assert points(study.plot_history().figures[0]) == 4
+    assert points(study.plot_history(complete_only=True).figures[0]) == 3
+    assert points(study.plot_history(complete_only=False).figures[0]) == 4
+    assert len(study.plot_slices().figures) == 3
+    assert repr(study.plot_parallel()) == "Plot('All configurations')"
+    for plot in (study.plot_curves(), study.plot_timeline()):
+        assert plot.figures[0].renderers
+    assert varied(tmp_path / "two").plot_front().figures[0].renderers
+
+
+def test_what_cannot_be_plotted_says_what_is_missing(tmp_path: Path) -> None:
+    study = Study(typical(tmp_path / "one"))
+    with pytest.raises(StudyError, match="at least 20 trials"):
+        study.plot_importance()
+    with pytest.raises(StudyError, match="ten complete trials"):
+        study.plot_contour()
+    with pytest.raises(StudyError, match="two objectives"):
+        study.plot_front()
+    empty = Study(stored(tmp_path / "two"))
+    for plot in (empty.plot_history, empty.plot_curves, empty.plot_slices, empty.plot_parallel):
+        with pytest.raises(StudyError, match="there is nothing to plot"):
+            plot()
+        with pytest.raises(StudyError, match="there is nothing to plot"):
+            plot(complete_only=True)
+    with pytest.raises(StudyError, match="no trial has started"):
+        empty.plot_timeline()
+
+
+def test_a_cell_of_a_notebook_shows_its_figure_without_a_network(tmp_path: Path) -> None:
+    study = Study(typical(tmp_path / "one"))
+    outputs = [study.plot_history()._repr_html_(), study.plot_slices()._repr_html_()]
+    assert all(len(each) < 600_000 for each in outputs)  # Jupyter drops more than 1 MB a second
+    page = tmp_path / "notebook.html"
+    shown = json.dumps(outputs).replace("</", "<\\/")
+    page.write_text(NOTEBOOK.replace("$OUTPUTS", shown), encoding="utf-8")
+    saved = tmp_path / "saved.html"
+    study.plot_history().save(saved)
+    with browser() as seen:
+        for path, figures in ((page, 4), (saved, 1)):
+            seen.page.goto(path.as_uri())
+            seen.page.wait_for_function(
+                "count => window.Bokeh && document.querySelectorAll('.bk-Figure').length === count"
+                " && Bokeh.documents.every(each => each.is_idle)",
+                arg=figures,
+            )
+        assert seen.complaints == []
+        assert {each.partition(":")[0] for each in seen.requests} <= {"file", "data"}
+
+
+def test_pictures_show_what_the_page_shows(tmp_path: Path) -> None:
+    study = varied(tmp_path / "one")
+    of = study.plot_history(complete_only=False)
+    (axes, *_) = drawn(of.figures[0]).axes
+    assert sum(len(each.get_offsets()) for each in axes.collections) == points(of.figures[0]) == 6
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("trial", "accuracy")
+    rates, *_ = study.plot_slices().figures
+    (axes, *_) = drawn(rates).axes
+    assert axes.get_xscale() == "log"
+    for name, kind in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")):
+        study.plot_slices().save(tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(kind)
+        assert (tmp_path / name.replace("a", "a-2")).exists()
+    first = (tmp_path / "a.svg").read_bytes()
+    study.plot_slices().save(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_bytes() == first
+    with pytest.raises(UsageError, match=r"ends with .gif; allowed are .html and .png, .svg, .pdf"):
+        of.save(tmp_path / "a.gif")
+    with pytest.raises(UsageError, match="cannot be written"):
+        of.save(tmp_path / "no" / "a.png")
+
+
+def test_every_figure_of_a_report_becomes_a_picture(tmp_path: Path) -> None:
+    files = varied(tmp_path / "one").report_pictures(tmp_path / "1", "svg", complete_only=False)
+    names = {path.stem for path in files}
+    assert {"front", "history", "curves", "slices", "parallel", "stopping", "timeline"} <= names
+    assert all(path.stat().st_size > 1000 for path in files)
+    assert Study(stored(tmp_path / "c")).report_pictures(tmp_path / "2", "png") == []
+
+
+def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None:
+    page = varied(tmp_path / "my|study").report_markdown()
+    lines = page.splitlines()
+    assert lines[0] == r"# my\|study"
+    assert "| trial | state | accuracy | params | epoch | configuration |" in lines
+    row = "| 0 | complete | 0.9000 | 500.0 | 2 | lr=0.01 units=32 act=relu dropout=False depth=2"
+    assert any(line.startswith(row) for line in lines)
+    assert "| --trials | 10 |" in lines
+    assert "| rate | Float 0.0..0.5, step 0.1 | dropout is True |" in lines
+    assert any(line.startswith("| 1 | ValueError: bad shape | 4 |") for line in lines)
+    assert "Importance" not in page  # too few trials
+    assert "No trial is complete yet" in Study(stored(tmp_path / "empty")).report_markdown()
