@@ -23,7 +23,7 @@ demo: $(VENV)/.installed
 # CLIP from scratch on pictures of shapes: ten minutes on 2 cores.
 clip-demo: $(VENV)/.installed
 	rm -rf studies/clip
-	CLIP_EPOCHS=12 $(BIN)/hptune run examples/clip/clip.py --search tpe --pruner asha --trials 12 --timeout 9m --try "batch_size=64" --study studies/clip
+	CLIP_EPOCHS=12 $(BIN)/hptune run examples/clip/clip.py --search tpe --pruner asha --min-epochs 3 --trials 12 --timeout 9m --try "batch_size=64" --study studies/clip
 	$(BIN)/python examples/clip/show.py studies/clip -o studies/clip/clip.png
 
 test: $(VENV)/.installed

@@ -108,7 +108,7 @@ def build_model(hp: Any) -> keras.Model:
         text_layers=hp.Int("text_layers", 1, 4, default=2),
         dimensions=hp.Choice("dimensions", [32, 64, 128, 256], default=64),
         loss=hp.Choice("loss", ["softmax", "sigmoid"]),
-        dropout=hp.Float("dropout", 0.0, 0.3, step=0.1),
+        dropout=hp.Float("dropout", 0.0, 0.3, step=0.1, default=0.0),
         augmentation=hp.Float("augmentation", 0.0, 0.3, step=0.1, default=0.1),
     )
     batch_size = hp.Choice("batch_size", source().batch_sizes)
