@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,7 @@ from tuner.doctor.certificates import certificate_findings
 from tuner.doctor.findings import Status, Subject
 from tuner.errors import StudyError, UsageError
 from tuner.security.certificates import VALID_DAYS, ensure, read
-from tuner.security.handshake import identity_for
+from tuner.security.handshake import identity_for, why_refused
 
 
 def test_files_are_private_and_the_same_for_all_who_ask_at_once(tmp_path: Path) -> None:
@@ -143,3 +147,42 @@ def test_the_doctor_tells_when_they_end(tmp_path: Path) -> None:
     assert (status, "was valid until" in words) == (Status.FAIL, True)
     subject = Subject(study=str(tmp_path), certs=str(tmp_path / "90.pem"), insecure=True)
     assert [each.status for each in certificate_findings(subject)] == [Status.PASS, Status.WARN]
+
+
+@contextmanager
+def tls_server(pem: Path) -> Iterator[str]:
+    """Give the address of a server that has a certificate and asks for none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                connection, _ = listener.accept()
+                with connection, context.wrap_socket(connection, server_side=True) as encrypted:
+                    encrypted.sendall(b"hello")
+                    encrypted.recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"tls://127.0.0.1:{listener.getsockname()[1]}"
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("days", "since_days", "words"),
+    [
+        (9, 9, ""),
+        (-1, 9, "its certificate has expired"),
+        (9, -1, "not valid yet by this machine's clock"),
+    ],
+)
+def test_a_schedulers_certificate_is_checked_too(
+    tmp_path: Path, days: int, since_days: int, words: str
+) -> None:
+    authority = Authority()
+    mine = read(authority.write(tmp_path / "mine.pem"))
+    theirs = authority.write(tmp_path / "theirs.pem", days=days, since_days=since_days)
+    with tls_server(theirs) as address:
+        why = why_refused(address, mine, timeout_seconds=5.0)
+    assert (words in why) if words else why == ""

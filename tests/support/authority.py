@@ -19,15 +19,24 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._certificate = self._signed("authority", self._key, days=99, is_authority=True)
 
-    def write(self, path: Path, *, days: int = 99) -> Path:
-        """Write a file as hptune reads them, valid for some days from now; negative if expired."""
+    def write(self, path: Path, *, days: int = 99, since_days: int = 30) -> Path:
+        """Write a file as hptune reads them.
+
+        Args:
+            path: The file.
+            days: Days for which it is still valid; negative if it has expired.
+            since_days: Days for which it has been valid; negative if it is not valid yet.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        certificates = (self._signed(path.stem, key, days=days), self._certificate)
+        certificates = (
+            self._signed(path.stem, key, days=days, since_days=since_days),
+            self._certificate,
+        )
         pem = [each.public_bytes(serialization.Encoding.PEM) for each in certificates]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(0o600)
@@ -35,7 +44,13 @@ class Authority:
         return path
 
     def _signed(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, days: int, is_authority: bool = False
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        days: int,
+        since_days: int = 30,
+        is_authority: bool = False,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
 
@@ -48,7 +63,7 @@ class Authority:
             .issuer_name(named("authority"))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - 30 * DAY)
+            .not_valid_before(now - since_days * DAY)
             .not_valid_after(now + days * DAY)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .sign(self._key, hashes.SHA256())

@@ -15,8 +15,8 @@ from pathlib import Path
 from ..errors import StudyError, UsageError
 from .certificates import WORKER, Identity, default_folder, file_of, read, write_private
 
-_EXPIRED = 10
-"""OpenSSL's code X509_V_ERR_CERT_HAS_EXPIRED."""
+_NOT_YET_VALID, _EXPIRED = 9, 10
+"""OpenSSL's codes X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
 _ANSWER_SECONDS = 2.0
 """How long to wait for the first bytes of a scheduler, which may be busy."""
@@ -37,6 +37,11 @@ EXPIRED = (
     "the certificates in {path} were valid until {day}. Make new ones on the scheduler's machine "
     "(`hptune certs --renew`), restart it, and copy worker.pem again"
 )
+EXPIRED_THERE = (
+    "its certificate has expired. Make new ones on its machine (`hptune certs --renew`), restart "
+    "it, and copy worker.pem again"
+)
+EARLY = "its certificate is not valid yet by this machine's clock; set the clocks of both machines"
 ENCRYPTED = "it accepts only connections with a certificate: use tls:// in place of tcp://"
 
 
@@ -70,10 +75,9 @@ def identity_for(address: str, *, certs: str = "", insecure: bool = False) -> Id
     return None
 
 
-def context(identity: Identity, *, is_server: bool = False) -> ssl.SSLContext:
-    """Return what a connection needs to show this identity and to check the other one's."""
-    purpose = ssl.Purpose.CLIENT_AUTH if is_server else ssl.Purpose.SERVER_AUTH
-    made = ssl.create_default_context(purpose, cadata=identity.authority)
+def context(identity: Identity) -> ssl.SSLContext:
+    """Return what a client needs to show this identity and to check the server's."""
+    made = ssl.create_default_context(cadata=identity.authority)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     # The authority signs for one study only; its processes have no fixed names.
     made.check_hostname = False
@@ -109,20 +113,18 @@ def why_refused(address: str, identity: Identity | None, *, timeout_seconds: flo
                 # In TLS 1.3, the refusal of a client's certificate follows the handshake.
                 encrypted.recv(1)
     except ssl.SSLCertVerificationError as error:
-        return _words("expired" if error.verify_code == _EXPIRED else "other", identity)
+        told = {_NOT_YET_VALID: EARLY, _EXPIRED: EXPIRED_THERE}
+        return told.get(error.verify_code) or OTHER.format(path=identity.path)
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).lower()
         if "alert" not in reason:
             return PLAIN
-        return _words("expired" if "expired" in reason else "other", identity)
+        if "expired" in reason:
+            return EXPIRED.format(path=identity.path, day=identity.last_day)
+        return OTHER.format(path=identity.path)
     except OSError:
         return ""  # it is gone, or busy: Dask tries again
     return ""
-
-
-def _words(what: str, identity: Identity) -> str:
-    text = EXPIRED if what == "expired" else OTHER
-    return text.format(path=identity.path, day=identity.last_day)
 
 
 def _why_not_plain(target: tuple[str, int], timeout_seconds: float) -> str:
