@@ -85,7 +85,12 @@ class WorkerShape:
     @property
     def for_trials_bytes(self) -> int:
         """The part of its memory that trials may hold."""
-        return max(self.memory_bytes - WORKER_MEMORY_BYTES, self.memory_bytes // 2)
+        return _for_trials_bytes(self.memory_bytes)
+
+
+def _for_trials_bytes(memory_bytes: int) -> int:
+    """Return how much of a worker's memory trials may hold; a small worker needs less itself."""
+    return max(memory_bytes - WORKER_MEMORY_BYTES, memory_bytes // 2)
 
 
 def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) -> int:
@@ -104,8 +109,7 @@ def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) ->
     elif each:
         fit = min(fit, gpus // int(each))
     if need.memory_bytes:
-        room = max(0, node.memory_bytes - WORKER_MEMORY_BYTES)
-        fit = min(fit, room // need.memory_bytes)
+        fit = min(fit, _for_trials_bytes(node.memory_bytes) // need.memory_bytes)
     return fit
 
 
@@ -127,16 +131,13 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     )
     fit = how_many_fit(limit, need)
     each = need.gpus_where(limit.gpu_count())
+    own_bytes = limit.memory_bytes - _for_trials_bytes(limit.memory_bytes)
     if not fit:
         raise ConfigError(
             f"a trial needs {_describe(need.cpus, each, need.memory_bytes)}, but a job in "
             f"partition {shape.partition} can have "
             f"{_describe(limit.cpus, limit.gpu_count(), limit.memory_bytes)} at most"
-            + (
-                f", of which the worker needs {WORKER_MEMORY_BYTES / 1e9:.2g} GB"
-                if need.memory_bytes
-                else ""
-            )
+            + (f", of which the worker needs {own_bytes / 1e9:.2g} GB" if need.memory_bytes else "")
         )
     if shape.trials_per_job is not None and shape.trials_per_job > fit:
         raise ConfigError(
@@ -150,7 +151,7 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     if shape.memory is not None:
         memory = shape.memory
     elif need.memory_bytes:
-        memory = need.memory_bytes * trials + WORKER_MEMORY_BYTES
+        memory = min(need.memory_bytes * trials + WORKER_MEMORY_BYTES, limit.memory_bytes)
     else:
         owned = node.gpu_count(shape.gpu_type)
         share = max(cpus / node.cpus, gpus / owned if owned else 0.0)

@@ -54,6 +54,15 @@ def test_gpus_are_found_among_the_generic_resources(
     assert parse_gpus(text) == gpus
 
 
+def test_a_trial_fits_into_a_small_worker_that_takes_it() -> None:
+    small = dataclasses.replace(SHAPE, memory=1500 * 10**6)
+    worker = size_worker(NODE, Need(memory_bytes=600 * 10**6), small)
+    assert worker.trials == 1
+    assert worker.for_trials_bytes >= 600 * 10**6
+    with pytest.raises(ConfigError, match=r"of which the worker needs 0\.75 GB"):
+        size_worker(NODE, Need(memory_bytes=800 * 10**6), small)
+
+
 def test_each_process_of_a_trial_has_a_gpu_where_there_are_any() -> None:
     pair = Need(cpus=2, gpus=None, processes=2)
     assert how_many_fit(NODE, pair) == 2
