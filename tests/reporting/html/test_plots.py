@@ -99,6 +99,10 @@ def test_pictures_show_what_the_page_shows(tmp_path: Path) -> None:
     rates, *_ = study.plot_slices().figures
     (axes, *_) = drawn(rates).axes
     assert axes.get_xscale() == "log"
+    *_, words, _, _ = study.plot_slices().figures
+    (axes, *_) = drawn(words).axes
+    labels = [each.get_text() for each in axes.get_xticklabels()]
+    assert (labels, axes.get_xlim()) == (["False", "True"], (-0.5, 1.5))
     for name, kind in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")):
         study.plot_slices().save(tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(kind)

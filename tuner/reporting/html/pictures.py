@@ -110,6 +110,7 @@ class _Drawing:
                 axis.grid(color="#dddddd", linewidth=0.6)
             if places:
                 axis.set_ticks(list(places.values()), labels=list(places))
+                axes.set(**{f"{axis.axis_name}lim": (-0.5, len(places) - 0.5)})
             elif getattr(of.ticker, "ticks", None):
                 named = of.major_label_overrides
                 ticks = list(of.ticker.ticks)
