@@ -221,4 +221,6 @@ class Placement:
     @property
     def workers(self) -> tuple[str, ...]:
         """The workers of the ranks, each once, in the order of the ranks."""
+        if not self.peers:
+            return (self.worker,)
         return tuple(dict.fromkeys(rank.worker for rank in self.ranks))

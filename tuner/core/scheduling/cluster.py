@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -354,10 +353,10 @@ class ClusterState:
 
     def give_back(self, placement: Placement) -> None:
         """Free what an attempt held, except on workers that left."""
-        for worker, ranks in itertools.groupby(placement.ranks, key=lambda rank: rank.worker):
+        for worker in placement.workers:
             record = self._workers.get(worker)
             if record is not None:
-                here = tuple(ranks)
+                here = [rank for rank in placement.ranks if rank.worker == worker]
                 record.give_back(*here)
                 for rank in here:
                     self._count_held(rank, -1)
