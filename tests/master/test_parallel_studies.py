@@ -125,7 +125,7 @@ def test_thousands_of_mixed_trials_all_have_their_turn() -> None:
         alike = [a for a in attempts if sizes[a.id.trial] == size]
         starts = [a.placed_at for a in sorted(alike, key=lambda each: each.id)]
         assert starts == sorted(starts), "of two alike, the one suggested first starts first"
-        assert max(a.placed_at - suggested[a.id.trial] for a in alike) < 12 * EPOCHS * 3.0
+        assert max(a.placed_at - suggested[a.id.trial] for a in alike) < 60.0
     busy = sum(
         len(rank.cpus) * (a.ended_at - a.placed_at)
         for a in attempts

@@ -215,8 +215,10 @@ def test_all_ranks_are_held_or_none(
 SIZES = (ONE, Resources(cpus=2), Resources(processes=2), PAIR, Resources(processes=4, nodes=2))
 
 
-def utilisation(nodes: int, cores: int, trials: Sequence[tuple[Resources, int]]) -> float:
-    """Return the share of the cores that is held until no trial waits any more.
+def schedule(
+    nodes: int, cores: int, trials: Sequence[tuple[Resources, int]]
+) -> tuple[float, dict[int, float]]:
+    """Return the share of the cores that is held while trials wait, and when each trial starts.
 
     Args:
         nodes: How many nodes there are.
@@ -228,18 +230,28 @@ def utilisation(nodes: int, cores: int, trials: Sequence[tuple[Resources, int]])
     queue.add((True, number) for number in range(len(trials)))
     at = held = 0.0
     running: list[tuple[float, int, Placement]] = []
+    starts: dict[int, float] = {}
     while True:
         while (placed := queue.place(made, at)) is not None:
             number, placement = placed
+            starts[number] = at
             heapq.heappush(running, (at + trials[number][1], number, placement))
         if not len(queue):
-            return held / (at * nodes * cores)
+            return held / (at * nodes * cores), starts
         assert running, "trials wait, and nothing runs"
         ends_at = running[0][0]
         held += made.cpus_held * (ends_at - at)
         at = ends_at
         while running and running[0][0] == at:
             made.give_back(heapq.heappop(running)[2])
+
+
+@pytest.mark.parametrize("large", [Resources(nodes=3, cpus=6), Resources(processes=2)])
+def test_a_large_trial_does_not_starve_among_small_ones(large: Resources) -> None:
+    small = [(ONE, 2 + number % 5) for number in range(200)]
+    used, starts = schedule(3, 2, [*small[:6], (large, 4), *small])
+    assert starts[6] <= 6, "no later than the longest of those that ran before it"
+    assert used > 0.95
 
 
 @pytest.mark.parametrize(("nodes", "cores", "repeats"), [(3, 2, 25), (4, 4, 12)])
@@ -250,7 +262,7 @@ def test_cores_are_used_nearly_as_well_as_in_the_best_order(
     used, best = [], []
     for _ in range(5):
         trials = [(draw.choice(SIZES), draw.randint(1, 5)) for _ in range(4)]
-        used.append(utilisation(nodes, cores, trials * repeats))
+        used.append(schedule(nodes, cores, trials * repeats)[0])
         orders = itertools.permutations(trials)
-        best.append(max(utilisation(nodes, cores, [*order] * repeats) for order in orders))
+        best.append(max(schedule(nodes, cores, [*order] * repeats)[0] for order in orders))
     assert statistics.mean(used) > 0.95 * statistics.mean(best)
