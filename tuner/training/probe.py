@@ -54,6 +54,10 @@ class _ProbeTrial(OtherTuners):
     resumed_from = None
     halt = None
     is_first_attempt = True
+    rank = 0
+    world_size = 1
+    local_rank = 0
+    ranks = None
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.params = params

@@ -128,6 +128,10 @@ class _Trial:
     resumed_from = None
     halt = None
     is_first_attempt = True
+    rank = 0
+    world_size = 1
+    local_rank = 0
+    ranks = None
 
     def __init__(self, hp: Any, directory: Path) -> None:
         self._hp = hp
