@@ -115,13 +115,17 @@ class Study(Plots):
             raise StudyError(f"{self._directory} has no trial {number}; its trials are {there}")
         return self.goals.judged(found)
 
-    def log_path(self, number: int) -> Path | None:
+    def log_path(self, number: int, rank: int = 0) -> Path | None:
         """Return the file with a trial's output, of all its attempts; None if it wrote none yet.
+
+        Args:
+            number: The trial's number.
+            rank: The process of a parallel trial whose output is wanted.
 
         Raises:
             StudyError: There is no trial of this number.
         """
-        path = self._directory.log(self.trial(number).number)
+        path = self._directory.log(self.trial(number).number, rank)
         return path if path.exists() else None
 
     @property

@@ -109,6 +109,10 @@ def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProce
     printed = two("log", 2)
     assert "first line\n" in printed.out
     assert printed.err == f"{NEWEST}log: studies/b-1/trials/2/log.txt\n"
+    log.with_name("log.rank1.txt").write_text("of rank 1\n")
+    assert two("log", 2, "--rank", 1).out == "of rank 1\n"
+    missing = two("log", 2, "--rank", 2)
+    assert (missing.code, "rank 2 of trial 2 has printed nothing" in missing.err) == (1, True)
     nothing = two("log", "studies/b-1", 1)
     assert (nothing.code, "trial 1 has printed nothing" in nothing.err) == (1, True)
     assert "has no trial 9; its trials are 0 to 5" in two("show", 9).err

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from real_runs import Hptune, rows, trials
+from real_runs import Hptune, rows, trials, wait_for
 
 MANNERS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 PLACES = ("mid-training", "during the checkpoint", "after the result")
@@ -95,3 +95,98 @@ def test_a_rank_that_is_killed_or_stopped_ends_its_attempt_alone(hptune: Hptune)
 def test_every_place_at_which_a_rank_can_die(hptune: Hptune) -> None:
     study = run(hptune, places=PLACES, manners=tuple(MANNERS))
     check(study, cells=len([*product(PLACES, MANNERS, (0, 1))]))
+
+
+WAITS = """\
+import json, pathlib, time
+
+def objective(hp, trial):
+    hp.Choice("x", [1])
+    state = trial.checkpoint_dir / "state.json"
+    epoch = json.loads(state.read_text()) if state.exists() else 0
+    while epoch < 4:
+        trial.ranks.gather(b"gradients")
+        epoch += 1
+        if trial.rank == 0:
+            state.write_text(json.dumps(epoch))
+        trial.report(epoch, value=float(epoch))
+        while epoch == 2 and not pathlib.Path("go").exists():
+            if trial.should_stop():
+                return
+            time.sleep(0.01)
+    return 40.0
+"""
+
+
+def reported(study: Path) -> int:
+    """Return how many epochs the trial has reported; 0 without a study."""
+    database = study / "study.db"
+    return len(rows(study, "SELECT step FROM reports")) if database.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_parallel_trial_ends_with_its_master_and_goes_on_after_it(hptune: Hptune) -> None:
+    path, study = hptune.file("model.py", WAITS), hptune.study()
+    started = hptune.start(
+        "run", path, "--search", "grid", "--study", study, "--processes-per-trial", 2
+    )
+    wait_for(lambda: reported(study) >= 2, "two epochs")
+    started.kill()
+    hptune.assert_nothing_left()
+    (hptune.directory / "go").touch()
+    ended = hptune("resume", study)
+    assert ended.code == 0, ended.err
+    (trial,) = trials(study)
+    assert (trial["state"], trial["value"]) == ("COMPLETE", 40.0)
+    assert reported(study) == 4
+    hptune.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_all_ranks_are_released_when_a_worker_leaves(hptune: Hptune) -> None:
+    path, study = hptune.file("model.py", WAITS), hptune.study()
+    scheduler = hptune.start("scheduler", "--port", 0, "--scheduler-file", "scheduler.json")
+    file = hptune.directory / "scheduler.json"
+    wait_for(file.exists, "the scheduler")
+    workers = [hptune.start("worker", file, "--cpus", 2) for _ in range(1)]
+    started = hptune.start(
+        "run", path, "--search", "grid", "--study", study, "--connect", file,
+        "--processes-per-trial", 2,
+    )  # fmt: skip
+    wait_for(lambda: reported(study) >= 2, "two epochs")
+    workers[0].process.send_signal(signal.SIGTERM)
+    assert workers[0].wait().code == 0
+    (hptune.directory / "go").touch()
+    workers.append(hptune.start("worker", file, "--cpus", 2))
+    ended = started.wait()
+    assert ended.code == 0, ended.err
+    outcomes = [row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")]
+    assert outcomes == ["RELEASED", "FINISHED"]
+    assert reported(study) == 4
+    for each in (workers[1], scheduler):
+        each.process.terminate()
+        each.wait()
+    hptune.assert_nothing_left()
+
+
+EARLY = """\
+def objective(hp, trial):
+    hp.Choice("x", [1])
+    for step in range(20_000 if trial.rank == 0 else 3):
+        if trial.should_stop():
+            return
+    if trial.rank == 0:
+        trial.ranks.gather(b"a collective of the framework")
+    return 1.0
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_returns_before_the_others_is_named(hptune: Hptune) -> None:
+    path, study = hptune.file("model.py", EARLY), hptune.study()
+    hptune("run", path, "--search", "grid", "--study", study, "--processes-per-trial", 2)
+    (trial,) = trials(study)
+    assert trial["state"] == "FAILED"
+    assert "rank 1 had finished its training when rank 0" in trial["reason"]
+    assert "call should_stop at the same points" in trial["reason"]
+    hptune.assert_nothing_left()

@@ -151,7 +151,13 @@ def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
 
 @click.command(short_help="Print the output of one trial.")
 @_one_trial
-def log(where: tuple[Path, ...], number: str) -> None:
+@click.option(
+    "--rank",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Process of a parallel trial whose output to print, from 0; rank 0 by default.",
+)
+def log(where: tuple[Path, ...], number: str, rank: int) -> None:
     """Print what a trial of the study in DIR has printed, in all its attempts.
 
     The path of the file is printed to stderr.
@@ -159,10 +165,12 @@ def log(where: tuple[Path, ...], number: str) -> None:
     from ..reporting import text
 
     study, trial = _study_and_number(where, number)
-    path = study.log_path(trial)
+    path = study.log_path(trial, rank)
     if path is None:
+        of_rank = f"rank {rank} of " if rank else ""
         raise StudyError(
-            f"trial {trial} has printed nothing: {text.path(study.directory)} has no log of it"
+            f"{of_rank}trial {trial} has printed nothing: {text.path(study.directory)} has no log "
+            "of it"
         )
     click.echo(f"log: {text.path(path)}", err=True)
     with broken_pipe_ignored(), path.open("rb") as stream:
