@@ -57,11 +57,11 @@ def objective(hp: Any, trial: Any) -> dict[str, float]:
     checkpoint = Path(trial.checkpoint_dir) / "state.npz"
     epochs_done, metrics = 0, {}
     if checkpoint.exists():
-        with np.load(checkpoint) as state:
-            epochs_done = int(state["epochs_done"])
-            metrics = {name: float(state[name]) for name in ("val_loss", "val_accuracy")}
-            weights = [state[f"weights{i}"] for i in range(len(weights))]
-            momenta = [state[f"momenta{i}"] for i in range(len(momenta))]
+        with np.load(checkpoint) as stored:
+            epochs_done = int(stored["epochs_done"])
+            metrics = {name: float(stored[name]) for name in ("val_loss", "val_accuracy")}
+            weights = [stored[f"weights{i}"] for i in range(len(weights))]
+            momenta = [stored[f"momenta{i}"] for i in range(len(momenta))]
     weights, momenta = (
         [jax.make_array_from_process_local_data(on_all, each) for each in arrays]
         for arrays in (weights, momenta)
@@ -86,12 +86,13 @@ def objective(hp: Any, trial: Any) -> dict[str, float]:
             "val_accuracy": float(np.mean(np.argmax(logits, axis=1) == y_val)),
         }
         if trial.rank == 0:
-            state = {f"weights{i}": each for i, each in enumerate(local)}
+            state: dict[str, Any] = {"epochs_done": epoch, **metrics}
+            state |= {f"weights{i}": each for i, each in enumerate(local)}
             for i, each in enumerate(momenta):
                 state[f"momenta{i}"] = np.asarray(each.addressable_data(0))
             fresh = checkpoint.with_suffix(".new")
             with fresh.open("wb") as file:
-                np.savez(file, epochs_done=epoch, **metrics, **state)
+                np.savez(file, **state)
             # In one step, so that an interruption leaves the old or the new checkpoint.
             fresh.replace(checkpoint)
         trial.report(epoch, **metrics)  # rank 0's reports count

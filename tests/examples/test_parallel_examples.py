@@ -18,7 +18,7 @@ def test_two_processes_learn_what_one_does(hptune: Hptune, name: str) -> None:
         study = hptune.directory / f"of-{processes}"
         ended = hptune(
             "run", EXAMPLES / f"{name}.py", "--trials", 1, "--study", study, "--workers", 1,
-            "--processes-per-trial", processes, seconds=280,
+            "--processes-per-trial", processes, "--seed", 1, seconds=280,
         )  # fmt: skip
         assert ended.code == 0, ended.err
         (trial,) = trials(study)
