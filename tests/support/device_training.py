@@ -147,7 +147,7 @@ def run(
         callbacks = [*callbacks, watch.callback]
         return model.fit(train, epochs=epochs, validation_data=validation, callbacks=callbacks)
 
-    given = {} if load is load_batches else {"batch_size": 16}
+    given = {} if load is not load_arrays else {"batch_size": 16}
     code = UserCode(
         hypermodel=BuildFunction(build),
         load_data=load,
@@ -229,3 +229,25 @@ def jax_two_processes(ranks: Ranks, place: str) -> dict[str, Seen]:
         found["two, stopped"] = run(strategy, directory / "from_two", stop_at=BATCHES + 2)
         (directory / "two_stopped").touch()
     return found
+
+
+def mirrored(_ranks: Ranks, place: str) -> dict[str, Seen]:
+    """TensorFlow on one device, then on two logical CPUs of the same process."""
+    import tensorflow as tf
+
+    from tuner.training.strategies.mirrored import Mirrored
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    halves = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, halves)
+
+    def load() -> Any:
+        return tuple(tf.data.Dataset.from_tensor_slices(arrays(n)).batch(16) for n in (53, 21))
+
+    directory = Path(place)
+    strategy = Mirrored(None, 2, DATA_PARALLEL)
+    strategy.enter()
+    return {
+        "one": run(None, directory / "one", load=load, batch_normalization=False),
+        "two": run(strategy, directory / "two", load=load, batch_normalization=False),
+    }

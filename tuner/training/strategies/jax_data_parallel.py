@@ -48,6 +48,8 @@ class JaxDataParallel(Strategy):
                     ranks.address,
                     ranks.world_size,
                     ranks.rank,
+                    # Else it takes the devices of a Slurm job's processes for those of the ranks.
+                    cluster_detection_method="deactivate",
                     initialization_timeout=_MEET_SECONDS,
                     heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
                     shutdown_timeout_seconds=_HEARTBEAT_SECONDS,

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from .base import Fit, ParallelTrainingError, Strategy
+from .tensorflow_gradients import weighted_gradients
 
 
 class Mirrored(Strategy):
@@ -46,8 +47,30 @@ class Mirrored(Strategy):
         return scope
 
     def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
-        """Train with Keras's own `fit`."""
-        return original(model, **arguments)
+        """Train with Keras's own `fit`, with gradients weighted by each replica's samples.
+
+        TensorFlow gives the first replica its usual number of samples of a partial batch, and the
+        last ones fewer or none. Keras counts the mean of each replica alike.
+        """
+        import tensorflow as tf
+
+        train_step = model.train_step
+        with weighted_gradients(model.optimizer) as share:
+
+            def weighted_step(data: Any) -> Any:
+                replica = tf.distribute.get_replica_context()
+                rows = tf.cast(tf.shape(tf.nest.flatten(data)[0])[0], "float32")
+                total = replica.all_reduce("SUM", rows)
+                share.factor = rows * replica.num_replicas_in_sync / total
+                logs = train_step(data)
+                share.factor = None
+                return logs
+
+            model.train_step = weighted_step
+            try:
+                return original(model, **arguments)
+            finally:
+                del model.train_step
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights on each device."""

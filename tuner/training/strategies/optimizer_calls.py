@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,19 +22,18 @@ def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]
     """
     import keras
 
-    is_within = False
+    within = threading.local()  # replicas of one process have threads of their own
 
     def changing(original: Any) -> Any:
         @functools.wraps(original)
         def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            nonlocal is_within
-            if is_within:  # an optimizer within another, or a call of super
+            if getattr(within, "is_so", False):  # an optimizer within another, or a call of super
                 return original(self, grads, trainable_variables)
-            is_within = True
+            within.is_so = True
             try:
                 return original(self, change(self, list(grads)), trainable_variables)
             finally:
-                is_within = False
+                within.is_so = False
 
         return apply
 

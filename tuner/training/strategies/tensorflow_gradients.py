@@ -7,27 +7,38 @@ adds up, and decides on each replica alone whether a scaled gradient is finite.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .optimizer_calls import replaced_apply
 
 
-@contextlib.contextmanager
-def weighted_gradients(optimizer: Any) -> Iterator[list[Any]]:
-    """Weight the gradients that any Keras optimizer gets by what the yielded list holds.
+class Share(threading.local):
+    """Holds what a step's gradients are multiplied by, for each replica's thread.
 
-    It holds nothing, or the factor of this replica's gradients, from within a replica's step.
+    Attributes:
+        factor: The factor; None outside of a step.
     """
-    share: list[Any] = []
+
+    factor: Any = None
+
+
+@contextlib.contextmanager
+def weighted_gradients(optimizer: Any) -> Iterator[Share]:
+    """Weight the gradients that any Keras optimizer gets by the factor of the yielded share.
+
+    A replica sets its own in its step, and None after it.
+    """
+    share = Share()
 
     def weighted(called: Any, gradients: list[Any]) -> list[Any]:
         import keras
         import tensorflow as tf
 
-        if not share:
+        if share.factor is None:
             return gradients
-        factor, scale = share[0], 1.0
+        factor, scale = share.factor, 1.0
         if isinstance(called, keras.optimizers.LossScaleOptimizer):
             factor = _finite_on_all(factor, gradients)
             scale = called.dynamic_scale

@@ -13,7 +13,7 @@ from typing import Any
 from . import batches, rank_values
 from .base import Fit, ParallelTrainingError, Strategy
 from .own_batches import OwnBatches
-from .tensorflow_gradients import weighted_gradients
+from .tensorflow_gradients import Share, weighted_gradients
 
 
 class TensorFlowProcesses(Strategy):
@@ -87,7 +87,7 @@ class _Loop:
         distribution: Any,
         model: Any,
         arguments: dict[str, Any],
-        share: list[Any],
+        share: Share,
     ) -> None:
         assert strategy.ranks is not None
         self._ranks = strategy.ranks
@@ -201,9 +201,9 @@ class _Loop:
         replica = tf.distribute.get_replica_context()
         total = replica.all_reduce("SUM", tf.stack([rows, tf.cast(wants_stop, "float32")]))
         # Keras gives each replica's mean the same share of the whole.
-        self._share[:] = [rows * replica.num_replicas_in_sync / total[0]]
+        self._share.factor = rows * replica.num_replicas_in_sync / total[0]
         logs = self._model.train_step(data)
-        self._share.clear()
+        self._share.factor = None
         return logs, total[1]
 
     def _test_step(self, data: Any) -> Any:
