@@ -38,7 +38,7 @@ from .training.hyperparameters import ChosenHyperparameters
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .reporting.html.report import Setup
+    from .reporting.html.report import ReportContents, Setup
 
 
 class Study(Plots):
@@ -426,11 +426,24 @@ class Study(Plots):
         Raises:
             MissingPackageError: Bokeh is not installed.
         """
+        from .reporting.html.report import page_of
+
+        return page_of(self.report(complete_only=complete_only))
+
+    def report(self, *, complete_only: bool | None = None) -> ReportContents:
+        """Return the contents of the report: figures, tables and words, as the study stands now.
+
+        Args:
+            complete_only: As in `report_html`.
+
+        Raises:
+            MissingPackageError: Bokeh is not installed.
+        """
         check_installed("bokeh", "the report")
-        from .reporting.html.report import report_html
+        from .reporting.html.report import make_report
 
         trials = self.study_trials()
-        return report_html(
+        return make_report(
             trials.view,
             trials.space,
             trials.reports,

@@ -17,6 +17,7 @@ import click
 
 from ..errors import HptuneError, UsageError
 from .certs import certs
+from .dashboard import dashboard
 from .doctor import doctor
 from .exporting import export
 from .joining import scheduler, worker
@@ -95,7 +96,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    *(run, resume, stop, status, best, trials, show, log, list_studies, space, report),
+    *(run, resume, stop, status, best, trials, show, log, list_studies, space, report, dashboard),
     *(export, replay, scheduler, worker, certs, slurm, doctor),
 )
 for _command in _COMMANDS:

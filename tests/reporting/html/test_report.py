@@ -2,95 +2,34 @@
 
 from __future__ import annotations
 
-import math
-import random
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from browser import browser
-from fake_study import GOALS, attempt, trial
+from fake_study import attempt, trial
+from report_study import SETUP, SPACE, study, view
 
 from tuner.core.goals import Goals
 from tuner.core.space.space import (
-    BooleanParameter,
     ChoiceParameter,
     Condition,
     FloatParameter,
-    IntParameter,
-    Scale,
     SearchSpace,
 )
-from tuner.core.trial import Attempt, Cause, Direction, Goal, Outcome, Trial, TrialState
+from tuner.core.trial import Direction, Goal, Outcome, TrialState
 from tuner.reporting import text
 from tuner.reporting.html.panel import Shown
-from tuner.reporting.html.report import Setup, report_html
+from tuner.reporting.html.report import make_report, page_of
 from tuner.reporting.html.run_figures import all_trials, timeline
 from tuner.reporting.html.search_figures import history
 from tuner.reporting.html.trials import StudyTrials
 from tuner.reporting.results.view import StudyView
 from tuner.storage.ledger.reader import ReportRow
 
-SPACE = SearchSpace(
-    (
-        FloatParameter("learning_rate", 1e-4, 1e-1, scale=Scale.LOG),
-        IntParameter("units", 16, 512, scale=Scale.LOG),
-        ChoiceParameter("activation", ("relu", "tanh")),
-        BooleanParameter("dropout"),
-        FloatParameter("rate", 0.1, 0.6, conditions=(Condition("dropout", (True,)),)),
-    )
-)
-EPOCHS = 9
-SETUP = Setup("hptune run model.py --trials 40", [("--trials", "40"), ("seed", "7")])
-NASTY = "</script><script>document.title = 'hacked'</script> $$LINKS$$ \x1b[31m"
-
-
-def study(count: int, *, pruned_every: int = 3) -> tuple[StudyView, list[ReportRow]]:
-    """Return a study in which every third trial was pruned, and one failed."""
-    rng = np.random.default_rng(1)
-    trials: list[Trial] = []
-    attempts: list[Attempt] = []
-    reports: list[ReportRow] = []
-    for number in range(count):
-        params = SPACE.sample(rng)
-        is_pruned = number % pruned_every == 1
-        last = 3 if is_pruned else EPOCHS
-        top = 0.9 - 0.05 * (math.log10(float(params["learning_rate"] or 0)) + 2.5) ** 2
-        values = [top * (1.0 - math.exp(-step)) for step in range(1, last + 1)]
-        reports += [
-            ReportRow(number, 0, step, "val_accuracy", value, 1000.0 + step)
-            for step, value in enumerate(values, start=1)
-        ]
-        state = TrialState.PRUNED if is_pruned else TrialState.COMPLETE
-        trials.append(
-            trial(number, state, values[-1], params=params, step=last, metrics={"loss": 0.1})
-        )
-        outcome = Outcome.PRUNED if is_pruned else Outcome.FINISHED
-        begun = 1000.0 + 10 * (number // 2)
-        attempts.append(attempt(number, placed_at=begun, ended_at=begun + last, outcome=outcome))
-    failed = trial(count, TrialState.FAILED, params=SPACE.defaults(), reason=NASTY)
-    trials.append(replace(failed, detail=f"Traceback\n  File model.py\n{NASTY}"))
-    attempts.append(attempt(count, ended_at=1005.0, outcome=Outcome.ERRORED, cause=Cause.EXCEPTION))
-    random.Random(0).shuffle(trials)  # the order must not matter
-    return view(trials, attempts), reports
-
-
-def view(trials: list[Trial], attempts: list[Attempt], goals: Goals = GOALS) -> StudyView:
-    return StudyView(
-        directory="studies/digits",
-        search="tpe",
-        goals=goals,
-        budget_trials=40,
-        trials=trials,
-        attempts=attempts,
-        epochs=EPOCHS,
-        models={0: "studies/digits/best/model.keras"},
-    )
-
 
 def written(path: Path, of: StudyView, reports: list[ReportRow]) -> Path:
     page = path / "report.html"
-    page.write_text(report_html(of, SPACE, reports, SETUP, now=2000.0), encoding="utf-8")
+    page.write_text(page_of(make_report(of, SPACE, reports, SETUP, now=2000.0)), encoding="utf-8")
     return page
 
 
@@ -172,7 +111,7 @@ def test_other_declarations_of_a_name_and_large_steps() -> None:
         for n in range(60)
     ]
     reports = [ReportRow(59, 0, step, "val_accuracy", 0.5, 1.0) for step in (1, 2**40)]
-    page = report_html(view(trials, []), space, reports, SETUP, now=2000.0)
+    page = page_of(make_report(view(trials, []), space, reports, SETUP, now=2000.0))
     assert '<section id="contour">' in page
     assert str(2**40) in page
 
@@ -226,13 +165,13 @@ def test_a_page_with_few_complete_trials_begins_with_the_stopped_ones() -> None:
         of, trials=[t for t in of.trials if t.state is not TrialState.COMPLETE or not t.number]
     )
     for each, begins in ((of, "complete-only"), (few, "with-pruned")):
-        page = report_html(each, SPACE, reports, SETUP, now=2000.0)
+        page = page_of(make_report(each, SPACE, reports, SETUP, now=2000.0))
         assert f'<body class="{begins}-shown">' in page
         assert f'value="{begins}" checked' in page
 
 
 def test_a_thousand_trials_are_no_burden() -> None:
     of, reports = study(1000)
-    page = report_html(of, SPACE, reports, SETUP, now=2000.0)
+    page = page_of(make_report(of, SPACE, reports, SETUP, now=2000.0))
     assert len(page) < 10e6
     assert page.count('<section id="') == 13

@@ -32,7 +32,28 @@ class Setup:
     facts: Sequence[tuple[str, str]]
 
 
-def report_html(
+@dataclass(frozen=True, slots=True)
+class ReportContents:
+    """The contents of a report.
+
+    Attributes:
+        title: The page's title.
+        head: Lines about the study as a whole.
+        panels: The sections.
+        first_shown: Which trials the figures show at first.
+        has_pruned: Whether there are pruned trials, so that the reader has a choice.
+        is_running: Whether the study runs.
+    """
+
+    title: str
+    head: Sequence[str]
+    panels: Sequence[Panel]
+    first_shown: Shown
+    has_pruned: bool
+    is_running: bool
+
+
+def make_report(
     view: StudyView,
     space: SearchSpace,
     reports: Sequence[ReportedValue],
@@ -40,8 +61,8 @@ def report_html(
     *,
     now: float,
     shown: Shown | None = None,
-) -> str:
-    """Return the report of a study as one page that needs no other file and no network.
+) -> ReportContents:
+    """Return the contents of the report of a study.
 
     Args:
         view: The study.
@@ -55,28 +76,51 @@ def report_html(
     panels = report_panels(trials, setup, now)
     first_shown = shown or trials.first_shown
     begin_with(panels, first_shown)
-    script, drawings = _drawn(panels)
-    sections = "\n".join(_section(panel, drawings) for panel in panels)
-    links = " ".join(f'<a href="#{p.name}">{_text(p.title)}</a>' for p in panels)
-    title = f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}"
+    return ReportContents(
+        f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
+        head_lines(view, now),
+        panels,
+        first_shown,
+        bool(trials.pruned),
+        view.master is not None,
+    )
+
+
+def page_of(report: ReportContents) -> str:
+    """Return a report as one page that needs no other file and no network."""
+    script, drawings = _drawn(report.panels)
     parts = {
-        "TITLE": _text(title),
-        "STYLE": _file("page.css"),
-        "BOKEH": _bokeh() if drawings else "",
+        "BOKEH": bokeh_script() if drawings else "",
         "SCRIPT": script,
-        "PAGE_SCRIPT": _file("page.js"),
-        "HEAD": "<br>".join(map(_text, head_lines(view, now))),
-        "LINKS": links,
-        "SECTIONS": sections,
-        "SWITCH": "" if trials.pruned else "hidden",
-        "SHOWN": str(first_shown),
-        "ONLY": "checked" if first_shown is Shown.COMPLETE_ONLY else "",
-        "WITH": "checked" if first_shown is Shown.WITH_PRUNED else "",
+        "PAGE_SCRIPT": page_file("page.js"),
+        "LINKS": links(report.panels),
+        "SECTIONS": "\n".join(
+            section(panel, drawings.get(panel.name, ())) for panel in report.panels
+        ),
     }
-    page = _file("page.html")
+    return filled_page(report, parts)
+
+
+def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
+    """Return the page's template with these parts and those that every page has."""
+    parts = {
+        "TITLE": _text(report.title),
+        "STYLE": page_file("page.css"),
+        "HEAD": "<br>".join(_text(each) for each in report.head),
+        "SWITCH": "" if report.has_pruned else "hidden",
+        "SHOWN": str(report.first_shown),
+        "ONLY": "checked" if report.first_shown is Shown.COMPLETE_ONLY else "",
+        "WITH": "checked" if report.first_shown is Shown.WITH_PRUNED else "",
+        **parts,
+    }
     # One pass: what a part contains is never replaced.
-    pieces = page.split("$$")
+    pieces = page_file("page.html").split("$$")
     return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
+
+
+def links(panels: Sequence[Panel]) -> str:
+    """Return links to the sections of a page."""
+    return " ".join(f'<a href="#{p.name}">{_text(p.title)}</a>' for p in panels)
 
 
 def report_panels(trials: StudyTrials, setup: Setup, now: float) -> list[Panel]:
@@ -86,6 +130,7 @@ def report_panels(trials: StudyTrials, setup: Setup, now: float) -> list[Panel]:
 
 def _panels(trials: StudyTrials, setup: Setup, now: float) -> Iterable[Panel | None]:
     yield winner(trials)
+    yield run_figures.running(trials, now=now)
     if trials.of(Shown.WITH_PRUNED):
         yield search_figures.front(trials)
         yield search_figures.history(trials)
@@ -167,7 +212,7 @@ def _drawn(panels: Sequence[Panel]) -> tuple[str, dict[str, Sequence[str]]]:
     return script, {panel.name: [next(left) for _ in panel.figures] for panel in with_figures}
 
 
-def _bokeh() -> str:
+def bokeh_script() -> str:
     """Return Bokeh's own script, without what no figure uses."""
     from bokeh.resources import Resources
 
@@ -175,8 +220,13 @@ def _bokeh() -> str:
     return script
 
 
-def _section(panel: Panel, drawings: dict[str, Sequence[str]]) -> str:
-    drawn = drawings.get(panel.name, ())
+def section(panel: Panel, drawn: Sequence[str]) -> str:
+    """Return a section of a page.
+
+    Args:
+        panel: What it shows.
+        drawn: The places of its figures, as HTML.
+    """
     label = _text(f"{panel.title}. {panel.words}")
     figures = "".join(
         f'<div class="figure" role="img" aria-label="{label}">{each}</div>' for each in drawn
@@ -211,5 +261,6 @@ def _text(words: str) -> str:
     return html.escape(words)
 
 
-def _file(name: str) -> str:
+def page_file(name: str) -> str:
+    """Return a file of this folder that is a part of every page."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ from ...core.trial import Attempt, Outcome, Trial, TrialState
 from .. import text
 from ..results.costs import costs_of
 from ..results.export import by_trial, seconds_run
-from ..results.view import INTERRUPTED
+from ..results.summary import running_rows
+from ..results.view import INTERRUPTED, StudyView
 from .panel import COMPLETE, FAILED, MUTED, PRUNED, Panel, Table, blank_figure
 from .trials import StudyTrials, described
 
@@ -26,6 +27,21 @@ _BARS = {
 }
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _FAILURES_SHOWN = 20
+
+
+def running(trials: StudyTrials, *, now: float) -> Panel | None:
+    """Return the trials that run; None if none does."""
+    view = trials.view
+    if view.master is None or not view.open_attempts:
+        return None
+    columns, *rows = running_rows(view, now)
+    words = f"{text.plural(len(rows), 'trial')} on {text.plural(_workers(view), 'worker')}."
+    cells = [[text.clean(each) for each in row] for row in rows]
+    return Panel("running", "Running", words, tables=[Table(columns, cells)], is_folded=False)
+
+
+def _workers(view: StudyView) -> int:
+    return len({each.placement.worker for each in view.open_attempts})
 
 
 def timeline(trials: StudyTrials, *, now: float) -> Panel | None:

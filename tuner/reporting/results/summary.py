@@ -346,9 +346,22 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
         numbers = tuple(attempt.id.trial for attempt in attempts)
         were, them = ("was", "it") if len(numbers) == 1 else ("were", "them")
         return [f"{_named(numbers)} {were} interrupted; hptune resume continues {them}"]
+    (_, *columns), *rows = running_rows(view, now)
+    return table([("running", *columns), *rows], width=width)
+
+
+def running_rows(view: StudyView, now: float) -> list[Sequence[str]]:
+    """Return the running trials as a table, whose first row has the names of its columns.
+
+    Args:
+        view: The study, which runs.
+        now: The time in seconds since the epoch.
+    """
     confirms = {trial.number: trial.confirms for trial in view.trials}
-    rows = [("running", text.step_word(view.epochs), view.goal.metric, "time", "where")]
-    for attempt in attempts:
+    rows: list[Sequence[str]] = [
+        ("trial", text.step_word(view.epochs), view.goal.metric, "time", "where")
+    ]
+    for attempt in sorted(view.open_attempts, key=lambda attempt: attempt.id):
         report = view.latest.get(attempt.id)
         of = "" if view.epochs is None else f"/{view.epochs}"
         where = text.attempt_where(attempt)
@@ -363,7 +376,7 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
                 f"{where}, {attempt.reason}" if attempt.reason else where,
             )
         )
-    return table(rows, width=width)
+    return rows
 
 
 def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, object]:
