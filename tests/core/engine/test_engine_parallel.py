@@ -142,29 +142,38 @@ def test_the_devices_of_all_ranks_count_towards_the_budget() -> None:
 
 
 def test_trials_of_several_processes_are_not_packed() -> None:
+    """Others are: what those use changes neither what such a trial asks for nor what it holds."""
     driver = EngineDriver()
-    driver.open(20, resources=Resources(processes=2), measured=tuple(Amount))
-    driver.join(cores=2)
-    driver.suggest()
-    for number in range(8):
-        name = AttemptId(number, 0)
+    driver.open(20, measured=tuple(Amount), ask_ahead=1.0)
+    for worker in ("a", "b"):
+        driver.join_with(worker, Capacity((0, 1), memory_bytes=1_000))
+    while len(driver.over) < 10:
+        if driver.ask:
+            driver.suggest(resources=lambda n: Resources(processes=2) if n % 15 == 0 else None)
+            continue
+        name = next(name for name, held in driver.running.items() if not held.peers)
         for step in (1, 2):
             driver.report(name, step, score=0.0)
             usage = Usage(
-                peak_memory_bytes=1,
+                peak_memory_bytes=50,
                 cpu_seconds=0.1 * step,
                 seconds=9.0 * step,
                 seconds_per_step=9.0,
             )
             driver.measure(name, usage)
         driver.end(name, returned(1.0))
+    assert driver.engine.snapshot.packing
+    latest = max(driver.starts)
+    assert driver.starts[latest].placement.memory_bytes > 0
+    whole = Placement("a", (0,), peers=(Placement("a", (1,)),))
+    assert driver.attempt(FIRST).placement == whole, "it is not resized"
+    while 15 not in driver.starts:
         if driver.ask:
-            driver.suggest()
-    assert {rank for each in driver.running.values() for rank in each.ranks} == {
-        Placement("w", (0,)),
-        Placement("w", (1,)),
-    }
-    assert driver.engine.snapshot.packing == ""
+            driver.suggest(resources=lambda n: Resources(processes=2) if n % 15 == 0 else None)
+        else:
+            driver.end(next(iter(driver.running)), returned(1.0))
+    later = driver.starts[15].placement
+    assert [(rank.cpu_share, rank.memory_bytes) for rank in later.ranks] == [(1.0, 0), (1.0, 0)]
 
 
 def test_another_master_begins_the_attempt_again() -> None:
