@@ -69,7 +69,13 @@ def test_batch_statistics_of_parts_are_said_with_a_remedy() -> None:
     ("found", "resources", "asked", "said"),
     [
         (KERAS, TWO, {"strategy": "none"}, "leaves the 2 processes of a Keras trial without one"),
-        (replace(KERAS, backend="torch"), FOUR_GPUS, {}, "add --processes-per-trial 4"),
+        (replace(KERAS, backend="torch"), FOUR_GPUS, {}, "use --processes-per-trial 4"),
+        (
+            replace(KERAS, backend="tensorflow"),
+            Resources(gpus=4, processes=2),
+            {},
+            "a trial has 4 in 2; use --processes-per-trial 4",
+        ),
         (replace(KERAS, calls_fit=False), TWO, {}, "fit() in the model file does not call model.f"),
     ],
 )

@@ -97,8 +97,10 @@ def _check(found: Found, processes: int, gpus: int, settings: StudySettings) -> 
             "call model.fit, so nothing divides its batches; call model.fit, use "
             "objective(hp, trial) with trial.rank, or --strategy none with one process"
         )
-    if (found.backend, processes > 1) not in _CARRIERS:
+    is_known = (found.backend, processes > 1) in _CARRIERS
+    several_in_each = found.backend != "jax" and gpus > processes > 1
+    if not is_known or several_in_each:
         raise UsageError(
-            f"Keras on {found.backend} trains on one GPU in each process, and a trial has {gpus} "
-            f"in one; add --processes-per-trial {gpus}"
+            f"Keras on {found.backend} trains on one GPU in each of several processes, and a "
+            f"trial has {gpus} in {processes}; use --processes-per-trial {gpus}"
         )
