@@ -6,7 +6,10 @@ Each rank also trains alone, on the global batches, so one set of processes give
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,6 +121,10 @@ def _train(training: Callable[[], tuple[Any, dict[str, Any]]], strategy: Strateg
             **arguments, epochs=EPOCHS, callbacks=[epochs], verbose=0,
             validation_data=(X[:33], Y[:33]),
         )  # fmt: skip
+        if strategy is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                model.save(Path(folder, "model.keras"))  # by rank 0 alone
+                assert len(os.listdir(folder)) == (strategy.rank == 0)
     return {"weights": epochs.weights, "history": history.history}
 
 

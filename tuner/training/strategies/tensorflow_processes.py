@@ -6,8 +6,8 @@ ones: the model's `train_step` and `test_step`, its metrics and its callbacks.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 from . import batches, rank_values
@@ -20,6 +20,7 @@ class TensorFlowProcesses(Strategy):
     """One replica in each process; TensorFlow adds the gradients up in the optimizer."""
 
     _all: Any = None
+    _entered: Any = None
 
     @property
     def on_cpu(self) -> bool:
@@ -49,17 +50,36 @@ class TensorFlowProcesses(Strategy):
                 "for each process"
             )
 
-    def scope(self) -> AbstractContextManager[Any]:
-        """Return TensorFlow's scope, in which variables are mirrored."""
-        scope: AbstractContextManager[Any] = self._all.scope()
-        return scope
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Enter TensorFlow's scope, in which variables are mirrored."""
+        self._entered = self._all.scope()
+        self._entered.__enter__()
+        try:
+            yield
+        finally:
+            self._entered.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Leave TensorFlow's scope, in which all ranks make variables and read metrics together."""
+        entered, self._entered = self._entered, None
+        if entered is None:  # it is left already
+            yield
+            return
+        entered.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self._entered = self._all.scope()
+            self._entered.__enter__()
 
     def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002
         """Train with a loop of our own on this rank's part of the batches."""
         if self.ranks is None:
             raise ParallelTrainingError("there is one process")
         local = batches.local_arguments(arguments, rank=self.rank, world_size=self.world_size)
-        with self._all.scope(), weighted_gradients(model.optimizer) as share:
+        with weighted_gradients(model.optimizer) as share:
             return _Loop(self, self._all, model, local, share).run()
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:

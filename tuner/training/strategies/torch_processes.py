@@ -46,8 +46,9 @@ class TorchProcesses(Strategy):
         if ranks is None or not dist.is_available():
             raise ParallelTrainingError("this PyTorch is built without torch.distributed")
         self._device = "cuda" if ranks.gpus and torch.cuda.is_available() else "cpu"
-        _use_interface_of(ranks.members[ranks.rank].host)
         first = ranks.members[0]
+        if first.host == "127.0.0.1":  # gloo would use the address of the machine's name
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         try:
             store = dist.TCPStore(  # type: ignore[attr-defined]
                 first.host,
@@ -163,15 +164,6 @@ def _listening(host: str, port: int) -> int:
     listener.bind((host, port))
     listener.listen(1024)
     return listener.detach()
-
-
-def _use_interface_of(host: str) -> None:
-    """Let gloo use the interface of this address, unless the user has chosen one."""
-    import psutil
-
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address == host for each in addresses):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 def _permutation(count: int) -> Any:
