@@ -6,7 +6,6 @@ Each rank also trains alone, on the global batches, so one set of processes give
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -124,7 +123,7 @@ def _train(training: Callable[[], tuple[Any, dict[str, Any]]], strategy: Strateg
         if strategy is not None:
             with tempfile.TemporaryDirectory() as folder:
                 model.save(Path(folder, "model.keras"))  # by rank 0 alone
-                assert len(os.listdir(folder)) == (strategy.rank == 0)
+                assert len(list(Path(folder).iterdir())) == (strategy.rank == 0)
     return {"weights": epochs.weights, "history": history.history}
 
 
