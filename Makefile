@@ -20,7 +20,7 @@ demo: $(VENV)/.installed
 	rm -rf studies/digits
 	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
 
-# CLIP from scratch on pictures of shapes: ten minutes on 2 cores.
+# CLIP from scratch on pictures of shapes: searches for nine minutes.
 clip-demo: $(VENV)/.installed
 	rm -rf studies/clip
 	CLIP_EPOCHS=12 $(BIN)/hptune run examples/clip/clip.py --search tpe --pruner asha --min-epochs 3 --trials 12 --timeout 9m --try "batch_size=64" --study studies/clip
