@@ -219,7 +219,7 @@ class TrialContext(OtherTuners):
         poor, it is paused for better ones and may continue later, or the study ends.
 
         Every rank of a parallel trial calls it at the same points of its training, such as after
-        each batch; all get the same answer there. Most calls take less than a microsecond.
+        each batch; all get the same answer there. Most calls take about a microsecond.
 
         Raises:
             RankLost: Another rank of the trial is gone. Do not catch it.
