@@ -79,6 +79,9 @@ class TorchProcesses(Strategy):
             local = batches.local_arguments(
                 {**arguments, "callbacks": callbacks}, permutation=_permutation, **divided
             )
+            if arguments.get("validation_data") is not None:
+                # Its metrics are collective in each batch, so all ranks need as many batches.
+                local["validation_data"] = arguments["validation_data"]
             return original(model, **local)
         average = GradientAverage(self._device)
         callbacks = [
