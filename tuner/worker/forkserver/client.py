@@ -373,7 +373,13 @@ def _folder() -> Path:
 def _environment() -> dict[str, str]:
     given = dict(os.environ.items() - _SET_BY_DASK)
     given.pop("__DASK_PARENT_PID", None)
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", **given}
+    environment = {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONHASHSEED": "0",
+        # pandas imports pyarrow, and TensorFlow imports pandas: it would start a thread.
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
+        **given,
+    }
     # One thread while importing; each child is given its own number of threads.
     return {**environment, **_ONE_THREAD}
 
