@@ -49,6 +49,20 @@ def test_a_checkpoint_that_others_may_write_is_not_read(tmp_path: Path) -> None:
     assert mark.exists()
 
 
+def test_a_link_in_a_private_directory_keeps_nobody_out(tmp_path: Path) -> None:
+    mark, shared, private = tmp_path / "mark", tmp_path / "shared", tmp_path / "private"
+    shared.mkdir()
+    private.mkdir(mode=0o700)
+    code = shared / "objective.pkl"
+    code.write_bytes(pickle.dumps(Planted(mark)))
+    code.chmod(0o666)
+    open_to_all(code)
+    (private / "scratch").symlink_to(shared)
+    with pytest.raises(UsageError, match="every user of this machine may write to"):
+        load(ObjectiveSource(SourceKind.PICKLE, str(private / "scratch" / code.name)))
+    assert not mark.exists()
+
+
 def test_code_and_data_that_others_may_write_are_not_read(tmp_path: Path) -> None:
     mark, code, data = tmp_path / "mark", tmp_path / "objective.pkl", tmp_path / "data.joblib"
     for path in (code, data):

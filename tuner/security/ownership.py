@@ -64,8 +64,11 @@ def check_loadable(file: IO[Any]) -> None:
 
 
 def _is_enclosed(path: Path) -> bool:
-    """Return whether a directory above a file belongs to this user and keeps all others out."""
-    for folder in path.absolute().parents:
+    """Return whether a directory above a file belongs to this user and keeps all others out.
+
+    A link in a private directory keeps nobody out of the directory that it leads to.
+    """
+    for folder in path.resolve().parents:
         found = folder.stat()
         if not is_foreign(found) and not found.st_mode & _ENTER:
             return True

@@ -37,7 +37,7 @@ _FOLDER = "studies"
 _PRIVATE = 0o700
 """Mode of a new study's directory: others who write there could run code as the user."""
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
-_LOADED = ("study.db", "objective.pkl", "data.joblib", "code", "trials")
+_LOADED = ("study.db", "program.py", "objective.pkl", "data.joblib", "code", "trials")
 """Names in the directory that decide which code runs: the ledger names the model file."""
 
 
