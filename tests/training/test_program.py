@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,36 @@ def test_a_program_that_fails_says_how(
     assert ending.cause is cause
     for each in words:
         assert each in ending.reason
+
+
+def test_a_process_that_left_the_programs_group_does_not_hold_up_the_trial(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    # It keeps the program's output open.
+    script = f"""
+        setsid sleep 600 & echo $! > {tmp_path}/pid
+        echo '{{"loss": 1}}'
+    """
+    short = "import tuner.training.program as program\nprogram.GRACE_SECONDS = 0.5\n"
+    model = short + MODEL.format(command=list(shell(script)))
+    began = time.monotonic()
+    result = attempts.run(model, epochs=9, objectives=["loss:min"], lr=0.5, mode="b", depth=1)
+    assert result.ending.cause is Cause.RETURNED
+    assert time.monotonic() - began < 60
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
+def test_lines_that_are_almost_reports_do_not_stop_the_reading(attempts: Attempts) -> None:
+    script = """
+        echo '{"step": NaN, "loss": 3}'
+        echo '{"epoch": Infinity, "loss": 3}'
+        printf '{"huge": 1%0400d}\n' 0
+        awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\\"a\\":"; print "" }'
+        echo '{"step": 7, "loss": 0.5}'
+    """
+    result = run(attempts, *shell(script))
+    assert result.ending.cause is Cause.RETURNED, result.ending
+    assert result.reports[-1] == (7, {"loss": 0.5})
 
 
 def test_what_a_program_leaves_behind_ends_with_it(attempts: Attempts, tmp_path: Path) -> None:

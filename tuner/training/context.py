@@ -337,7 +337,7 @@ def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             measured[str(name)] = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     return measured
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -77,7 +78,7 @@ def run_program(
     process = _start(arguments, {**os.environ, **variables, **(env or {})})
     reports = _Reports(trial)
     errors: deque[str] = deque(maxlen=20)
-    with process, _reading(process, reports, errors, Path(facts["metrics_file"])):
+    with _reading(process, reports, errors, Path(facts["metrics_file"])):
         is_stopped = _wait(process, trial, reports)
     if reports.failure is not None:
         raise reports.failure
@@ -134,16 +135,19 @@ def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess
 def _wait(process: subprocess.Popen[str], trial: TrialContext, reports: _Reports) -> bool:
     """Wait for the end of the program; return whether it was told to stop."""
     kill_at: float | None = None
-    while process.poll() is None:
-        if kill_at is None and (trial.should_stop() or reports.failure is not None):
-            _signal(process, signal.SIGTERM)
-            kill_at = time.monotonic() + GRACE_SECONDS
-        if kill_at is not None and time.monotonic() > kill_at:
-            _signal(process, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL_SECONDS)
-    # What it has started must neither run on nor keep its pipes open.
-    _signal(process, signal.SIGKILL)
+    try:
+        while process.poll() is None:
+            if kill_at is None and (trial.should_stop() or reports.failure is not None):
+                _signal(process, signal.SIGTERM)
+                kill_at = time.monotonic() + GRACE_SECONDS
+            if kill_at is not None and time.monotonic() > kill_at:
+                _signal(process, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL_SECONDS)
+    finally:
+        # What it has started must neither run on nor keep its pipes open.
+        _signal(process, signal.SIGKILL)
+        process.wait()
     return kill_at is not None
 
 
@@ -180,11 +184,13 @@ class _Reports:
             return False
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         steps = [found.pop(name) for name in STEP_NAMES if name in found]
         # Other lines may be JSON too: those of a log have texts.
         if not found or not all(_is_number(value) for value in (*found.values(), *steps)):
+            return False
+        if any(isinstance(step, float) and not math.isfinite(step) for step in steps):
             return False
         metrics = as_metrics(found)
         with self._lock:
@@ -205,10 +211,12 @@ def _reading(
     """Read what the program writes, until it and what it has started are gone."""
 
     def copy(stream: IO[str], out: IO[str], take: Callable[[str], object]) -> None:
-        for line in stream:
-            take(line)
-            with contextlib.suppress(OSError):
-                out.write(line)
+        # Closed here: another thread that closed it would wait for this one's reading.
+        with stream:
+            for line in stream:
+                take(line)
+                with contextlib.suppress(OSError, ValueError):
+                    out.write(line)
 
     over = threading.Event()
 
@@ -243,6 +251,7 @@ def _reading(
         yield
     finally:
         over.set()
+        # A process that left the program's group may keep its pipes open for ever.
+        deadline = time.monotonic() + GRACE_SECONDS
         for reader in readers:
-            # A process that left the program's group may keep its pipes open for ever.
-            reader.join(GRACE_SECONDS)
+            reader.join(max(0.0, deadline - time.monotonic()))
