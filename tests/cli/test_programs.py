@@ -66,6 +66,7 @@ def test_a_program_is_tuned_and_its_study_is_like_any_other(hptune: Hptune) -> N
         ("sh {x}", "x = 1", ["x is 1", "a table"]),
         ("sh {x}", "[x]", ["type of x is missing", "float, int"]),
         ("sh {x}", '[x]\ntype = "real"', ["type of x is 'real'", "allowed are"]),
+        ("sh {x}", '[x]\ntype = ["int"]', ["type of x is ['int']", "allowed are"]),
         ("sh {x}", '[x]\ntype = "int"\nmin = 3', ["'min'", "min_value"]),
         ("sh {x}", '[x]\ntype = "int"\nmin_value = 3\nmax_value = 1', ["x", "3", "1"]),
         ("sh {x}", '[x]\ntype = "int"\nmin_value = 3', ["x", "max_value"]),
@@ -82,6 +83,16 @@ def test_a_wrong_program_or_space_is_refused_at_once(
     for word in words:
         assert word in ended.err
     assert not (cli.directory / "studies").exists()
+
+
+def test_a_file_of_the_users_with_the_name_of_the_studys_own_is_kept(cli: InProcess) -> None:
+    (cli.directory / "space.toml").write_text("[lr]\ntype = 'boolean'\n")
+    (cli.directory / "program.py").write_text("print('mine')\n")
+    command = ("--command", "python program.py {lr}", "--space", "space.toml")
+    ended = cli("run", *command, "--objective", "loss:min", "--study", ".")
+    assert ended.code == 2
+    assert "needs a file program.py of its own" in ended.err
+    assert (cli.directory / "program.py").read_text() == "print('mine')\n"
 
 
 @pytest.mark.parametrize(

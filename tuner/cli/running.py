@@ -165,8 +165,7 @@ def _program(
     arguments = programs.read_command(command)
     if not given.get("connect") and not given.get("slurm"):
         programs.check_program(arguments)
-    script = next((each for each in arguments if Path(each).suffix), arguments[0])
-    return programs.model_file(command, space), Path(script).stem
+    return programs.model_file(command, space), programs.name_of(arguments)
 
 
 def _source_of_program(directory: Path) -> ObjectiveSource:
@@ -178,7 +177,11 @@ def _source_of_program(directory: Path) -> ObjectiveSource:
 
 @contextlib.contextmanager
 def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
-    """Write a model file into the study's directory; it goes if there is no study in the end."""
+    """Write a model file into the study's directory; it goes if there is no study in the end.
+
+    Raises:
+        UsageError: There is another file of that name.
+    """
     from ..storage.directory import study_exists
     from ..storage.file_errors import storage_errors
 
@@ -186,13 +189,25 @@ def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
         raise study_exists(directory)
     path = Path(_source_of_program(directory.path).path)
     directory.make()
+    is_ours = False
     try:
         with storage_errors(directory.path):
-            path.write_text(text)
+            try:
+                with path.open("x", encoding="utf-8") as file:
+                    is_ours = True
+                    file.write(text)
+            except FileExistsError:
+                # The same file may be of a run that was killed before its study began.
+                if path.read_bytes() != text.encode():
+                    raise UsageError(
+                        f"the study in {directory} needs a file {path.name} of its own, and there "
+                        "is another one; choose another directory with --study, or move that file"
+                    ) from None
         yield
     finally:
         if not directory.database.exists():
-            path.unlink(missing_ok=True)
+            if is_ours:
+                path.unlink(missing_ok=True)
             directory.give_up()
 
 

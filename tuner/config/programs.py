@@ -19,6 +19,7 @@ has no rules of its own in the rest of hptune, and its study can be changed as a
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 import shutil
 import tomllib
@@ -45,6 +46,9 @@ _KINDS = {
     "fixed": ("Fixed", ("value",)),
 }
 """For each type in a file: the method of `hp`, and its arguments."""
+
+_SCRIPT = re.compile(r"[^-\s{}][^\s{}]*\.[A-Za-z]+")
+"""An argument that is the path of a file with an ending."""
 
 _EXAMPLE = '[lr]\ntype = "float"\nmin_value = 1e-4\nmax_value = 0.1\nsampling = "log"'
 
@@ -100,6 +104,16 @@ def read_command(command: str) -> list[str]:
     return arguments
 
 
+def name_of(arguments: Sequence[str]) -> str:
+    """Return a name for the study of a program: that of its script, or else of the program.
+
+    >>> name_of(["python3.11", "src/train.py", "--wd=0.01"]), name_of(["./fit", "{lr}"])
+    ('train', 'fit')
+    """
+    script = next(filter(_SCRIPT.fullmatch, arguments[1:]), arguments[0])
+    return Path(script).stem
+
+
 def check_program(arguments: Sequence[str]) -> None:
     """Check that the program is on this machine.
 
@@ -142,7 +156,7 @@ def _declaration(name: str, table: object, tables: Mapping[str, Any], path: Path
         )
     given = dict(table)
     kind = given.pop("type", None)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         found = "is missing" if kind is None else f"is {kind!r}"
         raise UsageError(f"{path}: type of {name} {found}; allowed are {', '.join(_KINDS)}")
     method, allowed = _KINDS[kind]
