@@ -38,7 +38,7 @@ def runs(place: str, name: str = "one") -> dict[str, Any]:
     from mlflow import MlflowClient
 
     uri = f"sqlite:///{place}" if place.endswith(".db") else Path(place).absolute().as_uri()
-    client = MlflowClient(uri)
+    client: Any = MlflowClient(uri)
     experiment = client.get_experiment_by_name(name)
     found = list(client.search_runs([experiment.experiment_id]))
     for run in found:
