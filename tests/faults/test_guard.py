@@ -117,6 +117,9 @@ def rename_and_resume(hptune: Hptune, gate: Path) -> None:
     assert "warning" not in ended.err
     gate.touch()
     hptune.study("renamed").chmod(0o777)
+    refused = hptune("resume", "-q", hptune.study("renamed"))
+    assert refused.code == 2
+    assert "every user of this machine may write to" in refused.err
+    hptune.study("renamed").chmod(0o700)
     resumed = hptune("resume", "-q", hptune.study("renamed"))
     assert resumed.code == 0
-    assert "warning: every user of this machine may write to" in resumed.err

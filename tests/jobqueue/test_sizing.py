@@ -213,10 +213,11 @@ def test_a_whole_node_leaves_nothing_idle_that_one_more_trial_could_use(
         return
     each = need.gpus_where(node.gpu_count())
     more = worker.trials + 1
+    whole = dataclasses.replace(worker, memory_bytes=node.memory_bytes)
     assert (
         need.cpus * more > node.cpus
         or gpus_of(more, each) > node.gpu_count()
-        or (need.memory_bytes and need.memory_bytes * more > node.memory_bytes)
+        or (need.memory_bytes and need.memory_bytes * more > whole.for_trials_bytes)
     )
 
 
