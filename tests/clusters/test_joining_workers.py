@@ -173,7 +173,9 @@ def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
     return value
 
 
-@pytest.mark.parametrize("when", ["its model is read", "it is registered"])
+@pytest.mark.parametrize(
+    "when", ["its model is read", pytest.param("it is registered", marks=pytest.mark.slow)]
+)
 def test_a_scheduler_that_dies_while_a_study_starts_is_one_clean_ending(
     scheduler: RealScheduler, when: str
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 
+import pytest
 from real_runs import Hptune
 
 WAITING = """
@@ -60,6 +61,7 @@ def test_a_search_that_learns_is_left_trials_to_learn_from(hptune: Hptune) -> No
     assert "packed   1 trial per core (each uses 0" in hptune("status", "s").out
 
 
+@pytest.mark.slow
 def test_packing_can_be_left_out(hptune: Hptune) -> None:
     hptune.file("model.py", WAITING.replace("range(1, 13)", "range(1, 8)"))
     cores = len(os.sched_getaffinity(0))

@@ -64,7 +64,9 @@ def result_of_a_whole_run(hptune: Hptune, model: Path) -> tuple[object, ...]:
     return _of_whole_run[0]
 
 
-@pytest.mark.parametrize("how", ["kill the master", "kill the trial", "stop"])
+@pytest.mark.parametrize(
+    "how", ["kill the master", "kill the trial", pytest.param("stop", marks=pytest.mark.slow)]
+)
 def test_a_trial_goes_on_from_its_last_epoch(hptune: Hptune, how: str) -> None:
     model = hptune.file("model.py", MODEL)
     whole = result_of_a_whole_run(hptune, model)

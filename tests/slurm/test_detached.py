@@ -115,6 +115,7 @@ def test_a_master_that_is_requeued_before_its_start_runs_the_same_command(
     assert 0.25 in [trial["params"]["x"] for trial in trials(hptune.study())]
 
 
+@pytest.mark.slow
 def test_what_a_study_cannot_be_given_any_more_is_said_before_anything_is_submitted(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

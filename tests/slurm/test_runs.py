@@ -265,6 +265,7 @@ def test_a_trial_that_needs_a_larger_job_need_not_wait_for_the_end_of_all_small_
     assert "but uses none. If the model trains on cores, stop" in ended.err
 
 
+@pytest.mark.slow
 def test_stop_does_not_wait_for_workers_that_end_with_their_jobs(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

@@ -111,6 +111,7 @@ def test_without_a_slurm_that_answers_init_says_what_to_do(hptune: Hptune, tmp_p
     assert not (hptune.directory / "slurm.toml").exists()
 
 
+@pytest.mark.slow
 def test_the_doctor_looks_around_in_a_job_too(hptune: Hptune, slurm: PrivateSlurm) -> None:
     hptune.file("model.py", MODEL)
     hptune.file("slurm.toml", 'partition = "gpu"\nwalltime = "1:00:00"\n')

@@ -40,6 +40,7 @@ def test_killed_in_any_epoch_it_ends_the_same(
     kill_in_every_epoch(Put(attempts, tmp_path, MODEL + FIT, optimizer=optimizer))
 
 
+@pytest.mark.slow  # a minute and more each
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_other_backends_too(tmp_path: Path, backend: str) -> None:

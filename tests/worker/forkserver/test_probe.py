@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tuner.cli.output import show_error
 from tuner.config.model_file import Found, check_path
 from tuner.core.space.space import SearchSpace
 from tuner.errors import ModelFileError
@@ -113,13 +114,17 @@ def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
         ),
     ],
 )
-def test_what_the_users_code_raises(probe: Any, text: str, words: list[str]) -> None:
+def test_what_the_users_code_raises(
+    probe: Any, text: str, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ModelFileError) as caught:
         probe(text)
     assert "model.py cannot be used" in caught.value.message
-    text = str(caught.value)
+    capfd.readouterr()
+    show_error(caught.value)
+    shown = capfd.readouterr().err
     for word in words:
-        assert text.count(word) == 1, "said once, in the message or in the frames"
+        assert shown.count(word) == 1, "said once, in the message or in the frames"
     assert "direct cause" not in text
     files = [line for line in caught.value.detail.splitlines() if line.startswith('  File "')]
     assert ["model.py" in line for line in files] == [True]
