@@ -6,11 +6,14 @@ import csv
 import html
 import json
 import os
+import re
 from pathlib import Path
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 from fake_study import GOALS, attempt, trial
 from in_process import InProcess
+from real_runs import Hptune, wait_for
 from stored_study import curve, stored, typical
 
 from tuner.core.messages import Event, StudyOpened, WorkerJoined
@@ -35,6 +38,32 @@ def two(cli: InProcess) -> InProcess:
     stored(cli.directory / "studies/a-1")
     os.utime(cli.directory / "studies/a-1/lock", (1.0, 1.0))
     return cli
+
+
+def test_the_dashboards_token_is_not_among_the_arguments_of_the_browser(hptune: Hptune) -> None:
+    typical(hptune.study())
+    log = hptune.study() / "trials" / "0" / "log.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("x" * 300_000 + "the end")
+    script = '#!/bin/sh\necho "$@" > given\ncp "$1" new\nmv new copy\n'
+    hptune.file("xdg-open", script).chmod(0o700)
+    path = f"{hptune.directory}{os.pathsep}{os.environ['PATH']}"
+    page = hptune.start("dashboard", hptune.study(), "--open", PATH=path)
+    copy = hptune.directory / "copy"
+    wait_for(copy.exists, "the browser")
+    address, token = re.findall(r"url=(http.*token=([^\"]+))\"", copy.read_text())[0]
+    assert token not in (hptune.directory / "given").read_text()
+    browser = build_opener(HTTPCookieProcessor())
+    with browser.open(address) as answer:
+        assert "Stop the study" in answer.read().decode()
+    with browser.open(f"{answer.url}log/0") as shown:
+        end = shown.read()
+    assert (len(end), end[-7:]) == (200_000, b"the end")
+    page.interrupt()
+    ended = page.wait()
+    assert (ended.code, address in ended.out) == (130, True)
+    assert "Traceback" not in ended.err
+    assert not list(hptune.temporary.rglob("hptune.html"))
 
 
 def test_trials_are_listed_best_first_and_confirmations_named(two: InProcess) -> None:

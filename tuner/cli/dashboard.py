@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
+import contextlib
 import os
-import socket
+import tempfile
 from pathlib import Path
 
 import click
@@ -13,7 +13,11 @@ from ..errors import StudyError, UsageError
 from .options import study_directory
 from .output import echo
 
-_LOG_CHARACTERS = 200_000
+_LOG_BYTES = 200_000
+"""How much of the end of a log is shown."""
+
+_DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
+"""A page that leads to another one."""
 
 
 @click.command(short_help="Show a study live in a browser.")
@@ -29,6 +33,7 @@ def dashboard(directory: Path, *, port: int, opens: bool) -> None:
     from ..errors import check_installed
     from ..storage.directory import StudyDirectory
     from ..study import Study
+    from ..worker.addresses import tunnel
 
     check_installed("bokeh", "the dashboard")
     from ..reporting.html.live import LivePage, LiveStudy
@@ -43,9 +48,11 @@ def dashboard(directory: Path, *, port: int, opens: bool) -> None:
         return f"The study stops. Continue it with: hptune resume {found}"
 
     def log(trial: int) -> str:
-        path = directory / "trials" / str(trial) / "log.txt"
+        path = found.log(trial)
         try:
-            return path.read_text(errors="replace")[-_LOG_CHARACTERS:]
+            with path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
+                return file.read(_LOG_BYTES).decode(errors="replace")
         except OSError as error:
             return f"{path}: {error.strerror}"
 
@@ -56,10 +63,14 @@ def dashboard(directory: Path, *, port: int, opens: bool) -> None:
             f"port {port} cannot be used: {error.strerror}; choose another with --port"
         ) from error
     echo(f"Open {page.address}")
-    if "SSH_CONNECTION" in os.environ:
-        host = f"{getpass.getuser()}@{socket.getfqdn()}"
-        echo(f"from your machine, after: ssh -N -L {page.port}:127.0.0.1:{page.port} {host}")
+    if command := tunnel(page.address):
+        echo(f"from your own machine, after: {command}")
     echo("Ctrl-C ends the page, not the study.")
-    if opens and not click.launch(page.address) == 0:
-        raise StudyError("no browser could be opened; open the address by hand")
-    page.serve()
+    with contextlib.ExitStack() as stack:
+        if opens:
+            # A program's arguments are visible to all users of the machine, and so the token.
+            door = Path(stack.enter_context(tempfile.TemporaryDirectory()), "hptune.html")
+            door.write_text(_DOOR.format(address=page.address))
+            if click.launch(str(door)) != 0:
+                raise StudyError("no browser could be opened; open the address by hand")
+        page.serve()

@@ -2,6 +2,7 @@
 // Asks the server for the sections that have changed, and redraws those only.
 const known = {};
 const SECONDS = 2;
+let told = "";  // what the server answered to the button
 
 function shownNow() {
   const button = document.querySelector("#switch input:checked");
@@ -34,7 +35,9 @@ async function redraw(name, panel, state) {
   const old = document.getElementById(name);
   for (const place of old ? old.querySelectorAll("[data-root-id]") : []) {
     const drawn = Bokeh.documents.find(each => each.roots().some(root => root.id === place.dataset.rootId));
-    if (drawn) drawn.clear();
+    if (!drawn) continue;
+    drawn.clear();
+    Bokeh.documents.splice(Bokeh.documents.indexOf(drawn), 1);
   }
   if (old) old.replaceWith(element);
   else {
@@ -66,7 +69,8 @@ async function update() {
   }
   document.querySelector("nav").innerHTML = state.links;
   show(shownNow());
-  document.getElementById("live").textContent = "";
+  if (!state.is_running) told = "";
+  document.getElementById("live").textContent = told;
   return state.seconds;
 }
 
@@ -82,7 +86,12 @@ async function follow() {
 
 document.getElementById("stop").addEventListener("click", async () => {
   if (!confirm("Stop the study? Its trials write a checkpoint; hptune resume continues it.")) return;
-  const answer = await fetch("stop", { method: "POST", headers: { "X-Hptune": "1" } });
-  document.getElementById("live").textContent = await answer.text();
+  try {
+    const answer = await fetch("stop", { method: "POST", headers: { "X-Hptune": "1" } });
+    told = await answer.text();
+  } catch (error) {
+    told = "The study was not stopped: " + error.message;
+  }
+  document.getElementById("live").textContent = told;
 });
 follow();

@@ -6,6 +6,7 @@ token may read the study and stop it; others, also of this machine, get nothing.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import html
@@ -13,7 +14,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +31,8 @@ _BUSY_SHARE = 0.5
 """Most of its time that the server spends on reading."""
 _COOKIE = "hptune"
 _MOST_BYTES = 100_000
+_SILENT_SECONDS = 30.0
+"""Longest time for a request to arrive."""
 _OF_NOW = ("running", "timeline", "costs")
 """Sections that change all the time while the study runs: figures are not drawn again for them."""
 _POLICY = (
@@ -86,6 +89,7 @@ class LivePage:
     def __init__(self, study: LiveStudy, port: int = 0) -> None:
         self._study = study
         self._token = secrets.token_urlsafe(24)
+        self._folder = f"/{secrets.token_urlsafe(12)}/"
         self._lock = threading.Lock()
         self._drawn: dict[str, _Section] = {}
         self._contents: ReportContents | None = None
@@ -96,8 +100,7 @@ class LivePage:
         class Handler(_Handler):
             live = page
 
-        self._server = ThreadingHTTPServer((LOOPBACK, port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((LOOPBACK, port), Handler)
 
     @property
     def port(self) -> int:
@@ -109,6 +112,15 @@ class LivePage:
     def address(self) -> str:
         """The page's address, with its token."""
         return f"http://{LOOPBACK}:{self.port}/?token={self._token}"
+
+    @property
+    def folder(self) -> str:
+        """Path of the page, whose cookie a browser sends there only.
+
+        Cookies are shared by all ports of a machine: a server of another user, if its page was
+        opened too, would get one that is for all paths.
+        """
+        return self._folder
 
     def serve(self) -> None:
         """Answer requests until `close` is called."""
@@ -207,56 +219,82 @@ class LivePage:
         return _Section(version, section(panel, places), items)
 
 
+class _Server(ThreadingHTTPServer):
+    """Server that a page which is closed, or a broken request, does not disturb."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Write no traceback into the terminal: the connection is lost, and no answer arrives."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers one request of a browser."""
 
     live: LivePage
+    timeout = _SILENT_SECONDS
     server_version = "hptune"
     sys_version = ""
 
     def do_GET(self) -> None:
         """Send the page, or a trial's log."""
+        with self._errors_sent():
+            self._get()
+
+    def do_POST(self) -> None:
+        """Send what has changed, or stop the study."""
+        with self._errors_sent():
+            self._post()
+
+    @contextlib.contextmanager
+    def _errors_sent(self) -> Iterator[None]:
+        """Send an error as the answer, such as that the study was deleted; the page shows it."""
+        try:
+            yield
+        except (ConnectionError, TimeoutError):
+            raise  # nobody is there to read it
+        except Exception as error:
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            self._send(str(error), "text/plain; charset=utf-8", status)
+
+    def _get(self) -> None:
         url = urlsplit(self.path)
         given = parse_qs(url.query).get("token", [""])[0]
         if given and self.live.allows(given) and self._is_local:
             # The token stays neither in the address nor in the browser's history.
             self.send_response(HTTPStatus.SEE_OTHER)
-            self.send_header("Location", url.path)
-            self.send_header(
-                "Set-Cookie", f"{self._cookie_name}={given}; HttpOnly; SameSite=Strict; Path=/"
-            )
+            self.send_header("Location", self.live.folder)
+            # Strict would withhold it after a link of another page, as of a terminal in a browser.
+            rights = f"HttpOnly; SameSite=Lax; Path={self.live.folder}"
+            self.send_header("Set-Cookie", f"{self._cookie_name}={given}; {rights}")
             self.end_headers()
         elif not self._is_allowed:
             self._refuse()
-        elif url.path == "/":
+        elif url.path == self.live.folder:
             self._send(self.live.page(), "text/html; charset=utf-8")
-        elif url.path.startswith("/log/") and url.path[5:].isdigit():
-            self._send(self.live.log(int(url.path[5:])), "text/plain; charset=utf-8")
+        elif (trial := url.path.removeprefix(f"{self.live.folder}log/")).isdecimal():
+            self._send(self.live.log(int(trial)), "text/plain; charset=utf-8")
         else:
             self._send("There is no such page.", "text/plain", HTTPStatus.NOT_FOUND)
 
-    def do_POST(self) -> None:
-        """Send what has changed, or stop the study."""
+    def _post(self) -> None:
         # A form of a foreign page cannot send this header.
         if not self._is_allowed or self.headers.get("X-Hptune") != "1":
             self._refuse()
-        elif self.path == "/stop":
+        elif self.path == f"{self.live.folder}stop":
             self._send(self.live.stop(), "text/plain; charset=utf-8")
-        elif self.path == "/state":
-            length = min(_MOST_BYTES, int(self.headers.get("Content-Length") or 0))
-            try:
-                known = json.loads(self.rfile.read(length) or b"{}")
-                state = self.live.state(known if isinstance(known, dict) else {})
-            except Exception as error:  # the study was deleted, say: the page shows it
-                self._send(str(error), "text/plain", HTTPStatus.INTERNAL_SERVER_ERROR)
-                return
+        elif self.path == f"{self.live.folder}state":
+            given = self.headers.get("Content-Length", "")
+            length = min(_MOST_BYTES, int(given)) if given.isdecimal() else 0
+            known = json.loads(self.rfile.read(length) or b"{}")
+            state = self.live.state(known if isinstance(known, dict) else {})
             self._send(json.dumps(state), "application/json")
         else:
             self._send("There is no such page.", "text/plain", HTTPStatus.NOT_FOUND)
 
     @property
     def _cookie_name(self) -> str:
-        # Cookies are shared by all ports of a machine.
+        # Of several pages on this machine, each has a cookie of its own.
         return f"{_COOKIE}-{self.live.port}"
 
     @property
