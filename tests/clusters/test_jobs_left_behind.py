@@ -57,6 +57,24 @@ def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, bin_directory:
     assert "Cancel them with `hptune stop " in said
 
 
+def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
+    cli: InProcess, bin_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.reading._SLURM_SECONDS", 0.0)
+    study = cli.study()
+    (study / "jobs").mkdir(parents=True)
+    (study / "jobs" / "master.sbatch").touch()
+    job = f"7|{jobs_name(study)}.master|PENDING|Priority|gpu||N/A|N/A"
+    # Cancelled after the first look, before the study was made.
+    script = f"cd {bin_directory}; test -e asked || echo '{job}'; touch asked"
+    command(bin_directory, "squeue", script)
+    ended = cli("status", study, "--watch")
+    assert ended.code == 0, ended.err
+    waiting, over = ended.out.strip().split("\n\n")
+    assert "is Slurm job 7 (pending in gpu: Priority)" in waiting
+    assert "and is gone" in over
+
+
 @pytest.mark.slow  # two runs; the cancelling is the same as that of `stop`
 def test_resume_cancels_what_a_finished_study_left(hptune: Hptune, bin_directory: Path) -> None:
     hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")

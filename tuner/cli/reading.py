@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,8 +18,14 @@ from .options import SectionedCommand, as_json, newest_study, setting_option, st
 from .output import broken_pipe_ignored, echo, terminal_width
 
 if TYPE_CHECKING:
+    from ..master.detached import MasterJob
     from ..storage.directory import StudyDirectory
     from ..study import Study
+
+_Answer = TypeVar("_Answer")
+
+_SLURM_SECONDS = 20.0
+"""Shortest time between two questions to Slurm, whose commands may burden a whole site."""
 
 
 @click.command(short_help="Show the state of a study, also while it runs.")
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
 @as_json
 def status(directory: Path, *, as_json: bool, watches: bool) -> None:
     """Show the state of the study in DIR, which may be running."""
+    from ..master.detached import master_job
     from ..storage.directory import StudyDirectory
 
     found = StudyDirectory(directory)
@@ -41,23 +48,42 @@ def status(directory: Path, *, as_json: bool, watches: bool) -> None:
     if watches:
         from ..reporting.terminal.watch import watch
 
+        seldom = _seldom(lambda: master_job(found))
         with broken_pipe_ignored():
-            watch(lambda: _status_text(found), sys.stdout)
+            watch(lambda: _status_text(found, seldom()), sys.stdout)
         return
-    echo(_status_json(found) if as_json else _status_text(found)[0])
+    echo(_status_json(found) if as_json else _status_text(found, master_job(found))[0])
 
 
-def _status_text(found: StudyDirectory) -> tuple[str, bool]:
-    """Return the state of a study, and whether it does not run."""
+def _seldom(ask: Callable[[], _Answer]) -> Callable[[], _Answer]:
+    """Return a function that asks Slurm, and repeats the answer for some time."""
+    answers: list[tuple[float, _Answer]] = []
+
+    def answer() -> _Answer:
+        now = time.monotonic()
+        if not answers or now - answers[0][0] > _SLURM_SECONDS:
+            answers[:] = [(now, ask())]
+        return answers[0][1]
+
+    return answer
+
+
+def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, bool]:
+    """Return the state of a study, and whether it neither runs nor waits in Slurm's queue.
+
+    Args:
+        found: The study.
+        master: The job of its master; None if it is no job.
+    """
     from ..clusters.shown_jobs import jobs_text
-    from ..master.detached import master_job
     from ..study import Study
 
-    master = master_job(found)
+    has_job = master is not None and master.job is not None
     if master is not None and not found.database.exists():
         # The job waits in the queue; it makes the study when it starts.
-        return master.to_text(), False
-    is_over = found.owner() is None  # asked first: a run that ends now is shown once more
+        return master.to_text(), not has_job
+    # Asked first: a run that ends now is shown once more.
+    is_over = found.owner() is None and not has_job
     text = Study(found).status_text(width=terminal_width())
     words = [text, jobs_text(found.path, now=time.time())]
     words += [] if master is None else [master.to_text()]
