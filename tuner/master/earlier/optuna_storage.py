@@ -41,6 +41,7 @@ def read_storage(name: str) -> FoundTrials:
     place, wanted = _place_and_study(name)
     with quiet(optuna), _storage_errors(place):
         url = place if "://" in place else f"sqlite:///{Path(place).absolute()}"
+        _check_exists(url, place)
         storage = optuna.storages.RDBStorage(url, skip_table_creation=True)
         try:
             names = optuna.get_all_study_names(storage)
@@ -49,6 +50,24 @@ def read_storage(name: str) -> FoundTrials:
         finally:
             storage.remove_session()
             storage.engine.dispose()
+
+
+def _check_exists(url: str, place: str) -> None:
+    """Check that the file of an SQLite URL exists; SQLite would make an empty one.
+
+    Raises:
+        UsageError: It does not.
+    """
+    from sqlalchemy.engine import make_url
+
+    parsed = make_url(url)
+    file = parsed.database or ""
+    is_plain = parsed.get_backend_name() == "sqlite" and not file.startswith(("file:", ":"))
+    if is_plain and file and not Path(file).exists():
+        raise UsageError(
+            f"the Optuna storage {place} cannot be read: there is no file {file}; a URL with an "
+            "absolute path has four slashes, such as sqlite:////home/me/optuna.db"
+        )
 
 
 def _place_and_study(name: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from ...core.goals import Goals
 from ...core.space.earlier_study import EarlierStudy, EarlierTrial
 from ...core.space.parameters import Parameter, label
 from ...core.space.space import SearchSpace
-from ...core.trial import ParamValue
+from ...core.trial import Direction, ParamValue
 from ...errors import UsageError
 from .found import FoundTrial, FoundTrials
 from .sources import read_source
@@ -146,8 +146,11 @@ def _note(
     note += f"; not searched there: {_some(new)}" if new else ""
     if study.is_same_metric:
         return note
-    own = "their value" if found.objective is None else f"their {found.objective}".strip()
-    return f"{note}; no {' or '.join(goals.metrics)} there: {own} is a guide"
+    note += f"; no {' or '.join(goals.metrics)} there: "
+    if found.objective is not None:
+        return f"{note}their {found.objective} is a guide"
+    better = "less" if study.direction is Direction.MIN else "more"
+    return f"{note}their value is a guide, and {better} is taken to be better, as here"
 
 
 def _some(names: Sequence[str]) -> str:
