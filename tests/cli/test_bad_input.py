@@ -104,6 +104,7 @@ RUN = ("run", "good.py")
         (["stop", "nowhere"], ["no study"]),
         (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),
         (["worker", "tls://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
+        (["scheduler", "--scheduler-file", "no/s.json"], ["no/s.json", "there is no such folder"]),
     ],
 )
 def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> None:

@@ -124,6 +124,10 @@ def test_the_command_shows_copies_and_renews(
     other = cli("certs", "copy.pem")
     assert (other.code, old.name in other.out) == (0, True)
     assert cli("certs", "copy.pem", "--renew").code == 2
+    Authority().write(tmp_path / "ended.pem", days=-2)
+    ended = cli("certs", "ended.pem")
+    assert "(over)" in ended.out
+    assert "They have ended" in ended.out
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "study.db").touch()
     without = cli("certs", "study")

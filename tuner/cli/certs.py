@@ -74,9 +74,11 @@ def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
     days = int(found.days_left)
     click.echo(f"file:   {shown} (a private key: keep it to yourself)")
     click.echo(f"issuer: {found.name}")
-    click.echo(f"valid:  until {found.last_day} ({plural(days, 'day')})")
+    has_ended = found.days_left < 0
+    click.echo(f"valid:  until {found.last_day} ({'over' if has_ended else plural(days, 'day')})")
     click.echo(f"copy:   scp {shown} NODE:{WORKER}")
     click.echo(f"join:   hptune worker ADDRESS --certs {WORKER}")
     click.echo(f"use:    hptune run MODEL_FILE --connect ADDRESS --certs {WORKER}")
     if days < ENDING_DAYS:
-        click.echo("They end soon: `hptune certs --renew`, restart the scheduler, and copy again")
+        state = "have ended" if has_ended else "end soon"
+        click.echo(f"They {state}: `hptune certs --renew`, restart the scheduler, and copy again")

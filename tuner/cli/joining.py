@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from ..config.kinds import duration, size
+from ..errors import UsageError
 from .options import KindType, setting_option
 
 quiet_option = click.option(
@@ -90,6 +91,11 @@ def scheduler(
     from ..security.certificates import WORKER, default_folder, ensure
     from ..worker.addresses import tunnel
 
+    if scheduler_file is not None and not scheduler_file.absolute().parent.is_dir():
+        raise UsageError(
+            f"--scheduler-file is {scheduler_file}, but there is no such folder; make it, or name "
+            "a file in another one"
+        )
     certs = (folder or default_folder()).absolute()
     identity = None if insecure else ensure(certs)[0]
 

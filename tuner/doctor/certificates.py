@@ -37,7 +37,7 @@ def _state(place: Path, advice: str) -> Finding:
     except HptuneError as error:
         return failed(_NAME, error.message, "`hptune certs` shows and makes certificates")
     days = int(found.days_left)
-    if days < 0:
+    if found.days_left < 0:
         return failed(_NAME, f"{found.path} was valid until {found.last_day}", advice)
     words = f"{found.path} is valid until {found.last_day} ({plural(days, 'day')})"
     return passed(_NAME, words) if days > ENDING_DAYS else warned(_NAME, words, advice)
