@@ -75,6 +75,23 @@ def test_a_program_may_read_and_write_files_instead(attempts: Attempts) -> None:
     assert json.loads(copy) == {"lr": 0.5, "mode": "it's; $(HOME)"}
 
 
+def test_what_a_program_writes_before_it_is_read_counts(attempts: Attempts) -> None:
+    script = 'echo \'{"loss": 2}\' >> "$HPTUNE_METRICS_FILE"; echo \'{"loss": 1}\''
+    early = """
+        import subprocess
+
+        class Early(subprocess.Popen):
+            def __init__(self, *arguments, **options):
+                super().__init__(*arguments, **options)
+                self.wait()
+
+        subprocess.Popen = Early
+    """
+    model = textwrap.dedent(early) + MODEL.format(command=list(shell(script)))
+    result = attempts.run(model, epochs=9, objectives=["loss:min"], lr=0.5, mode="b", depth=1)
+    assert sorted(metrics["loss"] for _, metrics in result.reports) == [1.0, 2.0]
+
+
 def test_a_program_that_is_told_to_stop_may_save_and_goes_on_later(attempts: Attempts) -> None:
     script = """
         saved="$HPTUNE_CHECKPOINT_DIR/step"

@@ -75,10 +75,13 @@ def run_program(
     _write_params(Path(facts["params_file"]), hp.values)
     arguments = list(filled_in(command, hp.values, facts))
     variables = {f"HPTUNE_{name.upper()}": value for name, value in facts.items()}
+    metrics_file = Path(facts["metrics_file"])
+    metrics_file.unlink(missing_ok=True)  # of an earlier attempt
+    metrics_file.touch()
     process = _start(arguments, {**os.environ, **variables, **(env or {})})
     reports = _Reports(trial)
     errors: deque[str] = deque(maxlen=20)
-    with _reading(process, reports, errors, Path(facts["metrics_file"])):
+    with _reading(process, reports, errors, metrics_file):
         is_stopped = _wait(process, trial, reports)
     if reports.failure is not None:
         raise reports.failure
@@ -221,7 +224,7 @@ def _reading(
     over = threading.Event()
 
     def follow() -> None:
-        with metrics_file.open("w+", errors="replace") as file:
+        with metrics_file.open(errors="replace") as file:
             part = ""
             while True:
                 was_over = over.is_set()
@@ -235,8 +238,6 @@ def _reading(
                     return
                 over.wait(_POLL_SECONDS)
 
-    metrics_file.unlink(missing_ok=True)
-    metrics_file.touch()
     readers = [
         threading.Thread(target=target, args=arguments, daemon=True)
         for target, *arguments in (
