@@ -104,6 +104,13 @@ def test_a_file_of_the_users_with_the_name_of_the_studys_own_is_kept(cli: InProc
         ([], ["nothing to tune is given", "hptune run model.py"]),
         (["--command", "true {lr} {kind} {depth}", "--space", "space.toml"], ["--objective"]),
         (
+            [
+                *("--command", "true {lr} {kind} {depth}", "--space", "space.toml"),
+                *("--objective", "loss", "--processes-per-trial", "2"),
+            ],
+            ["one program for each trial", "--processes-per-trial", "torchrun"],
+        ),
+        (
             ["--command", "true", "--space", "none.toml", "--objective", "loss"],
             ["none.toml cannot be read", "No such file"],
         ),

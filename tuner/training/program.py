@@ -68,8 +68,15 @@ def run_program(
 
     Raises:
         ModelFileError: The command names something that is neither a hyperparameter nor a fact.
-        ProgramFailed: The program cannot be started, ended with an error, or reported nothing.
+        ProgramFailed: The program cannot be started, ended with an error, or reported nothing; or
+            the trial has several processes.
     """
+    if trial.world_size > 1:
+        raise ProgramFailed(
+            "run_program runs one program for each trial, and this trial has "
+            f"{trial.world_size} processes; leave out --processes-per-trial and --nodes-per-trial, "
+            "and let the program start its processes"
+        )
     trial.should_stop()  # the search for hyperparameters ends here, before anything is started
     facts = _facts(trial)
     _write_params(Path(facts["params_file"]), hp.values)
