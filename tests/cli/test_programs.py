@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sysconfig
 import venv
+from pathlib import Path
 
 import pytest
 from in_process import InProcess
 from real_runs import Hptune, trials
+
+import tuner
 
 SPACE = """
 [lr]
@@ -128,7 +131,9 @@ def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:
     other = hptune.directory / "other"
     venv.create(other)
     (packages,) = other.glob("lib/python*/site-packages")
-    (packages / "ours.pth").write_text(sysconfig.get_paths()["purelib"])
+    # An editable installation is found by its source, not by the folder of packages.
+    ours = [sysconfig.get_paths()["purelib"], str(Path(tuner.__file__).parents[1])]
+    (packages / "ours.pth").write_text("\n".join(ours))
     (packages / "only_there.py").write_text("LOSS = 1.0\n")
     (hptune.directory / "model.py").write_text(
         "import only_there\n\n\ndef objective(hp, trial):\n"

@@ -72,6 +72,7 @@ class OfTwoProcesses(ExecutorSuite):
         """Return an executor whose workers have these cores each; not open yet."""
 
 
+@pytest.mark.slow  # the suite once more, each attempt with two processes
 class TestTwoProcessesOnDask(OfTwoProcesses):
     def inner(self, stage: Stage, cores: tuple[int, ...]) -> Executor:
         return on_dask(stage, [cores])

@@ -156,6 +156,7 @@ def test_the_best_trials_are_given_more_epochs(hptune: Hptune) -> None:
     assert evaluated["step"] == trials(study)[evaluated["trial"]]["step"]
 
 
+@pytest.mark.slow
 def test_what_ended_by_itself_stays_ended_and_others_train_on(hptune: Hptune) -> None:
     """It would end at once again. It does not count among the trials with kept checkpoints."""
     stop = "*[keras.callbacks.EarlyStopping(patience=0, min_delta=9.0)] * (hp['rate'] > 0.04)"

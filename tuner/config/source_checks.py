@@ -26,7 +26,7 @@ _MAY_BIND_ANYTHING = frozenset(("exec", "globals", "setattr", "vars", "load_data
 _NEED_NO_LOAD_DATA = ("load_data", "objective", "fit")
 """Functions, or methods, with which a file may have data."""
 
-_VERSION = "import importlib.metadata as m; print(m.version('hptune'))"
+_VERSION = "import hptune, importlib.metadata as m; print(m.version('hptune'))"
 
 
 def check_syntax(path: Path) -> None:
