@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from requirements import require
 
 CLIP = Path(__file__).parents[2] / "examples" / "clip"
 
@@ -293,7 +294,7 @@ class TestTraining:
 
 
 def test_the_picture_of_what_was_found(clip: ModuleType, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    require("matplotlib")
     images, described = clip.read_part(32, validation=True)
     importlib.import_module("show").draw(
         curves={"recall_1": {0: [(1, 0.1), (2, 0.4)], 1: [(1, 0.2)]}, "zero_shot": {}},
@@ -342,7 +343,7 @@ print(max(np.abs(a - b).max() for a, b in zip(one, two)))
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
 def test_two_devices_learn_what_one_does(loss: str) -> None:
-    pytest.importorskip("jax", reason="jax is not installed")
+    require("jax")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", TWO_DEVICES, loss],
         env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(CLIP)},
@@ -393,7 +394,7 @@ print(max(float((a / 2 - b).abs().max()) for a, b in zip(own, whole)))
 
 @pytest.mark.slow
 def test_the_mean_gradient_of_two_processes_is_that_of_one(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
+    require("torch")
     command = [
         sys.executable,
         "-W",

@@ -12,6 +12,7 @@ from typing import Any
 import keras_tuner
 import numpy as np
 import pytest
+from requirements import require
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -187,7 +188,7 @@ class TestTorchMlp:
         assert "--index-url https://download.pytorch.org/whl/cpu" in message
 
     def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path: Path) -> None:
-        pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
+        require("torch")
         example = load_example("torch_mlp")
         settings = {"learning_rate": 3e-3, "dropout": 0.2, "units": 64}
         whole = RecordedTrial(tmp_path / "whole")

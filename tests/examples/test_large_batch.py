@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from requirements import require
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -45,7 +46,7 @@ def test_where_accuracy_starts_to_fall(example: ModuleType, tmp_path: Path) -> N
         "nan",
         *["does", "not", "fall"],
     ]
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    require("matplotlib")
     example.draw(table, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from requirements import require
 
 from tuner.core.space.space import SearchSpace
 from tuner.training.hyperparameters import make_hyperparameters
 
-keras = pytest.importorskip("keras")
+keras = require("keras")
 
 STEPS = 4
 K = (3, 3, 2, 2)
@@ -122,7 +123,7 @@ print(json.dumps(found))
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_steps_are_the_same_on_other_backends(backend: str) -> None:
-    pytest.importorskip(backend, reason=f"{backend} is not installed")
+    require(backend)
     steps = [[each.tolist() for each in step] for step in gradients()]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", STEPS_OF_A_BACKEND],
@@ -141,7 +142,7 @@ def test_the_steps_are_the_same_on_other_backends(backend: str) -> None:
 
 
 def test_optax_takes_the_same_steps() -> None:
-    optax = pytest.importorskip("optax", reason="optax is not installed (pip install optax)")
+    optax = require("optax")
     scaled = [each.ndim > 1 for each in start()]
     # With decay, the ratio of optax's LARS is that of |g + d w|; the paper's is of |g| + d |w|.
     lars = optax.lars(2.0, 0.0, trust_coefficient=0.01, momentum=0.8, trust_ratio_mask=scaled)

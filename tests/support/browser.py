@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from requirements import unavailable
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -63,9 +62,7 @@ def browser(*, width: int = 1200, dark: bool = False) -> Iterator[Browser]:
     """Start a browser, or skip the test where there is none."""
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None:
-        if os.environ.get("HPTUNE_TEST_EVERYTHING") == "1":
-            pytest.fail(f"no browser is installed; looked for {', '.join(_PROGRAMS)}")
-        pytest.skip("no browser is installed")
+        unavailable(f"no browser is installed; looked for {', '.join(_PROGRAMS)}")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

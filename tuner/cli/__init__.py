@@ -82,7 +82,7 @@ Exit codes:
 )
 @click.version_option(package_name="hptune", prog_name="hptune")
 def main() -> None:
-    """Tune the hyperparameters of Keras models, or of any Python function.
+    """Tune the hyperparameters of Keras models, of Python functions, or of any program.
 
     \b
     hptune run model.py --search tpe --trials 50

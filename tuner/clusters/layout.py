@@ -80,7 +80,7 @@ def resolve_layout(
 
 
 def fitting(resources: Resources, cores: Iterable[int]) -> int:
-    """Return how many trials workers with so many cores each can hold at once.
+    """Return how many trials workers with these numbers of cores can hold at once.
 
     >>> fitting(Resources(cpus=2), [5, 3]), fitting(Resources(cpus=4, nodes=2), [5, 3])
     (3, 1)

@@ -42,11 +42,11 @@ def raise_finish(
         # Failed trials are finished: if none is left, resuming alone would find nothing to run.
         used_up = _trials_used_up(engine, budget_trials)
         more = f" --trials {2 * used_up}" if used_up else ""
-        mend = f"Fix the cause and continue with `hptune resume {directory}{more}`."
+        remedy = f"Fix the cause and continue with `hptune resume {directory}{more}`."
         if _trials_used_up(engine, possible_trials):
-            mend = "Fix the cause and start a new study: every configuration was tried."
+            remedy = "Fix the cause and start a new study: every configuration was tried."
         raise ObjectiveFailedError(
-            f"the study was stopped: {finish.reason}. {mend} Its trials' logs are in "
+            f"the study was stopped: {finish.reason}. {remedy} Its trials' logs are in "
             f"{text.path(directory.trials)}.",
             finish.detail,
         )

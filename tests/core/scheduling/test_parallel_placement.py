@@ -20,7 +20,7 @@ ONE, PAIR = Resources(), Resources(nodes=2)
 
 
 def places(*cores: int, gangs: Sequence[str] = (), gpus: Sequence[int] = ()) -> ClusterState:
-    """Return workers with so many cores, each on a node of its own."""
+    """Return workers with these numbers of cores, each on a node of its own."""
     made = ClusterState()
     for number, count in enumerate(cores):
         capacity = Capacity(tuple(range(count)), tuple("ABCD"[: gpus[number] if gpus else 0]))

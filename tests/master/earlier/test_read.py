@@ -12,6 +12,7 @@ import optuna
 import pytest
 from exported_study import SPACE as VARIED_SPACE
 from exported_study import varied
+from requirements import require
 
 from tuner.core.goals import Goals
 from tuner.core.space.space import (
@@ -149,7 +150,7 @@ def test_a_project_of_keras_tuner(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_project_that_keras_tuner_wrote(tmp_path: Path) -> None:
-    keras_tuner = pytest.importorskip("keras_tuner")
+    keras_tuner = require("keras_tuner")
     hp = keras_tuner.HyperParameters()
     hp.Float("lr", 0.0, 1.0)
     hp.Int("units", 16, 64, step=16)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from exported_study import varied
+from requirements import require
 
 from tuner.errors import UsageError
 
-if os.environ.get("HPTUNE_TEST_EVERYTHING") != "1":
-    pytest.importorskip("mlflow")
+require("mlflow")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own
 

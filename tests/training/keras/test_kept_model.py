@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from requirements import require
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.errors import StudyError
@@ -35,7 +36,7 @@ def test_files_that_need_the_code(
 
 
 def test_a_damaged_model(tmp_path: Path) -> None:
-    pytest.importorskip("keras")
+    require("keras")
     model = tmp_path / "model.keras"
     model.write_bytes(b"damaged")
     with pytest.raises(StudyError, match="cannot be loaded"):

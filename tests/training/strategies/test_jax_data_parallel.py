@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from device_training import EPOCHS, Seen
 from rank_processes import run_ranks
+from requirements import require
 
-pytest.importorskip("jax")
+require("jax")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 JAX = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from parallel_fits import TRAININGS
 from rank_processes import run_ranks
+from requirements import require
 
 from tuner.training.strategies.own_batches import OwnBatches, class_weights
 
@@ -16,7 +17,7 @@ BACKENDS = ("torch", "tensorflow")
 
 def of_ranks(backend: str, function: str, *arguments: object) -> list[Any]:
     """What a function of `parallel_fits` returned on two ranks of one thread each."""
-    pytest.importorskip(backend)
+    require(backend)
     environment = {
         "KERAS_BACKEND": backend,
         "OMP_NUM_THREADS": "1",

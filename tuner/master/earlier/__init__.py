@@ -6,5 +6,5 @@ goals and space in one place.
 
 Offers: `read.read_earlier`, `sources.check_source`.
 
-May import: `errors`, `core`, `storage`, `config`, `reporting`.
+May import: `errors`, `core`, `samplers`, `storage`, `config`, `reporting`.
 """

@@ -10,8 +10,9 @@ from typing import Any
 
 from ...core.trial import Direction, Goal
 from ...errors import UsageError, check_installed
-from ...reporting.exports.optuna import OUTSIDE, quiet
+from ...reporting.exports.optuna import OUTSIDE
 from ...reporting.exports.sqlite_files import has_tables
+from ...samplers.adapters.optuna import quiet
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 
 _METRIC = "metric."

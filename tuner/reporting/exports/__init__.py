@@ -6,5 +6,5 @@ everything else. The packages of the tools are extras, imported inside functions
 Offers: `tools`: the tools and their default places, `source`: what is exported, `optuna`,
 `tensorboard`, `mlflow`, `parquet`: one tool each.
 
-May import: `errors`, `core`, `reporting`, `reporting.results`.
+May import: `errors`, `core`, `samplers`, `reporting`, `reporting.results`.
 """

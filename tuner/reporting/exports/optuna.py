@@ -7,7 +7,6 @@ import datetime
 import hashlib
 import itertools
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from ...core.space.space import (
 )
 from ...core.trial import Direction, ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
+from ...samplers.adapters.optuna import quiet
 from .. import text
 from .source import ExportedStudy
 from .sqlite_files import sqlite_url
@@ -276,19 +276,6 @@ def _contains(distribution: Any, value: ParamValue) -> bool:
         return False
     steps = (value - distribution.low) / (distribution.step or 1.0)
     return distribution.step is None or abs(steps - round(steps)) < _ROUNDING
-
-
-@contextlib.contextmanager
-def quiet(optuna: Any) -> Iterator[None]:
-    """Silence Optuna, which logs every new study and warns of ranges that a step does not fill."""
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(level)
 
 
 @contextlib.contextmanager

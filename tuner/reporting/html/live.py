@@ -1,7 +1,7 @@
 """The report as a live page: a small web server on this machine's loopback interface.
 
-The page asks every few seconds for the sections that have changed. Whoever has the address with its
-token may read the study and stop it; others, also of this machine, get nothing.
+The page asks every few seconds for the sections that have changed. Anyone who has the address with
+its token may read the study and stop it; others, also of this machine, get nothing.
 """
 
 from __future__ import annotations

@@ -229,10 +229,10 @@ def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:
         more = _more_trials(view, finish)
         return f"{message}." + (f" `{more}` tries others." if more else ""), ""
     last = next(trial for trial in view.trials if trial.number == groups[0].trials[-1])
-    mend = f"continue with `{_resume(view, finish)}`"
+    remedy = f"continue with `{_resume(view, finish)}`"
     if view.possible_trials is not None and view.ended >= view.possible_trials:
-        mend = "start a new study: every configuration was tried"
-    return f"{message} ({text.failure(last)}). Fix the cause and {mend}.", last.detail
+        remedy = "start a new study: every configuration was tried"
+    return f"{message} ({text.failure(last)}). Fix the cause and {remedy}.", last.detail
 
 
 def _more_trials(view: StudyView, finish: Finish) -> str:

@@ -108,7 +108,7 @@ class OptunaSampler(Sampler):
             for i, params in enumerate(pending.values())
         ]
         known = [self._trials[each] for each in sorted(self._trials)]
-        with _quiet(self._optuna):
+        with quiet(self._optuna):
             if self._name in _STATELESS:
                 study = self._new_study(number)
                 for trial in (*known, *running):
@@ -266,8 +266,8 @@ def _sampler_class(optuna: ModuleType, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet(optuna: ModuleType) -> Iterator[None]:
-    """Silence Optuna, which logs every new study and warns of intended calls of this module."""
+def quiet(optuna: ModuleType) -> Iterator[None]:
+    """Silence Optuna, which logs every new study and warns of what hptune does on purpose."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

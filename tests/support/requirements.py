@@ -1,0 +1,24 @@
+"""What tests need besides hptune: skipped without it, and failed where everything is required."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, NoReturn
+
+import pytest
+
+
+def unavailable(why: str) -> NoReturn:
+    """Skip the test; fail it if HPTUNE_TEST_EVERYTHING is 1."""
+    if os.environ.get("HPTUNE_TEST_EVERYTHING") == "1":
+        pytest.fail(why)
+    pytest.skip(why, allow_module_level=True)
+
+
+def require(name: str) -> Any:
+    """Return a module; without it, the test, or the file of tests, is skipped or fails."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        unavailable(f"{name} is not installed")
