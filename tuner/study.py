@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from .config.model_file import SourceKind
 from .config.objectives import goals_of
@@ -22,10 +22,12 @@ from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial, TrialState
-from .errors import HptuneError, StudyError, check_installed
-from .reporting.html.plots import Plots, shown_with
+from .errors import HptuneError, StudyError
+from .reporting.exports.exports import Exports
+from .reporting.exports.source import ExportedStudy
+from .reporting.html.reports import Reports
 from .reporting.html.trials import StudyTrials
-from .reporting.results import best, export, summary, trials
+from .reporting.results import best, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
 from .reporting.results.view import TO_CONTINUE, StudyView
@@ -36,12 +38,10 @@ from .storage.ledger import LedgerReader, damage_errors
 from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from .reporting.html.report import ReportContents, Setup
+    from .reporting.html.report import Setup
 
 
-class Study(Plots):
+class Study(Reports, Exports):
     """A study, read from its directory.
 
     Each access reads the ledger again, so the results of a running study can be followed. Reading
@@ -213,36 +213,53 @@ class Study(Plots):
 
         return load_kept(path, source, facts["space"], self.trial(number).params)
 
-    def trials_dataframe(self) -> pd.DataFrame:
-        """Return a table of all trials, with the columns of `hptune export --format csv`.
-
-        Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column, and `origin`
-        says what proposed the trial. Values keep their types; a value that a trial does not have
-        is missing.
-
-        Raises:
-            MissingPackageError: pandas is not installed.
-        """
-        return _dataframe(export.table(self.view()))
-
-    def curves_dataframe(self) -> pd.DataFrame:
-        """Return the learning curves: a row for each metric at each step of each attempt.
-
-        The columns are trial, attempt, step, metric, value, and time (seconds since the epoch).
-
-        Raises:
-            MissingPackageError: pandas is not installed.
-        """
-        return _dataframe(export.curves(self._reader.reports()))
+    # --- for figures, reports and exports -----------------------------------------------------
 
     def study_trials(self) -> StudyTrials:
         """Return the trials as the figures need them."""
         space = SearchSpace.from_json(self._reader.facts()["space"])
         return StudyTrials(self.view(), space, self._reader.reports())
 
-    def now(self) -> float:
-        """Return the time, at which running attempts are shown."""
-        return time.time()
+    def exported(self) -> ExportedStudy:
+        """Return the study as the exports need it."""
+        facts = self._reader.facts()
+        view = self.view()
+        known = {
+            "hptune version": facts["hptune_version"],
+            "hptune search": view.search,
+            "hptune seed": str(facts["seed"]),
+            "hptune directory": view.directory,
+        }
+        return ExportedStudy(
+            view,
+            SearchSpace.from_json(facts["space"]),
+            self._reader.reports(),
+            identity=f"{facts['created_at']!r} {facts['seed']}",
+            facts=known,
+        )
+
+    def setup(self) -> Setup:
+        """Return how the study was started."""
+        from .reporting.html.report import Setup
+
+        facts = self._reader.facts()
+        settings = StudySettings.from_json(facts["settings"])
+        given = given_options(settings)
+        seeded = [pair for pair in given if pair[0] != "--seed"]
+        seeded.append(("--seed", str(facts["seed"])))
+        options = shlex.join(itertools.chain.from_iterable(seeded))
+        command = f"hptune run {path(settings.source.path)} {options}"
+        if settings.source.kind is SourceKind.PICKLE:
+            command = "in Python, with Tuner(...) and the settings below"
+        return Setup(
+            command,
+            [
+                *given,
+                ("seed", str(facts["seed"])),
+                ("hptune", facts["hptune_version"]),
+                ("begun", moment(facts["created_at"])),
+            ],
+        )
 
     # --- for the command line ---------------------------------------------------------------
 
@@ -354,176 +371,6 @@ class Study(Plots):
         translated = {"command": lambda each: resume_call(each, function)} if function else {}
         return summary.closing_text(self.view(), finish, seconds=seconds, **translated)
 
-    def export(self, stream: TextIO, *, file_format: str, curves: bool = False) -> None:
-        """Write the study.
-
-        Args:
-            stream: Where to write; a file opened with `newline=""`.
-            file_format: "csv" (a row for each trial) or "json" (with attempts and reports).
-            curves: Write the learning curves instead of the trials, as CSV.
-        """
-        if curves:
-            export.export_csv(export.curves(self._reader.reports()), stream)
-        elif file_format == "csv":
-            export.export_csv(export.table(self.view()), stream)
-        else:
-            export.export_json(self.view(), self._reader.reports(), stream)
-
-    def export_parquet(self, file: Path, *, curves: bool = False) -> None:
-        """Write the trials, or the learning curves, as a Parquet file.
-
-        Raises:
-            MissingPackageError: pyarrow is not installed.
-            OSError: The file cannot be written.
-        """
-        from .reporting.exports.parquet import export_parquet
-
-        rows = export.curves(self._reader.reports()) if curves else export.table(self.view())
-        export_parquet(rows, file)
-
-    def export_to(self, tool: str, place: str | os.PathLike[str] = "") -> str:
-        """Write the study for a tool, in place of an earlier export of it.
-
-        Args:
-            tool: "optuna", "tensorboard" or "mlflow".
-            place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard,
-                a tracking URI, file or folder for MLflow. By default a place in the study's
-                directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
-
-        Returns:
-            What was written, and the command that shows it.
-
-        Raises:
-            UsageError: The place cannot be used, or the tool's package is not installed.
-        """
-        from .reporting.exports.source import ExportedStudy
-        from .reporting.exports.tools import Tool, export_to
-
-        facts = self._reader.facts()
-        view = self.view()
-        known = {
-            "hptune version": facts["hptune_version"],
-            "hptune search": view.search,
-            "hptune seed": str(facts["seed"]),
-            "hptune directory": view.directory,
-        }
-        exported = ExportedStudy(
-            view,
-            SearchSpace.from_json(facts["space"]),
-            self._reader.reports(),
-            identity=f"{facts['created_at']!r} {facts['seed']}",
-            facts=known,
-        )
-        return export_to(Tool(tool), exported, os.fspath(place))
-
-    def report_html(self, *, complete_only: bool | None = None) -> str:
-        """Return the report: one HTML page that needs no other file and no network.
-
-        Args:
-            complete_only: Whether the figures begin without the trials that were stopped early;
-                None for without them if five or more are complete.
-
-        Raises:
-            MissingPackageError: Bokeh is not installed.
-        """
-        from .reporting.html.report import page_of
-
-        return page_of(self.report(complete_only=complete_only))
-
-    def report(self, *, complete_only: bool | None = None) -> ReportContents:
-        """Return the contents of the report: figures, tables and words, as the study stands now.
-
-        Args:
-            complete_only: As in `report_html`.
-
-        Raises:
-            MissingPackageError: Bokeh is not installed.
-        """
-        check_installed("bokeh", "the report")
-        from .reporting.html.report import make_report
-
-        trials = self.study_trials()
-        return make_report(
-            trials.view,
-            trials.space,
-            trials.reports,
-            self._setup(),
-            now=time.time(),
-            shown=shown_with(trials, complete_only=complete_only),
-        )
-
-    def report_markdown(self, *, complete_only: bool | None = None) -> str:
-        """Return the report in short, as Markdown: the best trials, what matters, what was asked.
-
-        Args:
-            complete_only: Whether the importance counts complete trials only; None as above.
-
-        Raises:
-            MissingPackageError: Bokeh is not installed.
-        """
-        check_installed("bokeh", "the report")
-        from .reporting.html.markdown import report_markdown
-
-        trials = self.study_trials()
-        shown = shown_with(trials, complete_only=complete_only)
-        return report_markdown(trials, self._setup(), shown=shown, now=time.time())
-
-    def report_pictures(
-        self, folder: Path, file_format: str, *, complete_only: bool | None = None
-    ) -> list[Path]:
-        """Write each figure of the report as a picture.
-
-        Args:
-            folder: Where to write; it is made if it is missing.
-            file_format: "png", "svg" or "pdf".
-            complete_only: Whether to leave out the trials that were stopped early; None as above.
-
-        Returns:
-            The files.
-
-        Raises:
-            MissingPackageError: Bokeh or matplotlib is not installed.
-            OSError: A file cannot be written.
-        """
-        check_installed("bokeh", "the report")
-        check_installed("matplotlib", "a picture")
-        from .reporting.html.panel import begin_with
-        from .reporting.html.pictures import save_figures
-        from .reporting.html.report import report_panels
-
-        trials = self.study_trials()
-        panels = report_panels(trials, self._setup(), time.time())
-        begin_with(panels, shown_with(trials, complete_only=complete_only))
-        drawn = [panel for panel in panels if any(each.renderers for each in panel.figures)]
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [
-            save_figures(panel.figures, folder / f"{panel.name}.{file_format}") for panel in drawn
-        ]
-        return list(itertools.chain.from_iterable(files))
-
-    def _setup(self) -> Setup:
-        """Return how the study was started."""
-        from .reporting.html.report import Setup
-
-        facts = self._reader.facts()
-        settings = StudySettings.from_json(facts["settings"])
-        given = given_options(settings)
-        seeded = [pair for pair in given if pair[0] != "--seed"]
-        seeded.append(("--seed", str(facts["seed"])))
-        options = shlex.join(itertools.chain.from_iterable(seeded))
-        command = f"hptune run {path(settings.source.path)} {options}"
-        if settings.source.kind is SourceKind.PICKLE:
-            command = "in Python, with Tuner(...) and the settings below"
-        return Setup(
-            command,
-            [
-                *given,
-                ("seed", str(facts["seed"])),
-                ("hptune", facts["hptune_version"]),
-                ("begun", moment(facts["created_at"])),
-            ],
-        )
-
     def _latest_reports(self) -> dict[AttemptId, Report]:
         metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}
         begun = (t for t in self._reader.trials() if t.attempts and t.state in TO_CONTINUE)
@@ -558,13 +405,6 @@ def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
             folders.clear()
         folders[:] = [each for each in folders if not each.startswith(".")]
     return found
-
-
-def _dataframe(rows: export.Table) -> pd.DataFrame:
-    check_installed("pandas", "a data frame")
-    import pandas as pd
-
-    return pd.DataFrame(rows.rows, columns=rows.columns)
 
 
 def _last_finish(ended: Mapping[str, str] | None) -> Finish | None:

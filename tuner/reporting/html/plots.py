@@ -6,6 +6,7 @@ import base64
 import gzip
 import html
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
@@ -105,10 +106,6 @@ class Plots(ABC):
     def study_trials(self) -> StudyTrials:
         """Return the trials as the figures need them."""
 
-    @abstractmethod
-    def now(self) -> float:
-        """Return the time, at which running attempts are shown."""
-
     def plot_history(self, *, complete_only: bool | None = None) -> Plot:
         """Return the value of each trial, and the best one so far."""
         from .search_figures import history
@@ -163,7 +160,7 @@ class Plots(ABC):
         from .run_figures import timeline
 
         def at_present(trials: StudyTrials) -> Panel | None:
-            return timeline(trials, now=self.now())
+            return timeline(trials, now=time.time())
 
         return self._plot(at_present, "no trial has started yet", complete_only=None)
 

@@ -1,0 +1,106 @@
+"""The methods of `Study` that write it for other programs."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from ...errors import check_installed
+from ..results import export as files
+from ..results.export import Table
+from .source import ExportedStudy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Exports(ABC):
+    """Data frames, files and exports to other tools; a base class of `Study`."""
+
+    @abstractmethod
+    def exported(self) -> ExportedStudy:
+        """Return the study as the exports need it."""
+
+    def trials_dataframe(self) -> pd.DataFrame:
+        """Return a table of all trials, with the columns of `hptune export --format csv`.
+
+        Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column, and `origin`
+        says what proposed the trial. Values keep their types; a value that a trial does not have
+        is missing.
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+        """
+        return _dataframe(self._table())
+
+    def curves_dataframe(self) -> pd.DataFrame:
+        """Return the learning curves: a row for each metric at each step of each attempt.
+
+        The columns are trial, attempt, step, metric, value, and time (seconds since the epoch).
+
+        Raises:
+            MissingPackageError: pandas is not installed.
+        """
+        return _dataframe(self._curves())
+
+    def export(self, stream: TextIO, *, file_format: str, curves: bool = False) -> None:
+        """Write the study.
+
+        Args:
+            stream: Where to write; a file opened with `newline=""`.
+            file_format: "csv" (a row for each trial) or "json" (with attempts and reports).
+            curves: Write the learning curves instead of the trials, as CSV.
+        """
+        if curves:
+            files.export_csv(self._curves(), stream)
+        elif file_format == "csv":
+            files.export_csv(self._table(), stream)
+        else:
+            study = self.exported()
+            files.export_json(study.view, study.reports, stream)
+
+    def export_parquet(self, file: Path, *, curves: bool = False) -> None:
+        """Write the trials, or the learning curves, as a Parquet file.
+
+        Raises:
+            MissingPackageError: pyarrow is not installed.
+            OSError: The file cannot be written.
+        """
+        from .parquet import export_parquet
+
+        rows = self._curves() if curves else self._table()
+        export_parquet(rows, file)
+
+    def export_to(self, tool: str, place: str | os.PathLike[str] = "") -> str:
+        """Write the study for a tool, in place of an earlier export of it.
+
+        Args:
+            tool: "optuna", "tensorboard" or "mlflow".
+            place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard,
+                a tracking URI, file or folder for MLflow. By default a place in the study's
+                directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
+
+        Returns:
+            What was written, and the command that shows it.
+
+        Raises:
+            UsageError: The place cannot be used, or the tool's package is not installed.
+        """
+        from .tools import Tool, export_to
+
+        return export_to(Tool(tool), self.exported(), os.fspath(place))
+
+    def _table(self) -> Table:
+        return files.table(self.exported().view)
+
+    def _curves(self) -> Table:
+        return files.curves(self.exported().reports)
+
+
+def _dataframe(rows: Table) -> pd.DataFrame:
+    check_installed("pandas", "a data frame")
+    import pandas as pd
+
+    return pd.DataFrame(rows.rows, columns=rows.columns)
