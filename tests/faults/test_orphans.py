@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from attempts import Attempts
 from real_runs import Hptune, is_alive, states, trials
 
 MODEL = """\
@@ -90,6 +91,39 @@ def test_processes_of_a_trial_end_with_it(hptune: Hptune) -> None:
     pids, semaphore = json.loads((hptune.directory / "orphans").read_text())
     hptune.assert_nothing_left()
     assert still_there(pids, semaphore) == []
+
+
+LONG_TRIAL = """\
+import os, pathlib, subprocess, time
+from tuner.worker.monitoring import usage
+
+def zombies():
+    mine = (os.getpid(), os.getppid())
+    stats = [path.read_text() for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
+    fields = [stat.rpartition(")")[2].split() for stat in stats]
+    return sum(state == "Z" and int(parent) in mine for state, parent, *_ in fields)
+
+def objective(hp, trial):
+    own = subprocess.Popen(["sh", "-c", "exit 7"])
+    for _ in range(20):
+        subprocess.run(["sh", "-c", "true &"], check=True)
+    start = "setsid sleep 600 > /dev/null 2>&1 & echo $!"
+    daemon = subprocess.run(["sh", "-c", start], capture_output=True, text=True).stdout.strip()
+    end = time.monotonic() + 20
+    while zombies() > 1 and time.monotonic() < end:
+        time.sleep(0.01)
+    found = zombies()
+    assert pathlib.Path(f"/proc/{daemon}/comm").read_text() == "sleep\\n"
+    assert int(daemon) in usage.sample(os.getpid()).pids
+    return {"value": own.wait(), "zombies": found, "daemon": int(daemon)}
+"""
+
+
+def test_a_trial_keeps_no_zombies_of_what_it_did_not_start_itself(attempts: Attempts) -> None:
+    """A process per step, for a week, would use up the process ids of its machine."""
+    ended = attempts.run(LONG_TRIAL).ending
+    assert ended.metrics == {"value": 7.0, "zombies": 1.0, "daemon": ended.metrics["daemon"]}, ended
+    assert not is_alive(int(ended.metrics["daemon"]))
 
 
 def test_the_next_master_ends_what_a_killed_one_left(hptune: Hptune) -> None:

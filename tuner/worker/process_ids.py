@@ -1,11 +1,18 @@
-"""Processes by more than their number, which the kernel gives again after some time."""
+"""Processes: when they began, their children, and the trial that they are of."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from pathlib import Path
 
 from ..storage.lease import boot_id
+
+RLIMIT_LOCKS = 10
+"""The limit of file locks, which Python does not name. Linux has not enforced it since 2.4.25."""
+
+_SOFT_LIMIT = re.compile(rb"^Max file locks +(\d+)", re.MULTILINE)
 
 
 def began(pid: int) -> str:
@@ -21,3 +28,27 @@ def place() -> str:
     """Return where process ids mean the same: the running kernel, and the container."""
     # The number of the outermost container is the same on all machines.
     return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - it is no path
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the children that the main thread of a process started or adopted."""
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
+    except OSError:  # it has ended, or the kernel is old and has no such file
+        return set()
+    return {int(each) for each in found.split()}
+
+
+def trial_of(pid: int) -> int | None:
+    """Return the process of the trial that a process is of; None if it is of none, or has ended."""
+    with contextlib.suppress(OSError):
+        if found := _SOFT_LIMIT.search(Path(f"/proc/{pid}/limits").read_bytes()):
+            return int(found[1])
+    return None
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent of a process; None if it has ended."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None

@@ -88,7 +88,7 @@ _with_ample_stack.__code__ = _with_ample_stack.__code__.replace(co_stacksize=_CL
 def _leave_the_parent() -> None:
     """Undo what was inherited and must not be shared with the fork server."""
     os.setsid()
-    orphans.adopt()
+    orphans.tag()
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
         # A trial process must never outlive its fork server.

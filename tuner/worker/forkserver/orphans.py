@@ -1,8 +1,9 @@
 """The processes that trials start, killed with them, whatever session or group they made.
 
-- The process of a trial, and the fork server, adopt orphans (`adopt`). So a process that a trial
-  started, directly or not, descends from the trial until that ends, and is then a child of the fork
-  server, which kills it.
+- The fork server adopts the orphans of its trials (`adopt`), and waits for them, so that none stays
+  as a zombie. Each process of a trial, direct child or not, has the trial's process id as a limit
+  of file locks (`tag`), which Linux stores, hands on and never enforces. The fork server kills an
+  orphan whose trial has ended (`trial_of`).
 - If the fork server was killed, they are found by their environment, which names the
   fork server and its owner, the process that started it. A fork server started later kills what
   dead owners left on this machine. A Slurm job that a trial submitted has the same environment
@@ -19,12 +20,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ..process_ids import began, place
+from ..process_ids import RLIMIT_LOCKS, began, children_of, place
 
 _MARK = "HPTUNE_FORK_SERVER"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -40,13 +42,18 @@ def adopt() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def tag() -> None:
+    """Mark this process as a trial's, and all that it starts from now on."""
+    try:
+        _, hard = resource.getrlimit(RLIMIT_LOCKS)
+        resource.setrlimit(RLIMIT_LOCKS, (os.getpid(), hard))
+    except (OSError, ValueError):  # a hard limit below this number
+        adopt()  # then its orphans end with it, and are zombies until then
+
+
 def children() -> set[int]:
     """Return the children of this process, which has one thread."""
-    try:
-        found = Path(f"/proc/self/task/{os.getpid()}/children").read_bytes()
-    except OSError:  # an old kernel without this file
-        return set()
-    return {int(pid) for pid in found.split()}
+    return children_of(os.getpid())
 
 
 def kill(pid: int, *, spares_trackers: bool) -> None:

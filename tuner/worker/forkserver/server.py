@@ -37,6 +37,7 @@ from ...config.model_file import ObjectiveSource, SourceKind, frameworks, load
 from ...training.data_cache import data_cache
 from .. import devices
 from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
+from ..process_ids import trial_of
 from . import child as trial_process
 from . import orphans
 from .channel import Channel
@@ -179,7 +180,8 @@ class _Server:
                     self._tell_at = time.monotonic() + orphans.END_SECONDS
                 self._ended.append((child, os.waitstatus_to_exitcode(status)))
         is_late = bool(self._ended) and time.monotonic() >= self._tell_at
-        left = orphans.children() - self._children.keys() - self._not_of_trials
+        others = orphans.children() - self._children.keys() - self._not_of_trials
+        left = {pid for pid in others if trial_of(pid) not in self._children}
         for pid in left:
             orphans.kill(pid, spares_trackers=not is_late)
         if not left or is_late:

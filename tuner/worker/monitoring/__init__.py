@@ -3,5 +3,5 @@
 Offers: `usage.Meter`, `gpu.GpuUsage`, `memory.free_bytes`, `cgroups`, `watchdog.Watchdog`,
 `master_liveness.MasterLiveness`, `trial_log.limit_log`.
 
-May import: `core`, `storage`.
+May import: `core`, `storage`, `worker`.
 """

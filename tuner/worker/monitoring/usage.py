@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.trial import Usage
+from ..process_ids import children_of, parent_of, trial_of
 from .gpu import GpuUsage
 
 PEAK_GROWTH = 1.05
@@ -52,8 +53,8 @@ class Sample:
 
 
 def sample(pid: int) -> Sample | None:
-    """Measure a process and its descendants; None if it has ended."""
-    pids = tuple(_tree(pid))
+    """Measure a trial's process and all that it started; None if it has ended."""
+    pids = (*_tree(pid), *_orphans(pid))
     memory, seconds = 0, 0.0
     delays = dict[int, int]()
     try:
@@ -217,7 +218,7 @@ class Meter:
 
 
 def own_usage() -> Usage | None:
-    """Return the use of this process and its descendants; None if it cannot be measured."""
+    """Return the use of this process and all that it started; None if it cannot be measured."""
     meter = Meter(os.getpid())
     meter.take()
     return meter.usage
@@ -231,6 +232,14 @@ def _tree(pid: int) -> Iterator[int]:
                 children = Path(f"/proc/{pid}/task/{thread}/children").read_bytes()
                 for child in children.split():
                     yield from _tree(int(child))
+
+
+def _orphans(trial: int) -> Iterator[int]:
+    """Yield what a trial started and the fork server has adopted."""
+    parent = parent_of(trial)
+    for pid in children_of(parent) if parent else ():
+        if pid != trial and trial_of(pid) == trial:
+            yield from _tree(pid)
 
 
 def _delays(pid: int) -> Iterator[tuple[int, int]]:
