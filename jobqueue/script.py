@@ -49,6 +49,25 @@ _TRAP = (
 )
 """Shell lines that report each failing line after them; the job continues."""
 
+_LOAD_MODULE = (
+    "hptune_load() {",
+    "  local status before=$LOADEDMODULES",
+    '  module load "$1"; status=$?',
+    '  case ":$LOADEDMODULES:" in *":$1:"* | *":$1/"*) return ;; esac',
+    "  if [ $status = 0 ]; then",
+    "    # An alias is listed by another name, and not every `module` keeps the list.",
+    '    [ -z "${LOADEDMODULES+set}" ] || [ "$LOADEDMODULES" != "$before" ] && return',
+    "  fi",
+    f'  echo "{SETUP_FAILED}module load $1 (status $status, and it is not loaded)" >&2',
+    "  [ $status = 0 ] || exit 1",
+    "}",
+)
+"""Shell function that loads a module, and ends the job if that fails.
+
+The status alone does not tell: some modules return one although they are loaded, and old releases
+of Environment Modules return 0 in any case. LOADEDMODULES lists what is loaded.
+"""
+
 GPUS = "HPTUNE_WORKER_GPUS"
 """Environment variable with the number of GPUs that a worker's job asked for on its node."""
 
@@ -276,11 +295,8 @@ def _file_name(path: Path, pattern: str = "") -> str:
 
 
 def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
-    lines = [
-        f"module load {shlex.quote(each)} || "
-        f"{{ echo {shlex.quote(f'{SETUP_FAILED}module load {each}')} >&2; exit 1; }}"
-        for each in shape.modules
-    ]
+    lines = [*_LOAD_MODULE] if shape.modules else []
+    lines += [f"hptune_load {shlex.quote(each)}" for each in shape.modules]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in shape.environment]
     if shape.prologue:
         lines += [*_TRAP, *shape.prologue, "trap - ERR"]

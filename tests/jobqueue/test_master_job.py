@@ -35,7 +35,18 @@ SCRIPT = """\
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --signal=B:USR1@120
-module load python || { echo 'hptune: setup failed: module load python' >&2; exit 1; }
+hptune_load() {
+  local status before=$LOADEDMODULES
+  module load "$1"; status=$?
+  case ":$LOADEDMODULES:" in *":$1:"* | *":$1/"*) return ;; esac
+  if [ $status = 0 ]; then
+    # An alias is listed by another name, and not every `module` keeps the list.
+    [ -z "${LOADEDMODULES+set}" ] || [ "$LOADEDMODULES" != "$before" ] && return
+  fi
+  echo "hptune: setup failed: module load $1 (status $status, and it is not loaded)" >&2
+  [ $status = 0 ] || exit 1
+}
+hptune_load python
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_MASTER_NOTICE=120
 cd /home/me || exit

@@ -56,8 +56,19 @@ EVERYTHING = """\
 #SBATCH --exclusive
 #SBATCH --constraint=skylake
 #SBATCH --time-min=60
-module load gcc/12 || { echo 'hptune: setup failed: module load gcc/12' >&2; exit 1; }
-module load python/3.11 || { echo 'hptune: setup failed: module load python/3.11' >&2; exit 1; }
+hptune_load() {
+  local status before=$LOADEDMODULES
+  module load "$1"; status=$?
+  case ":$LOADEDMODULES:" in *":$1:"* | *":$1/"*) return ;; esac
+  if [ $status = 0 ]; then
+    # An alias is listed by another name, and not every `module` keeps the list.
+    [ -z "${LOADEDMODULES+set}" ] || [ "$LOADEDMODULES" != "$before" ] && return
+  fi
+  echo "hptune: setup failed: module load $1 (status $status, and it is not loaded)" >&2
+  [ $status = 0 ] || exit 1
+}
+hptune_load gcc/12
+hptune_load python/3.11
 export DATA='/data/my set'
 hptune_depth=${#BASH_SOURCE[@]}
 trap 'hptune_status=$?; [ ${#BASH_SOURCE[@]} -gt "$hptune_depth" ] || echo "hptune: setup failed: $(sed -n "${LINENO}p" "$0" 2> /dev/null || echo "$BASH_COMMAND") (status $hptune_status)" >&2' ERR
@@ -89,7 +100,18 @@ FOUR_NODES = """\
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
-exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'module load cuda/12 || { echo '"'"'hptune: setup failed: module load cuda/12'"'"' >&2; exit 1; }
+exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'hptune_load() {
+  local status before=$LOADEDMODULES
+  module load "$1"; status=$?
+  case ":$LOADEDMODULES:" in *":$1:"* | *":$1/"*) return ;; esac
+  if [ $status = 0 ]; then
+    # An alias is listed by another name, and not every `module` keeps the list.
+    [ -z "${LOADEDMODULES+set}" ] || [ "$LOADEDMODULES" != "$before" ] && return
+  fi
+  echo "hptune: setup failed: module load $1 (status $status, and it is not loaded)" >&2
+  [ $status = 0 ] || exit 1
+}
+hptune_load cuda/12
 export DATA='"'"'/my data'"'"'
 exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 63.00GiB --death-timeout 600'
 """  # noqa: E501 - a golden file has the lines that it has
@@ -179,7 +201,9 @@ def test_gpus_of_a_type_a_launcher_and_another_python() -> None:
     assert "\nexec srun --ntasks=1 nice /env/bin/python -P -m distributed" in script
 
 
-def run_by_bash(tmp_path: Path, toml: str, *, nodes: int = 1) -> tuple[int, str]:
+def run_by_bash(
+    tmp_path: Path, toml: str, *, nodes: int = 1, module: str = "{ local inner; false; return 3; }"
+) -> tuple[int, str]:
     """Run the script of a job; returns its status and what it writes into the job's log."""
     text = f'partition = "gpu"\nwalltime = "30"\nnodes = {nodes}\npython = "echo"\n{toml}'
     script = job_script(
@@ -192,9 +216,8 @@ def run_by_bash(tmp_path: Path, toml: str, *, nodes: int = 1) -> tuple[int, str]
     file = tmp_path / "script"
     file.write_text(script)
     # Environment modules are a function of the shell; srun is one here.
-    module = "() { local inner; false; return 3; }"
     srun = '() { while [ "$1" != bash ]; do shift; done; "$@"; }'
-    functions = {"BASH_FUNC_module%%": module, "BASH_FUNC_srun%%": srun}
+    functions = {"BASH_FUNC_module%%": f"() {module}", "BASH_FUNC_srun%%": srun}
     file.write_text(script.replace("exec srun", "srun"))
     done = subprocess.run(
         ["bash", str(file)],
@@ -209,7 +232,34 @@ def run_by_bash(tmp_path: Path, toml: str, *, nodes: int = 1) -> tuple[int, str]
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_job_whose_module_cannot_be_loaded_ends_and_says_so(tmp_path: Path, nodes: int) -> None:
     status, said = run_by_bash(tmp_path, "modules = ['cuda/99']", nodes=nodes)
-    assert (status, said) == (1, "hptune: setup failed: module load cuda/99\n")
+    line = "hptune: setup failed: module load cuda/99 (status 3, and it is not loaded)\n"
+    assert (status, said) == (1, line)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "{ LOADEDMODULES=gcc/12:cuda/12.4; return 3; }",  # it warns, and is loaded
+        "{ LOADEDMODULES=gcc/12:cuda; return 3; }",
+        "{ LOADEDMODULES=nvidia/550; return 0; }",  # an alias
+        "{ return 0; }",  # one that keeps no list
+    ],
+)
+def test_a_module_that_is_loaded_is_no_failure(
+    tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOADEDMODULES", raising=False)
+    assert run_by_bash(tmp_path, "modules = ['cuda']", module=module) == (0, "")
+
+
+def test_a_module_that_is_missing_is_told_although_the_status_is_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Environment Modules 3."""
+    monkeypatch.setenv("LOADEDMODULES", "gcc/12")
+    status, said = run_by_bash(tmp_path, "modules = ['cuda']", module="{ return 0; }")
+    line = "hptune: setup failed: module load cuda (status 0, and it is not loaded)\n"
+    assert (status, said) == (0, line)
 
 
 def test_a_line_of_the_prologue_that_fails_is_reported_and_the_job_continues(
