@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from distributed import LocalCluster
 from tuner.clusters.base import SchedulerCluster
 from tuner.clusters.existing import ClientWorkers, ExistingScheduler
 from tuner.clusters.layout import WorkerLayout
+from tuner.clusters.scheduler import serve
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.resources import Resources
@@ -50,6 +54,28 @@ def test_a_file_that_tells_no_address_is_said(tmp_path: Path) -> None:
     file.write_text(f'{{"address": "{ADDRESS}"}}')
     assert ExistingScheduler(str(file)).address == ADDRESS
     assert ADDRESS in ExistingScheduler(ADDRESS).describe(WorkerLayout([], Resources()))
+
+
+def test_a_scheduler_that_ends_removes_its_own_file_only(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+
+    def listen(successor: str) -> None:
+        def opened(address: str, _dashboard: str) -> None:
+            assert json.loads(file.read_text())["address"] == address
+            if successor:
+                file.write_text(successor)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        serve(host="127.0.0.1", port=0, scheduler_file=file, identity=None, opened=opened)
+
+    listen("")
+    assert not file.exists()
+    listen("of a successor")
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["of a successor"]
+    with pytest.raises(
+        StudyError, match=r"--scheduler-file is .* cannot be written: .*; name anot"
+    ):
+        serve(host="127.0.0.1", port=0, scheduler_file=tmp_path, identity=None, opened=print)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import json
 import logging
 import math
 import os
@@ -140,7 +141,7 @@ def serve(
         notify: Takes lines on connections for the user; None for no such lines.
 
     Raises:
-        StudyError: It cannot listen on that interface and port.
+        StudyError: It cannot listen on that interface and port, or write the file.
     """
     silence()
     with dask_folder() as scratch, dask.config.set({SCRATCH: str(scratch), **HTTP_SETTINGS}):
@@ -154,6 +155,18 @@ def serve(
         )
         with _refusals_to(notify) if notify else contextlib.nullcontext():
             asyncio.run(serving)
+
+
+def _write(file: Path, contents: bytes) -> None:
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        fresh.write_bytes(contents)
+        fresh.replace(file)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise StudyError(
+            f"--scheduler-file is {file}, which cannot be written: {error.strerror}; name another"
+        ) from error
 
 
 async def _serve(
@@ -185,14 +198,17 @@ async def _serve(
                 security=security(identity),
                 # Dask's pages ask for no certificate.
                 dashboard_address="127.0.0.1:0",
-                scheduler_file=None if scheduler_file is None else str(scheduler_file),
             )
         except (OSError, RuntimeError, ValueError) as error:
             raise StudyError(
                 f"no scheduler can listen on {host}, port {port}: {error.__cause__ or error}. "
                 "Choose others with --host and --port (0 for any)."
             ) from error
+    # Dask would remove the file at its end, even if another scheduler has replaced it.
+    announced = json.dumps({"address": scheduler.address, "id": scheduler.id}).encode()
     try:
+        if scheduler_file is not None:
+            _write(scheduler_file, announced)
         dashboard = scheduler.services.get("dashboard")
         has_pages = dashboard is not None and importlib.util.find_spec("bokeh") is not None
         link = "" if not has_pages else f"http://127.0.0.1:{dashboard.port}/status"
@@ -205,4 +221,6 @@ async def _serve(
     finally:
         await scheduler.close()
         if scheduler_file is not None:
-            scheduler_file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if scheduler_file.read_bytes() == announced:
+                    scheduler_file.unlink()
