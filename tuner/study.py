@@ -8,11 +8,13 @@ import itertools
 import os
 import shlex
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .config.code_copy import as_trained
 from .config.model_file import SourceKind
 from .config.objectives import goals_of
 from .config.reference import given_options, resume_call
@@ -170,7 +172,8 @@ class Study(Reports, Exports):
         """Return the best trial's Keras model, as it was after its best epoch.
 
         A model that Keras cannot load from its file alone is built again by the model function,
-        and gets the stored weights.
+        and gets the stored weights. If the model file was changed after the study's last run, the
+        study's own copy of it is used, with a warning.
 
         Args:
             number: Number of one of `best_trials`; None for `best_trial`.
@@ -189,8 +192,10 @@ class Study(Reports, Exports):
     def best_models(self, count: int = 1) -> list[Any]:
         """Return the Keras models of the best trials, the best first, each as after its best epoch.
 
-        The models of the trials after the best are read from their last checkpoints. A study keeps
-        those of `keep_checkpoints` trials, without trials that ended before their last epoch.
+        If a `fit` of the user's own returned the result, the model is as `fit` left it after its
+        last epoch. The models of the trials after the best are read from their last checkpoints.
+        A study keeps those of `keep_checkpoints` trials, without trials that ended before their
+        last epoch.
 
         Args:
             count: The number of models; fewer if fewer trials are complete.
@@ -208,10 +213,15 @@ class Study(Reports, Exports):
 
     def _load(self, path: Path, number: int) -> Any:
         facts = self._reader.facts()
-        source = StudySettings.from_json(facts["settings"]).found_in(self._directory.path).source
+        settings = StudySettings.from_json(facts["settings"]).found_in(self._directory.path)
+        source, warning = as_trained(settings.source, self._directory.path)
+        if warning:
+            warnings.warn(warning, stacklevel=3)
         from .training.keras.kept_model import load_kept
 
-        return load_kept(path, source, facts["space"], self.trial(number).params)
+        trial = self.trial(number)
+        is_of_epoch = trial.step is not None
+        return load_kept(path, source, facts["space"], trial.params, is_of_epoch=is_of_epoch)
 
     # --- for figures, reports and exports -----------------------------------------------------
 

@@ -18,7 +18,6 @@ from .config.entry_points import EntryPoint, read_entry
 from .config.model_file import (
     ObjectiveSource,
     SourceKind,
-    StoredData,
     UserCode,
     save,
     user_code,
@@ -27,6 +26,7 @@ from .config.other_tuners import answer, our_name
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
+from .config.stored_data import StoredData
 from .core.messages import FinishReason
 from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import IO, Any
 
+import numpy as np
 import pytest
 from planted import Planted
 
-from tuner.config.model_file import ObjectiveSource, SourceKind, StoredData, load
+from tuner.config import stored_data
+from tuner.config.model_file import ObjectiveSource, SourceKind, load
+from tuner.config.stored_data import StoredData
 from tuner.errors import UsageError
+from tuner.security.ownership import check_loadable
 from tuner.training.resume.checkpoint import Checkpoints
 
 NOBODY = 65534
@@ -74,3 +79,19 @@ def test_code_and_data_that_others_may_write_are_not_read(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"may write to .*data.joblib.* `chmod go-w"):
         StoredData(data)()
     assert not mark.exists()
+
+
+def test_data_that_are_replaced_after_the_check_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, path = tmp_path / "mark", tmp_path / "data.joblib"
+    data = StoredData.store((np.arange(3), None), path)
+
+    def check_and_replace(file: IO[Any]) -> None:
+        check_loadable(file)
+        (tmp_path / "planted").write_bytes(pickle.dumps(Planted(mark)))
+        (tmp_path / "planted").replace(path)
+
+    monkeypatch.setattr(stored_data, "check_loadable", check_and_replace)
+    array, nothing = data()
+    assert (array.tolist(), nothing, mark.exists()) == ([0, 1, 2], None, False)

@@ -141,6 +141,11 @@ def test_who_leaves_at_once_takes_only_what_is_its_own(tmp_path: Path) -> None:
     with first.create().acquire():
         second.create().leave()
         assert (tmp_path / "study/lock").exists()
+        for name in ("program.py", "code/model.py"):
+            file = first.path / name
+            file.parent.mkdir(exist_ok=True)
+            file.touch()
+            first.draft(file)
         first.leave()
         assert not list(tmp_path.iterdir())
 

@@ -160,6 +160,8 @@ def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(hptune: Hptu
     study = hptune.study("first")
     best = min(first, key=lambda trial: trial[2])
     assert any(step != 4 for *_, step in first), "no trial whose last epoch is not its best"
+    # The study loads its models with the code that it ran.
+    hptune.file("model.py", KERAS.replace("return x * self.scale", "return 3 * x * self.scale"))
     loaded = subprocess.run(
         [sys.executable, "-c", BEST_MODEL, str(study)],
         cwd=hptune.directory,
@@ -171,6 +173,7 @@ def test_a_seed_repeats_a_run_and_the_best_model_is_the_best_trials(hptune: Hptu
     recorded, measured = map(float, loaded.stdout.split()[-2:])
     assert recorded == best[2]
     assert measured == pytest.approx(recorded, abs=1e-6)
+    assert "model.py changed since the study ran" in loaded.stderr
     assert [path.name for path in study.glob("trials/*/model*")] == []
     output = hptune("best", study).out
     assert f"{study.name}/best/model.keras" in output

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import enum
-import errno
+import hashlib
 import importlib.util
 import inspect
 import pickle
@@ -16,11 +16,12 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol, Self, runtime_checkable
+from types import CodeType, ModuleType
+from typing import Any
 
-from ..errors import ModelFileError, UsageError
+from ..errors import ModelFileError
 from ..security.ownership import check_loadable, withhold_writing
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
@@ -28,7 +29,8 @@ from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .source_checks import check_syntax, syntax_error
-from .user_errors import notebook_cells, remember_cells
+from .stored_data import StoredData
+from .user_errors import is_installed, notebook_cells, remember_cells
 
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
@@ -53,12 +55,14 @@ class ObjectiveSource:
         path: The file's absolute path.
         entry: Name of the entry point in the file; empty for the one that hptune finds.
         python: The Python that runs it; empty for that of the worker.
+        copy: A copy of the file, which is run in its place; empty for the file itself.
     """
 
     kind: SourceKind
     path: str
     entry: str = ""
     python: str = ""
+    copy: str = ""
 
     @property
     def shown(self) -> str:
@@ -159,65 +163,6 @@ class BuildFunction:
         self.build = build
 
 
-@runtime_checkable
-class StoredPart(Protocol):
-    """Training or validation data that are stored next to the file of `StoredData`."""
-
-    def open_in(self, folder: Path) -> Any:
-        """Return the data."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredData:
-    """Data in a file, which all trials on a machine map into the same memory."""
-
-    path: Path
-
-    @classmethod
-    def store(cls, data: Any, path: Path) -> Self:
-        """Write the data.
-
-        Raises:
-            UsageError: The data cannot be pickled.
-        """
-        import joblib
-
-        # Replaced at once, so that a study that is resumed never has half of its data.
-        fresh = path.with_name(f"{path.name}.new")
-        try:
-            joblib.dump(data, fresh)
-            withhold_writing(fresh)
-            fresh.replace(path)
-        except OSError:  # no space, say
-            fresh.unlink(missing_ok=True)
-            raise
-        except Exception as error:  # an object that cannot be pickled may raise anything
-            fresh.unlink(missing_ok=True)
-            raise UsageError(
-                f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
-                "function that returns (train, validation) and is called in each trial"
-            ) from error
-        return cls(path)
-
-    def __call__(self) -> Any:
-        """Return the data; arrays are mapped from the file, copy-on-write."""
-        import joblib
-
-        with self.path.open("rb") as file:
-            check_loadable(file)
-        try:
-            data = joblib.load(self.path, mmap_mode="c")
-        except OSError as error:
-            # The kernel refuses copy-on-write for more than its memory; read-only needs none.
-            if error.errno != errno.ENOMEM:
-                raise
-            data = joblib.load(self.path, mmap_mode="r")
-        folder = self.path.parent
-        return tuple(
-            each.open_in(folder) if isinstance(each, StoredPart) else each for each in data
-        )
-
-
 def check_path(path: Path) -> ObjectiveSource:
     """Return the source for the path of a model file.
 
@@ -248,7 +193,7 @@ def load(source: ObjectiveSource) -> UserCode:
     if source.kind is SourceKind.PICKLE:
         with Path(source.path).open("rb") as file:
             check_loadable(file)
-            paths, _, cells = pickle.load(file)  # noqa: S301 - as below
+            paths, _, cells, _ = pickle.load(file)  # noqa: S301 - as below
             remember_cells(cells)
             sys.path.extend(path for path in paths if path not in sys.path)
             code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
@@ -259,9 +204,9 @@ def load(source: ObjectiveSource) -> UserCode:
             data = Path(source.path).with_name(code.load_data.path.name)
             code = replace(code, load_data=StoredData(data))
         return code
-    path = Path(source.path)
-    module = _import(path)
-    return _code_of_file(find_entry_point(module, path, source.entry), vars(module))
+    path, read = Path(source.path), Path(source.copy or source.path)
+    module = _import(path, read)
+    return _code_of_file(find_entry_point(module, read, source.entry), vars(module))
 
 
 def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
@@ -270,9 +215,26 @@ def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
     if source.kind is SourceKind.PICKLE:
         with path.open("rb") as file:
             check_loadable(file)
-            _, names, _ = pickle.load(file)  # noqa: S301 - plain texts from the study directory
+            _, names, *_ = pickle.load(file)  # noqa: S301 - plain texts from the study directory
             return tuple(names)
     return tuple(dict.fromkeys(_FRAMEWORK_IMPORT.findall(path.read_text(errors="replace"))))
+
+
+def module_digests(source: ObjectiveSource) -> Mapping[str, str]:
+    """Return the user's modules that what was given in Python refers to: file and SHA-256."""
+    with Path(source.path).open("rb") as file:
+        check_loadable(file)
+        *_, digests = pickle.load(file)  # noqa: S301 - plain texts from the study directory
+        found: Mapping[str, str] = digests
+        return found
+
+
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's contents; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def save(code: UserCode, path: Path) -> None:
@@ -297,9 +259,20 @@ def save(code: UserCode, path: Path) -> None:
     if code.objective is None and "keras" not in names:
         names.append("keras")
     fresh = path.with_name(f"{path.name}.new")
-    fresh.write_bytes(pickle.dumps((folders, names, notebook_cells())) + contents)
+    digests = {file: sha256(file) for file in _modules_of(code)}
+    fresh.write_bytes(pickle.dumps((folders, names, notebook_cells(), digests)) + contents)
     withhold_writing(fresh)
     fresh.replace(path)
+
+
+def _modules_of(code: UserCode) -> list[str]:
+    """Return the files of the user's modules that the pickled code refers to by name."""
+    function: Any = code.objective or getattr(code.hypermodel, "build", None)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or module.__name__ == "__main__" or is_installed(file):
+        return []
+    return [str(Path(file).absolute())]
 
 
 def _that_cannot_be_sent(code: UserCode) -> str:
@@ -318,16 +291,30 @@ def _that_cannot_be_sent(code: UserCode) -> str:
     return ", ".join(names) or "an object that cannot be pickled"
 
 
-def _import(path: Path) -> ModuleType:
+class _LoaderOfCopy(SourceFileLoader):
+    """Runs a copy of a file as a module that believes to be the file itself."""
+
+    def __init__(self, name: str, path: Path, copy: Path) -> None:
+        super().__init__(name, str(path))
+        self._copy = copy
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the compiled copy; called by Python."""
+        del fullname
+        return compile(self._copy.read_bytes(), str(self._copy), "exec", dont_inherit=True)
+
+
+def _import(path: Path, read: Path) -> ModuleType:
     # Under the file's own name, so that objects pickled by reference find their module.
-    name = path.stem
+    name = path.stem if read == path else f"hptune_model_{path.stem}_{sha256(read)[:8]}"
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
         return sys.modules[name]
     if name in sys.modules or name in sys.stdlib_module_names:
         name = f"hptune_model_{path.stem}"
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = None if read == path else _LoaderOfCopy(name, path, read)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ModelFileError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..config.code_copy import copy_of
+from ..config.model_file import SourceKind
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
 from ..core.messages import StudyOpened
@@ -102,11 +104,16 @@ def opened(plan: RunPlan, *, at: float) -> StudyOpened:
 
 
 def study_access(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyAccess | None:
-    """Return how workers on other machines find the study; None if all are on this one."""
-    if workers.cluster.is_local:
-        return None
+    """Return how workers on other machines find the study; None if all are on this one.
+
+    The study gets a copy of the model file in any case, to load its models with.
+    """
+    source = plan.settings.source
+    if source.kind is SourceKind.FILE:
+        study.directory.draft(copy_of(source, study.directory.path))
     with storage_errors(study.directory.path):
-        return prepare_access(study.directory.path, study.lock.owner.token, plan.settings.source)
+        access = prepare_access(study.directory.path, study.lock.owner.token, source)
+    return None if workers.cluster.is_local else access
 
 
 def _files(plan: RunPlan, study: OpenStudy) -> StudyFiles:

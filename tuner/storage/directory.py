@@ -62,6 +62,7 @@ class StudyDirectory:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = whole_path(path)
         self._new_parents: list[Path] = []  # that `make` created, the deepest first
+        self._drafts: list[Path] = []
         self._was_acquired = False
 
     def __repr__(self) -> str:
@@ -266,12 +267,21 @@ class StudyDirectory:
             )
         return cls(max(started)[1])
 
+    def draft(self, file: Path) -> None:
+        """Take note of a file in the directory that is of no use if the study does not begin."""
+        self._drafts.append(file)
+
     def give_up(self) -> None:
         """Remove the directory if it is empty, and its parents that `make` created; `studies` too.
 
-        A parent that is not empty stays.
+        Drafts go if there is no study. A parent that is not empty stays.
         """
         with contextlib.suppress(OSError):
+            if not self.database.exists():
+                for draft in self._drafts:
+                    draft.unlink(missing_ok=True)
+                    if draft.parent != self._path and not any(draft.parent.iterdir()):
+                        draft.parent.rmdir()
             self._path.rmdir()
             if self._path.parent.name == _FOLDER:
                 self._path.parent.rmdir()

@@ -20,6 +20,7 @@ from ...core.trial import Params
 from ...errors import StudyError
 from ..hyperparameters import make_hyperparameters
 from ..resume.checkpoint import Checkpoints
+from ..resume.resumption import TrainingState
 from .objective import MODEL_FILE, build, build_variables, load_data
 
 _LAMBDA = "__lambda__"
@@ -36,7 +37,12 @@ class Loader(enum.StrEnum):
 
 
 def load_kept(
-    path: Path, source: ObjectiveSource, space: Sequence[Mapping[str, object]], params: Params
+    path: Path,
+    source: ObjectiveSource,
+    space: Sequence[Mapping[str, object]],
+    params: Params,
+    *,
+    is_of_epoch: bool = True,
 ) -> Any:
     """Return the model in a file.
 
@@ -45,6 +51,8 @@ def load_kept(
         source: The user's code.
         space: The search space in its JSON form.
         params: The configuration of the model's trial.
+        is_of_epoch: Whether the trial's result is that of its best epoch. If not, its `fit`
+            returned the result, and a checkpoint's model is as `fit` left it.
 
     Raises:
         StudyError: The model cannot be loaded.
@@ -59,7 +67,8 @@ def load_kept(
     if path.name == MODEL_FILE:
         ways.append(lambda: _from_file(path, code))
     if code is not None and code.hypermodel is not None:
-        ways.append(lambda: _from_code(path, code, make_hyperparameters(space, params)))
+        hp = make_hyperparameters(space, params)
+        ways.append(lambda: _from_code(path, code, hp, is_of_epoch=is_of_epoch))
     if path.name == MODEL_FILE and _LAMBDA in _others(path):
         ways.reverse()  # Keras loads a lambda, but not the names that it uses
     if not ways and not errors:
@@ -94,12 +103,12 @@ def _from_file(path: Path, code: UserCode | None) -> Any:
     return keras.saving.load_model(path, custom_objects=own, safe_mode=False)
 
 
-def _from_code(path: Path, code: UserCode, hp: Any) -> Any:
+def _from_code(path: Path, code: UserCode, hp: Any, *, is_of_epoch: bool) -> Any:
     model = build(code, hp)
     if not model.built:
         build_variables(model, load_data(code, hp))
     if path.is_dir():
-        model.set_weights(_weights_of_best_epoch(path))
+        _restore(model, _last_state(path), is_of_epoch=is_of_epoch)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the optimizer begins without its state
@@ -107,12 +116,21 @@ def _from_code(path: Path, code: UserCode, hp: Any) -> Any:
     return model
 
 
-def _weights_of_best_epoch(directory: Path) -> list[Any]:
+def _last_state(directory: Path) -> TrainingState:
     found = Checkpoints(directory).newest(cleans_up=False)
-    if found is None or (best := found[1].recorder["best"]) is None:
+    if found is None:
         raise StudyError("the trial's last checkpoint is not kept (see keep_checkpoints)")
-    weights: list[Any] = best[2]
-    return weights
+    state: TrainingState = found[1]
+    return state
+
+
+def _restore(model: Any, state: TrainingState, *, is_of_epoch: bool) -> None:
+    best = state.recorder["best"]
+    if is_of_epoch and best is not None:
+        model.set_weights(best[2])
+        return
+    for variable, value in zip(model.variables, state.model.model, strict=True):
+        variable.assign(value)
 
 
 def _others(path: Path) -> set[str]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...config.model_file import ObjectiveSource, SourceKind
-
-CODE = "code"
-"""The folder of the study directory with a copy of the model file."""
+from ...config.code_copy import keep_copy
+from ...config.model_file import ObjectiveSource, sha256
 
 PATIENCE_SECONDS = 5.0
 """Seconds to wait for the files: a network file system may show new files late."""
@@ -46,17 +42,13 @@ def prepare_access(directory: Path, token: str, source: ObjectiveSource) -> Stud
     """Copy the model file into the study directory, for workers on other machines.
 
     Raises:
+        ModelFileError: The model file is gone.
         OSError: The copy cannot be written.
     """
-    if source.kind is not SourceKind.FILE:
+    copy = keep_copy(source, directory)
+    if copy is None:
         return StudyAccess(str(directory), token, source)
-    path = Path(source.path)
-    copy = directory / CODE / path.name
-    copy.parent.mkdir(exist_ok=True)
-    fresh = copy.with_name(f"{copy.name}.new")
-    shutil.copyfile(path, fresh)
-    fresh.replace(copy)
-    return StudyAccess(str(directory), token, source, digest=_digest(copy), copy=str(copy))
+    return StudyAccess(str(directory), token, source, digest=sha256(copy), copy=str(copy))
 
 
 def check_access(
@@ -102,13 +94,6 @@ def _find_code(access: StudyAccess) -> ObjectiveSource:
             raise StudyAccessError(f"it does not see {access.source.path}")
         return access.source
     for path in (access.source.path, access.copy):
-        try:
-            if _digest(Path(path)) == access.digest:
-                return replace(access.source, path=path)
-        except OSError:
-            continue
+        if sha256(path) == access.digest:
+            return replace(access.source, path=path)
     raise StudyAccessError(f"it sees neither {access.source.path} nor its copy {access.copy}")
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

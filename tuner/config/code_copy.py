@@ -1,0 +1,57 @@
+"""The study's own copy of the user's code, for workers elsewhere and for models loaded later."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import ModelFileError
+from .model_file import ObjectiveSource, SourceKind, module_digests, sha256
+
+CODE = "code"
+"""The folder of the study's directory with a copy of the model file."""
+
+
+def keep_copy(source: ObjectiveSource, directory: Path) -> Path | None:
+    """Copy the model file into the study's directory; return None if its code is there anyway.
+
+    Raises:
+        ModelFileError: The model file is gone.
+        OSError: The copy cannot be written.
+    """
+    if source.kind is not SourceKind.FILE:
+        return None
+    copy = copy_of(source, directory)
+    copy.parent.mkdir(exist_ok=True)
+    fresh = copy.with_name(f"{copy.name}.new")
+    try:
+        shutil.copyfile(source.path, fresh)
+    except FileNotFoundError as error:
+        raise ModelFileError(f"the model file {source.path} is gone; put it back") from error
+    fresh.replace(copy)
+    return copy
+
+
+def copy_of(source: ObjectiveSource, directory: Path) -> Path:
+    """Return where the copy of a model file is."""
+    return directory / CODE / Path(source.path).name
+
+
+def as_trained(source: ObjectiveSource, directory: Path) -> tuple[ObjectiveSource, str]:
+    """Return the code of a study as its last run used it.
+
+    Returns:
+        The code; and a warning for the user if it was changed since, else an empty text.
+    """
+    if source.kind is SourceKind.PICKLE:
+        digests = module_digests(source)
+        changed = [path for path, digest in digests.items() if digest != sha256(path)]
+        words = f"{', '.join(changed)} changed since the study ran; the model may not be the same"
+        return source, words if changed else ""
+    copy = copy_of(source, directory)
+    kept = sha256(copy)
+    if not kept or kept == sha256(source.path):
+        return source, ""
+    words = f"{source.path} changed since the study ran; {copy} is used instead"
+    return replace(source, copy=str(copy)), words

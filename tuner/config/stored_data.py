@@ -1,0 +1,73 @@
+"""Data that are given in Python, in a file that all trials on a machine map."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
+
+from ..errors import UsageError
+from ..security.ownership import check_loadable, withhold_writing
+
+
+@runtime_checkable
+class StoredPart(Protocol):
+    """Training or validation data that are stored next to the file of `StoredData`."""
+
+    def open_in(self, folder: Path) -> Any:
+        """Return the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredData:
+    """Data in a file, which all trials on a machine map into the same memory."""
+
+    path: Path
+
+    @classmethod
+    def store(cls, data: Any, path: Path) -> Self:
+        """Write the data.
+
+        Raises:
+            UsageError: The data cannot be pickled.
+        """
+        import joblib
+
+        # Replaced at once, so that a study that is resumed never has half of its data.
+        fresh = path.with_name(f"{path.name}.new")
+        try:
+            joblib.dump(data, fresh)
+            withhold_writing(fresh)
+            fresh.replace(path)
+        except OSError:  # no space, say
+            fresh.unlink(missing_ok=True)
+            raise
+        except Exception as error:  # an object that cannot be pickled may raise anything
+            fresh.unlink(missing_ok=True)
+            raise UsageError(
+                f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
+                "function that returns (train, validation) and is called in each trial"
+            ) from error
+        return cls(path)
+
+    def __call__(self) -> Any:
+        """Return the data; arrays are mapped from the file, copy-on-write."""
+        import joblib
+
+        with self.path.open("rb") as file:
+            check_loadable(file)
+            # joblib opens a file by its name, and again for each array. This name means the file
+            # that was checked, whatever has its path by then.
+            checked = f"/proc/self/fd/{file.fileno()}"
+            try:
+                data = joblib.load(checked, mmap_mode="c")
+            except OSError as error:
+                # The kernel refuses copy-on-write for more than its memory; read-only needs none.
+                if error.errno != errno.ENOMEM:
+                    raise
+                data = joblib.load(checked, mmap_mode="r")
+        folder = self.path.parent
+        return tuple(
+            each.open_in(folder) if isinstance(each, StoredPart) else each for each in data
+        )
