@@ -75,6 +75,24 @@ def test_a_program_may_read_and_write_files_instead(attempts: Attempts) -> None:
     assert json.loads(copy) == {"lr": 0.5, "mode": "it's; $(HOME)"}
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        """echo "{\\"loss\\": $i}" > "$1" """,
+        """echo "{\\"loss\\": 1}" >> "$1"; sleep 0.3; : > "$1" """,
+        """echo "{\\"loss\\": 1}" > "$1.new"; mv "$1.new" "$1" """,
+    ],
+    ids=["rewritten", "emptied", "replaced"],
+)
+def test_a_program_that_rewrites_its_metrics_is_told_to_append(
+    attempts: Attempts, write: str
+) -> None:
+    script = f"i=10; while [ $i -lt 1000 ]; do i=$((i + 1)); {write}; sleep 0.05; done"
+    ending = run(attempts, *shell(script), "{trial.metrics_file}").ending
+    assert ending.cause is Cause.EXCEPTION
+    assert "metrics.jsonl; let it append one line for each report" in ending.reason
+
+
 def test_what_a_program_writes_before_it_is_read_counts(attempts: Attempts) -> None:
     script = 'echo \'{"loss": 2}\' >> "$HPTUNE_METRICS_FILE"; echo \'{"loss": 1}\''
     early = """
@@ -120,8 +138,11 @@ def test_a_program_that_is_told_to_stop_may_save_and_goes_on_later(attempts: Att
         (("/no/such/program",), Cause.EXCEPTION, ["/no/such/program cannot be started"]),
         (("true",), Cause.EXCEPTION, ["true reported no metrics", '{"step": 1, "val_loss": 0.5}']),
         (shell("echo '{\"loss\": NaN}'; sleep 60"), Cause.NON_FINITE, ["loss is nan at step 1"]),
+        (shell("kill -KILL $$"), Cause.KILLED, ["its process was killed by SIGKILL"]),
+        (shell("sh -c 'kill -KILL $$'"), Cause.KILLED, ["its process was killed by SIGKILL"]),
+        (shell("kill -TERM $$"), Cause.KILLED, ["its process was killed by SIGTERM"]),
     ],
-    ids=["exit code", "signal", "not there", "silent", "not finite"],
+    ids=["exit code", "signal", "not there", "silent", "not finite", "killed", "inner", "ended"],
 )
 def test_a_program_that_fails_says_how(
     attempts: Attempts, command: tuple[str, ...], cause: Cause, words: list[str]

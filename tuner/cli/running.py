@@ -194,12 +194,11 @@ def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
         raise study_exists(directory)
     path = Path(_source_of_program(directory.path).path)
     directory.make()
-    is_ours = False
     try:
         with storage_errors(directory.path):
             try:
                 with path.open("x", encoding="utf-8") as file:
-                    is_ours = True
+                    directory.draft(path)
                     file.write(text)
             except FileExistsError:
                 # The same file may be of a run that was killed before its study began.
@@ -211,8 +210,6 @@ def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
         yield
     finally:
         if not directory.database.exists():
-            if is_ours:
-                path.unlink(missing_ok=True)
             directory.give_up()
 
 

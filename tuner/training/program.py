@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from ..config.programs import filled_in
 from ..errors import StudyError
@@ -30,8 +30,15 @@ STEP_NAMES = ("step", "epoch")
 GRACE_SECONDS = 8.0
 """Time from SIGTERM to SIGKILL: less than an attempt has before it is killed itself."""
 
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
+"""Signals by which programs do not end by their own fault."""
+
 _POLL_SECONDS = 0.2
 _MOST_CHARACTERS = 2000
+_REWRITTEN = (
+    "the program changed or replaced what it had written into {}; let it append one line for each "
+    "report"
+)
 
 
 class ProgramFailed(StudyError):
@@ -54,8 +61,10 @@ def run_program(
     out. No shell is involved. The same facts are in the environment, as ``HPTUNE_CHECKPOINT_DIR``
     and so on.
 
-    Each line that is a JSON object is a report, on standard output or in the metrics file. If the
-    study wants the trial to stop, the program gets SIGTERM, and is killed `GRACE_SECONDS` later.
+    Each line that is a JSON object is a report, on standard output or in the metrics file, to which
+    the program appends lines. If the study wants the trial to stop, the program gets SIGTERM, and
+    is killed `GRACE_SECONDS` later. If something else kills the program, such as the kernel for
+    lack of memory, this process ends in the same way, and the study runs the trial again.
 
     Args:
         command: The program and its arguments.
@@ -68,8 +77,8 @@ def run_program(
 
     Raises:
         ModelFileError: The command names something that is neither a hyperparameter nor a fact.
-        ProgramFailed: The program cannot be started, ended with an error, or reported nothing; or
-            the trial has several processes.
+        ProgramFailed: The program cannot be started, ended with an error, reported nothing, or
+            changed what it had written into the metrics file; or the trial has several processes.
     """
     if trial.world_size > 1:
         raise ProgramFailed(
@@ -95,6 +104,7 @@ def run_program(
     if is_stopped:
         return {}
     if process.returncode:
+        _die_if_killed(arguments[0], process.returncode)
         raise ProgramFailed(_how_it_failed(arguments, process.returncode, errors))
     if not reports.latest:
         raise ProgramFailed(
@@ -166,6 +176,20 @@ def _signal(process: subprocess.Popen[str], number: int) -> None:
         os.killpg(process.pid, number)
 
 
+def _die_if_killed(name: str, code: int) -> None:
+    """End this process as something else ended the program; return if it ended by itself.
+
+    A shell or launcher that waits for the killed process exits with 128 and the signal's number.
+    """
+    number = -code if code < 0 else code - 128
+    if number not in _FROM_OUTSIDE:
+        return
+    sys.stderr.write(f"{name} was ended by {signal.Signals(number).name}\n")
+    sys.stderr.flush()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def _how_it_failed(arguments: Sequence[str], code: int, errors: Sequence[str]) -> str:
     name = signal.Signals(-code).name if code < 0 else ""
     how = f"was ended by {name}" if name else f"ended with exit code {code}"
@@ -187,6 +211,11 @@ class _Reports:
         self._trial = trial
         self._count = trial.resumed_from or 0
         self._lock = threading.Lock()
+
+    def fail(self, error: Exception) -> None:
+        """Refuse the reports, unless one was refused already."""
+        with self._lock:
+            self.failure = self.failure or error
 
     def read(self, line: str) -> bool:
         """Report a line, if it has metrics; return whether it has."""
@@ -214,6 +243,42 @@ class _Reports:
         return True
 
 
+class _MetricsFile:
+    """The lines that a program appends to a file; a context manager, which closes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+        self._part = b""
+        self._latest = (0, b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def new_lines(self, *, with_last: bool) -> Iterator[str]:
+        """Yield the lines that were added, and the last one, which may have no end, if asked."""
+        while chunk := self._file.readline():
+            self._part += chunk
+            self._latest = self._file.tell() - len(self._part), self._part
+            if self._part.endswith(b"\n"):
+                yield self._part.decode(errors="replace")
+                self._part = b""
+        if with_last:
+            yield self._part.decode(errors="replace")
+
+    @property
+    def is_appended_to(self) -> bool:
+        """Whether the file still is the one that was read, with the line that was read last."""
+        start, line = self._latest
+        with contextlib.suppress(OSError):  # a program may remove it
+            if not os.path.samestat(self._path.stat(), os.fstat(self._file.fileno())):
+                return False
+        return os.pread(self._file.fileno(), len(line), start) == line
+
+
 @contextlib.contextmanager
 def _reading(
     process: subprocess.Popen[str], reports: _Reports, errors: deque[str], metrics_file: Path
@@ -231,17 +296,14 @@ def _reading(
     over = threading.Event()
 
     def follow() -> None:
-        with metrics_file.open(errors="replace") as file:
-            part = ""
+        with _MetricsFile(metrics_file) as file:
             while True:
                 was_over = over.is_set()
-                while chunk := file.readline():
-                    part += chunk
-                    if part.endswith("\n"):
-                        reports.read(part)
-                        part = ""
-                if was_over:
-                    reports.read(part)
+                for line in file.new_lines(with_last=was_over):
+                    reports.read(line)
+                if not file.is_appended_to:
+                    reports.fail(ProgramFailed(_REWRITTEN.format(metrics_file.name)))
+                if was_over or reports.failure is not None:
                     return
                 over.wait(_POLL_SECONDS)
 
