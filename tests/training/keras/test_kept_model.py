@@ -83,7 +83,5 @@ def test_a_model_whose_fit_returned_the_result_is_as_fit_left_it(
     (result.directory / "model.keras").unlink()
     source = check_path(tmp_path / "model.py")
     model = load_kept(result.directory, source, (), {"unused": 1}, is_of_epoch=False)
-    import model as users
-
-    assert users.error(model) == pytest.approx(result.ending.metrics["error"], abs=1e-6)
-    del sys.modules["model"]
+    error = sys.modules.pop("model").error
+    assert error(model) == pytest.approx(result.ending.metrics["error"], abs=1e-6)
