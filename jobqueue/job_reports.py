@@ -44,10 +44,10 @@ def counted(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def tail_of(path: Path, lines: int = 15) -> str:
-    """Return the last lines of a file."""
+def tail_of(path: Path) -> str:
+    """Return the last lines of a file, at most 15."""
     try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(path.read_text(errors="replace").splitlines()[-15:])
     except OSError:
         return "(nothing)"
 

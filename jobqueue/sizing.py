@@ -93,7 +93,7 @@ def _for_trials_bytes(memory_bytes: int) -> int:
     return max(memory_bytes - WORKER_MEMORY_BYTES, memory_bytes // 2)
 
 
-def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) -> int:
+def how_many_fit(node: NodeShape, need: Need) -> int:
     """Return how many such trials a node holds at once.
 
     >>> how_many_fit(NodeShape(8, 64 * 2**30, (("a100", 2),)), Need(cpus=3, gpus=1))
@@ -102,7 +102,7 @@ def how_many_fit(node: NodeShape, need: Need, *, gpu_type: str | None = None) ->
     3
     """
     fit = node.cpus // need.cpus
-    gpus = node.gpu_count(gpu_type)
+    gpus = node.gpu_count()
     each = need.gpus_where(gpus)
     if 0 < each < 1:
         fit = min(fit, gpus * trials_per_gpu(each))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console
@@ -41,12 +40,7 @@ class DoctorReport:
             self._status.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         self._status.stop()
         if error is None:
             self._console.print(Text(f"\n{self._numbers()}", style="bold"))

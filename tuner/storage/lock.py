@@ -29,7 +29,6 @@ import shlex
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ..errors import StudyLockedError
@@ -142,12 +141,7 @@ class MasterLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def _take_lease(self) -> None:

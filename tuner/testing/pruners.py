@@ -31,7 +31,6 @@ SEEDS = range(6)
 each_seed = pytest.mark.parametrize("seed", SEEDS)
 each_direction = pytest.mark.parametrize("direction", Direction)
 
-Fact = Callable[[Pruner], None]
 Value = Callable[[int, int], float]
 """Returns the value of a trial at a step; more is better."""
 

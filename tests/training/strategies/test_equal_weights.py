@@ -20,7 +20,6 @@ class OnDevices(Strategy):
 
     weights: tuple[Mapping[str, Any], ...] = ()
     on_cpu = True
-    synchronizes_batch_statistics = True
 
     def enter(self) -> None:
         raise NotImplementedError

@@ -32,7 +32,6 @@ class Alike(Strategy):
     """Trains by Keras alone, and keeps what it was called with."""
 
     on_cpu = True
-    synchronizes_batch_statistics = True
 
     def __init__(self, *, rank: int = 0, devices: int = 2, **asked: Any) -> None:
         ranks: Any = SimpleNamespace(rank=rank, world_size=1, gather=lambda data: [data])

@@ -50,7 +50,7 @@ class RanksOutOfStep(RuntimeError):
 class Ranks:
     """One rank of a trial of several processes.
 
-    `agree`, `all_equal`, `gather` and `broadcast` are collective: every rank calls them, from one
+    `agree`, `gather` and `broadcast` are collective: every rank calls them, from one
     thread, the same ones in the same order. They go over hptune's own connections to rank 0.
 
     A trace of two ranks; rank 0 is told to stop while it computes its second step::
@@ -197,10 +197,6 @@ class Ranks:
         # It grows slowly: the first steps are not like the others.
         wanted = _AGREE_SECONDS / max(step_seconds, 1e-9)
         return max(1, min(int(wanted), 2 * self._interval, _MOST_STEPS))
-
-    def all_equal(self, digest: bytes) -> bool:
-        """Return on every rank whether all ranks gave the same bytes."""
-        return len(set(self.gather(digest))) == 1
 
     def gather(self, data: bytes) -> list[bytes]:
         """Return on every rank what each of them gave, rank 0's first. For small data."""

@@ -66,11 +66,6 @@ class Strategy(abc.ABC):
     def on_cpu(self) -> bool:
         """Whether the devices are CPUs: the weights are then compared after each epoch."""
 
-    @property
-    @abc.abstractmethod
-    def synchronizes_batch_statistics(self) -> bool:
-        """Whether BatchNormalization computes the statistics of the global batch by itself."""
-
     @abc.abstractmethod
     def enter(self) -> None:
         """Set up the framework in this process, once, before it uses any device.

@@ -30,11 +30,6 @@ class JaxDataParallel(Strategy):
 
         return bool(jax.default_backend() == "cpu")
 
-    @property
-    def synchronizes_batch_statistics(self) -> bool:
-        """True: the mean runs over the global batch."""
-        return True
-
     def enter(self) -> None:
         """Connect JAX with the other ranks, and distribute what Keras makes from here on."""
         import jax

@@ -24,11 +24,6 @@ class Mirrored(Strategy):
         """Whether the replicas are logical CPUs."""
         return "CPU" in self._mirrored.extended.worker_devices[0].upper()
 
-    @property
-    def synchronizes_batch_statistics(self) -> bool:
-        """False, unless the layers ask for it."""
-        return False
-
     def enter(self) -> None:
         """Make the strategy of all devices of this process."""
         import tensorflow as tf

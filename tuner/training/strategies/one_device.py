@@ -12,7 +12,6 @@ class OneDevice(Strategy):
     """Keras alone. A trial that began on several devices continues with the rate of one."""
 
     on_cpu = False
-    synchronizes_batch_statistics = True
 
     def enter(self) -> None:
         """Do nothing."""

@@ -27,11 +27,6 @@ class TensorFlowProcesses(Strategy):
         """Whether the replicas are CPUs."""
         return "CPU" in self._all.extended.worker_devices[0].upper()
 
-    @property
-    def synchronizes_batch_statistics(self) -> bool:
-        """False, unless the layers ask for it."""
-        return False
-
     def enter(self) -> None:
         """Start TensorFlow's server and meet the other ranks, whose addresses TF_CONFIG has."""
         import tensorflow as tf

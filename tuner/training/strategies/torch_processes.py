@@ -32,11 +32,6 @@ class TorchProcesses(Strategy):
         """Whether the ranks train on CPUs."""
         return self._device == "cpu"
 
-    @property
-    def synchronizes_batch_statistics(self) -> bool:
-        """False: each rank normalises its own part of a batch; the averages are averaged."""
-        return False
-
     def enter(self) -> None:
         """Connect PyTorch with the other ranks."""
         import torch

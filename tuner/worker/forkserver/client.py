@@ -404,8 +404,8 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _tail(path: Path, lines: int = 12) -> str:
+def _tail(path: Path) -> str:
     try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(path.read_text(errors="replace").splitlines()[-12:])
     except OSError:
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ....errors import SpaceError
@@ -70,20 +71,8 @@ def parameter_from_json(entry: Mapping[str, object]) -> Parameter:
     return reader(config)
 
 
-def _float(config: _Config) -> FloatParameter:
-    return FloatParameter(
-        _name(config),
-        _need(config, "min_value"),
-        _need(config, "max_value"),
-        step=config.get("step"),
-        scale=scale_of(_name(config), config.get("sampling")),
-        default=config.get("default"),
-        conditions=_conditions(config),
-    )
-
-
-def _int(config: _Config) -> IntParameter:
-    return IntParameter(
+def _number(kind: Callable[..., Parameter], config: _Config) -> Parameter:
+    return kind(
         _name(config),
         _need(config, "min_value"),
         _need(config, "max_value"),
@@ -122,8 +111,8 @@ def _fixed(config: _Config) -> FixedParameter:
 
 
 _READERS: Mapping[str, Callable[[_Config], Parameter]] = {
-    "Float": _float,
-    "Int": _int,
+    "Float": partial(_number, FloatParameter),
+    "Int": partial(_number, IntParameter),
     "Choice": _choice,
     "Boolean": _boolean,
     "Fixed": _fixed,
