@@ -284,12 +284,14 @@ class Study(Reports, Exports):
         files = StudyFiles(self._directory, self.goals)
         tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
         master = self._directory.owner()
+        run = None if master is None else self._reader.run_state()
+        listed = self.trials
         return StudyView(
             directory=str(self._directory.path),
             search=settings.search,
             goals=self.goals,
-            budget_trials=settings.budget_trials,
-            trials=self.trials,
+            budget_trials=_total(settings.budget_trials, listed),
+            trials=listed,
             attempts=self._reader.attempts(),
             latest=self._latest_reports(),
             master=master,
@@ -300,7 +302,8 @@ class Study(Reports, Exports):
             timeout_seconds=settings.timeout_seconds or None,
             last_finish=_last_finish(facts["ended"]),
             model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
-            workers=None if master is None else self._reader.workers(),
+            workers=None if run is None else run.workers,
+            paused_by="" if run is None else run.paused_by,
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
         )
@@ -415,6 +418,12 @@ def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
             folders.clear()
         folders[:] = [each for each in folders if not each.startswith(".")]
     return found
+
+
+def _total(budget: int | None, listed: Sequence[Trial]) -> int | None:
+    """Return the number of trials to suggest, which those that users added may exceed."""
+    searched = sum(trial.confirms is None for trial in listed)
+    return None if budget is None else max(budget, searched)
 
 
 def _last_finish(ended: Mapping[str, str] | None) -> Finish | None:

@@ -19,18 +19,19 @@ from tuner.config.objectives import goals_to_json
 from tuner.config.settings import StudySettings
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
-from tuner.core.messages import Event, ParametersUsed, Suggested
+from tuner.core.messages import Event, ParametersUsed, Suggested, UserRequested
 from tuner.core.pruner import PrunerSettings
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import IntParameter, SearchSpace
-from tuner.core.trial import Direction, Suggestion, Trial, TrialState
+from tuner.core.trial import ADDED, Direction, Suggestion, Trial, TrialState
+from tuner.core.user_requests import UserAction
 from tuner.errors import NoStudyError
 from tuner.executors.simulated import Faults, SimulatedExecutor
 from tuner.master.replay import Replayed, replay
 from tuner.pruners.registry import make_pruner
 from tuner.samplers.registry import SamplerOptions, make_sampler
 from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger
+from tuner.storage.ledger import Ledger, LedgerReader
 
 LATE = SearchSpace((IntParameter("late", 1, 50),))
 
@@ -122,6 +123,46 @@ def test_a_study_whose_trials_are_raced_comes_out_again(tmp_path: Path) -> None:
     assert any(trial.state is TrialState.PRUNED for trial in known)
     assert {trial.origin for trial in known} >= {"tpe", "tpe (random)"}
     assert replay(directory) == Replayed(30, None)
+
+
+class Asking:
+    """Callable that asks what users ask, at some of its calls."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def __call__(self, executor: SimulatedExecutor) -> Sequence[Event]:
+        self._calls += 1
+        at = executor.clock.now()
+        running = [attempt.trial for attempt in executor._runs]
+        added = Suggestion({"layers": 4, "activation": "gelu", "dropout": 1.0}, ADDED)
+        match self._calls:
+            case 5:
+                return [UserRequested(at, "1", UserAction.ADD, "ada", added=(added,))]
+            case 9 if running:
+                return [UserRequested(at, "2", UserAction.STOP_TRIAL, "ada", running[0])]
+            case 12:
+                return [UserRequested(at, "3", UserAction.PAUSE, "ada")]
+            case 16:
+                return [UserRequested(at, "4", UserAction.GO_ON, "ada")]
+        return []
+
+
+def test_what_users_asked_for_is_in_the_ledger_and_comes_out_again(tmp_path: Path) -> None:
+    cluster = SimulatedStudy("tpe", trials=20)
+    directory = StudyDirectory(tmp_path / "study").create()
+    with directory.acquire(), Ledger.create(directory, facts("tpe")) as ledger:
+        cluster.run(Recorder(ledger), Engine(make_pruner), requests=Asking())
+    asked = LedgerReader(directory).user_requests()
+    assert [each.action for each in asked] == [
+        UserAction.ADD, UserAction.STOP_TRIAL, UserAction.PAUSE, UserAction.GO_ON
+    ]  # fmt: skip
+    reader = LedgerReader(directory)
+    assert ADDED in {trial.origin for trial in reader.trials()}
+    assert "stopped by ada" in {attempt.reason for attempt in reader.attempts()}
+    replayed = replay(directory)
+    assert replayed == Replayed(19, None, others=1)
+    assert replayed.to_text().endswith("1 other trial came from --try, enqueue or --confirm")
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_
     directory = StudyDirectory(tmp_path).create()
     with directory.acquire() as lock:
         requests = StopRequests(
-            directory,
             lock,
             SystemClock(),
             timeout_seconds=None,
@@ -50,9 +49,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -
     left = list[str]()
     directory = StudyDirectory(tmp_path).create()
     with directory.acquire() as lock:
-        requests = StopRequests(
-            directory, lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0
-        )
+        requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
         with requests.from_signals(wake=lambda: None, leave_at_once=lambda: left.append("left")):
             os.kill(os.getpid(), first)
             os.kill(os.getpid(), signal.SIGHUP)  # twice, if its terminal is closed

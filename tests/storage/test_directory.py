@@ -1,4 +1,4 @@
-"""The study directory: its layout and its stop requests."""
+"""The study directory: its layout and its requests."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tuner.core.user_requests import UserAction, UserRequest
 from tuner.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
 from tuner.master.detached import master_job
 from tuner.storage.directory import StudyDirectory, atomic_write
@@ -154,8 +156,8 @@ def test_a_later_chdir_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     directory = StudyDirectory("study").create()
     monkeypatch.chdir("/")
-    directory.request_stop("enough")
-    assert (tmp_path / "study" / "stop").stat().st_size > 0
+    directory.requests.append(STOP)
+    assert (tmp_path / "study" / "requests").stat().st_size > 0
 
 
 def test_creating_may_be_repeated_until_there_is_a_ledger(directory: StudyDirectory) -> None:
@@ -192,32 +194,45 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         StudyDirectory(tmp_path / "study").create()
 
 
-# --- stop requests --------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------
+
+STOP = UserRequest("1", UserAction.STOP, "Zoë (hptune stop)")
+ADD = UserRequest("2", UserAction.ADD, "ada", points=({"lr": "0.1", "layers": 2},))
 
 
-def test_stop_requests(directory: StudyDirectory) -> None:
-    assert directory.stop_requested() is None
-    directory.request_stop("Zeit für eine Pause")
-    assert StudyDirectory(directory.path).stop_requested() == "Zeit für eine Pause"
-    directory.request_stop("no")
-    assert directory.stop_requested() == "no"
-    directory.clear_stop_request()
-    assert directory.stop_requested() is None
+def test_each_reader_gets_each_request_once(directory: StudyDirectory) -> None:
+    master = directory.requests
+    assert master.read() == []
+    directory.requests.append(STOP)
+    assert master.read() == [STOP]
+    assert master.read() == []
+    # One that was not written to its end, as on a full disk, harms none that comes later.
+    with (directory.path / "requests").open("a") as file:
+        file.write('{"request": "3", "act')
+    assert master.read() == []
+    StudyDirectory(directory.path).requests.append(ADD)
+    assert master.read() == [ADD]
+    assert directory.requests.read() == [STOP, ADD]
+    master.clear()
+    assert (directory.requests.read(), master.read()) == ([], [])
+    with pytest.raises(UsageError, match="1 configurations are too many for one request"):
+        master.append(replace(ADD, points=({"x": "1" * 1_000_000},)))
 
 
-@pytest.mark.parametrize("contents", ['{"reas', "5", "[]", "{}", "now!", "\xff"])
-def test_what_is_no_whole_stop_request_is_none(directory: StudyDirectory, contents: str) -> None:
-    (directory.path / "stop").write_text(contents, encoding="latin-1")
-    assert directory.stop_requested() is None
+@pytest.mark.parametrize("contents", ["5\n", "[]\n", "{}\n", "now!\n", "\xff\n", "x" * 1_100_000])
+def test_what_is_no_request_is_ignored(directory: StudyDirectory, contents: str) -> None:
+    (directory.path / "requests").write_text(contents, encoding="latin-1")
+    requests = directory.requests
+    assert requests.read() == []
+    requests.append(STOP)
+    assert requests.read() == [STOP]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_no_file_is_no_stop_request(
-    directory: StudyDirectory, make: Callable[[Path], None]
-) -> None:
-    (directory.path / "stop").unlink()
-    make(directory.path / "stop")
-    assert directory.stop_requested() is None
+def test_no_file_is_no_request(directory: StudyDirectory, make: Callable[[Path], None]) -> None:
+    (directory.path / "requests").unlink()
+    make(directory.path / "requests")
+    assert directory.requests.read() == []
 
 
 # --- atomic_write ---------------------------------------------------------------------------

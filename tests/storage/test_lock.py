@@ -212,7 +212,7 @@ def test_another_machines_lease_protects_until_it_is_stale(directory: StudyDirec
         "best",
         "lease",
         "lock",
-        "stop",
+        "requests",
         "trials",
     ]
     age_heartbeat(directory, seconds=STALE_SECONDS + 1)

@@ -31,6 +31,7 @@ from tuner.core.messages import (
     StudyOpened,
     Suggested,
     Tell,
+    UserRequested,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
@@ -55,6 +56,7 @@ from tuner.core.trial import (
     TrialState,
     Usage,
 )
+from tuner.core.user_requests import UserAction
 from tuner.pruners.registry import make_pruner
 from tuner.storage.ledger.codec import decode_event, encode_event
 
@@ -213,6 +215,18 @@ class EngineDriver:
         self, finish_reason: FinishReason = FinishReason.INTERRUPTED, reason: str = "Ctrl-C"
     ) -> list[Command]:
         return self.feed(StopRequested(self.at, finish_reason, reason))
+
+    def user(
+        self,
+        action: UserAction,
+        *,
+        trial: int | None = None,
+        added: Sequence[Params] = (),
+        refused: str = "",
+    ) -> list[Command]:
+        """Feed a user's request."""
+        suggestions = tuple(Suggestion(params, ADDED) for params in added)
+        return self.feed(UserRequested(self.at, "r", action, "ada", trial, suggestions, refused))
 
     def go(
         self,

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from ..errors import HptuneError, UsageError
+from .asking import enqueue, pause, stop
 from .certs import certs
 from .dashboard import dashboard
 from .doctor import doctor
@@ -24,7 +25,7 @@ from .joining import scheduler, worker
 from .output import INTERRUPTED, show_error
 from .reading import best, list_studies, log, replay, show, space, status, trials
 from .report import report
-from .running import resume, run, stop
+from .running import resume, run
 from .slurm import slurm
 
 
@@ -96,8 +97,8 @@ def main() -> None:
 
 
 _COMMANDS = (
-    *(run, resume, stop, status, best, trials, show, log, list_studies, space, report, dashboard),
-    *(export, replay, scheduler, worker, certs, slurm, doctor),
+    *(run, resume, stop, pause, enqueue, status, best, trials, show, log, list_studies, space),
+    *(report, dashboard, export, replay, scheduler, worker, certs, slurm, doctor),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

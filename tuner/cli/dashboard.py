@@ -5,16 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ..core.user_requests import UserAction
 from ..errors import StudyError, UsageError
 from .options import study_directory
 from .output import echo
 
+if TYPE_CHECKING:
+    from ..storage.directory import StudyDirectory
+
 _LOG_BYTES = 200_000
 """How much of the end of a log is shown."""
+
+_ANSWER_SECONDS = 15.0
+"""Longest time for which the page waits for the master's answer."""
 
 _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
 """A page that leads to another one."""
@@ -27,8 +36,9 @@ _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
 def dashboard(directory: Path, *, port: int, opens: bool) -> None:
     """Show the study in DIR live in a browser, also while it runs.
 
-    The page has the figures of `hptune report`, and a button that stops the study. Only this
-    machine can reach it, and only who has the address that is printed.
+    The page has the figures of `hptune report`. It stops the study or one of its trials, pauses it,
+    adds trials, and follows the logs of trials. Only this machine can reach it, and only who has
+    the address that is printed.
     """
     from ..errors import check_installed
     from ..storage.directory import StudyDirectory
@@ -41,23 +51,15 @@ def dashboard(directory: Path, *, port: int, opens: bool) -> None:
     found, study = StudyDirectory(directory), Study(directory)
     study.view()  # an error of the study comes now, not in the browser
 
-    def stop() -> str:
-        if found.owner() is None:
-            return "The study does not run."
-        found.request_stop("asked in the dashboard")
-        return f"The study stops. Continue it with: hptune resume {found}"
+    def log(trial: int, start: int) -> tuple[str, int]:
+        return _log_part(found.log(trial), start)
 
-    def log(trial: int) -> str:
-        path = found.log(trial)
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
-                return file.read(_LOG_BYTES).decode(errors="replace")
-        except OSError as error:
-            return f"{path}: {error.strerror}"
+    def act(action: UserAction, trial: int | None, values: Mapping[str, object]) -> str:
+        return _asked(found, action, trial, values)
 
+    shown = LiveStudy(study.report, log, act, f"hptune resume {found}")
     try:
-        page = LivePage(LiveStudy(study.report, log, stop), port)
+        page = LivePage(shown, port)
     except OSError as error:
         raise UsageError(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"
@@ -74,3 +76,46 @@ def dashboard(directory: Path, *, port: int, opens: bool) -> None:
             if click.launch(str(door)) != 0:
                 raise StudyError("no browser could be opened; open the address by hand")
         page.serve()
+
+
+def _log_part(path: Path, start: int) -> tuple[str, int]:
+    """Return what a log has from a byte on, at most its end, and where that ends."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            # A log that became too long was cut.
+            file.seek(max(start if start <= size else 0, size - _LOG_BYTES))
+            found = file.read(_LOG_BYTES)
+            return found.decode(errors="replace"), file.tell()
+    except FileNotFoundError:
+        return "", 0
+    except OSError as error:
+        raise StudyError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _asked(
+    directory: StudyDirectory,
+    action: UserAction,
+    trial: int | None,
+    values: Mapping[str, object],
+) -> str:
+    """Ask the study's master for something, and return what was done."""
+    from ..master.user_requests import ask, check, send
+    from ..storage.ledger import LedgerReader
+
+    tool = "dashboard"
+    if action is UserAction.STOP:
+        check(directory, LedgerReader(directory), action)
+        send(directory, action, tool=tool)
+        return f"The study stops. Continue it with: hptune resume {directory}"
+    points = [values] if action is UserAction.ADD else []
+    ask(directory, action, tool=tool, trial=trial, points=points, wait_seconds=_ANSWER_SECONDS)
+    match action:
+        case UserAction.STOP_TRIAL:
+            return f"Trial {trial} stops."
+        case UserAction.ADD:
+            return "The trial is added; it runs next."
+        case UserAction.PAUSE:
+            return "The study is paused: trials that run go on, and no other starts."
+        case _:
+            return "Trials start again."

@@ -1,10 +1,9 @@
-"""Commands that run a study: run, resume, stop."""
+"""Commands that run a study: run, resume."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.kinds import duration
 from ..config.table import Section
 from ..errors import StudyError, UsageError
 from ..samplers.registry import SEARCH_SUMMARIES
+from .asking import go_on, what_next
 from .options import (
-    KindType,
     SectionedCommand,
     SectionedOption,
     resumable_options,
@@ -270,12 +268,16 @@ def resume(
 ) -> None:
     """Continue the study in DIR: after a stop, a crash, or for more trials.
 
+    A running study that was paused (`hptune pause`) starts trials again.
+
     Numbers are totals: a study of 50 trials, resumed with --trials 80, runs 30 more.
     Settings that are not given stay as they are.
     """
     from ..config.model_file import check_path
 
     changes = _given(options)
+    if not changes and model_file is None and not (accept_space or detach) and go_on(directory):
+        return
     if model_file is not None:
         changes["source"] = check_path(model_file)
     from ..master.observers import RunDisplay
@@ -313,15 +315,10 @@ def _leaving(directory: StudyDirectory) -> Callable[[], None]:
         from ..master.stop_requests import end_process
 
         directory.leave()
-        print_last(f"Stopped at once; {_what_next(directory)}", sys.stderr)
+        print_last(f"Stopped at once; {what_next(directory)}", sys.stderr)
         end_process()
 
     return leave
-
-
-def _what_next(directory: StudyDirectory) -> str:
-    exists = directory.database.exists()
-    return f"continue with: hptune resume {directory}" if exists else "no study was made yet"
 
 
 def _run_and_close(
@@ -339,7 +336,7 @@ def _run_and_close(
         result = go(progress)
     except KeyboardInterrupt:
         progress.stop()
-        print_last(f"interrupted; {_what_next(directory)}", sys.stderr)
+        print_last(f"interrupted; {what_next(directory)}", sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     finally:
         # The progress display must be complete before anything else is printed.
@@ -369,40 +366,3 @@ def _close(directory: StudyDirectory, result: RunResult) -> None:
             more = 2 * view.budget_trials
             message += f" `hptune resume {directory} --trials {more}` tries others."
         raise StudyError(message)
-
-
-@click.command(short_help="Stop a running study; `resume` continues it.")
-@study_directory
-@click.option(
-    "--wait",
-    "wait_seconds",
-    type=KindType(duration()),
-    default=60.0,
-    help="Longest time to wait until it has stopped.  [default: 60s]",
-)
-def stop(directory: Path, wait_seconds: float) -> None:
-    """Stop the running study in DIR, and wait until it has stopped.
-
-    Trials write a checkpoint first. `hptune resume DIR` continues the study later.
-    """
-    from ..master.detached import cancel_jobs
-    from ..storage.directory import StudyDirectory
-
-    study = StudyDirectory(directory)
-    owner = study.owner()
-    if owner is None and cancel_jobs(study):
-        click.echo(f"The study's Slurm jobs are cancelled. Continue with: hptune resume {study}")
-        return
-    if owner is None:
-        study.open()
-        raise StudyError(f"the study in {study} is not running, so there is nothing to stop.")
-    study.request_stop("asked by `hptune stop`")
-    deadline = time.monotonic() + wait_seconds
-    while study.owner() is not None:
-        if time.monotonic() > deadline:
-            raise StudyError(
-                f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
-                f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
-            )
-        time.sleep(0.2)
-    click.echo(f"The study has stopped; {_what_next(study)}")

@@ -15,7 +15,7 @@ Point = Mapping[str, object]
 _FORMS = 'allowed are "name=value,name=value", a JSON object, and @FILE.json or @FILE.csv'
 
 
-def read_points(text: str) -> list[Point]:
+def read_points(text: str, given_to: str = "--try") -> list[Point]:
     """Return the configurations of one `--try`, with values as text or as in JSON.
 
     >>> read_points("lr=0.001, units=64")
@@ -28,6 +28,7 @@ def read_points(text: str) -> list[Point]:
             contain commas; or `@` and the path of a file. A JSON file holds an object, a list of
             objects, or an object on each line. The first line of a CSV file names the
             hyperparameters; an empty cell is a value that is not given.
+        given_to: The option or command that the text is given to, for messages.
 
     Raises:
         UsageError: The text is none of these, or the file cannot be read.
@@ -36,14 +37,14 @@ def read_points(text: str) -> list[Point]:
     if text.startswith("@"):
         return _from_file(Path(text[1:]))
     if text.startswith("{"):
-        return _from_json(text, "--try")
+        return _from_json(text, given_to)
     point: dict[str, object] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name:
-            raise UsageError(f"--try has {pair!r}, which is not name=value; {_FORMS}")
+            raise UsageError(f"{given_to} has {pair!r}, which is not name=value; {_FORMS}")
         if name in point:
-            raise UsageError(f"--try {text!r} gives {name} twice; give it once")
+            raise UsageError(f"{given_to} {text!r} gives {name} twice; give it once")
         point[name] = value
     return [point]
 

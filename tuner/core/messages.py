@@ -14,6 +14,7 @@ from .packing_plan import PackingEvidence, PackingPlan
 from .resources import Capacity, Placement
 from .study_config import StudyConfig
 from .trial import AttemptId, Ending, Halt, Params, Report, Score, Suggestion, Trial, Usage
+from .user_requests import UserAction
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -214,6 +215,28 @@ class StopRequested:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class UserRequested:
+    """The master's answer to a user's request; a request to stop the study is a `StopRequested`.
+
+    Attributes:
+        request: The request's name.
+        action: What was asked for.
+        by: Who asked, and with what.
+        trial: The trial to stop.
+        added: The configurations to try next, without asking the sampler.
+        refused: Why nothing was done; empty if it was done.
+    """
+
+    at: float
+    request: str
+    action: UserAction
+    by: str
+    trial: int | None = None
+    added: tuple[Suggestion, ...] = ()
+    refused: str = ""
+
+
 Event = (
     StudyOpened
     | StudyClosed
@@ -230,6 +253,7 @@ Event = (
     | PackingDecided
     | AttemptEnded
     | StopRequested
+    | UserRequested
 )
 
 # --- commands -------------------------------------------------------------------------------

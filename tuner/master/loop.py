@@ -87,7 +87,7 @@ class StudyLoop:
         brief: What every attempt needs to know of the study.
         files: Keeps the models.
         observer: Called after each batch of events; None for no observer.
-        requests: Called regularly for events from outside, such as requests to stop.
+        requests: Called regularly for events from outside, such as what users ask for.
         required_workers: Returns how many workers there must be before the first trial.
         make_suggester: Makes what calls the sampler; None for a thread of its own.
     """
@@ -141,7 +141,10 @@ class StudyLoop:
             self._show()
             while self._finish is None:
                 events = self._gate(self._executor.events(POLL_SECONDS))
-                self._process([*events, *self._suggester.events(), *self._requests()])
+                self._process([*events, *self._suggester.events()])
+                if self._finish is None:
+                    # Apart from the others: what users ask for is answered by the present state.
+                    self._process(self._requests())
                 self._show()
             return self._finish
         finally:

@@ -45,8 +45,8 @@ class Replayed:
     Attributes:
         same: How many suggestions are as in the ledger, until the first difference.
         difference: The first suggestion that differs; None if there is none.
-        others: Number of trials that the search did not suggest: those of `resume --try`, and
-            repeats that confirm.
+        others: Number of trials that the search did not suggest: those of `resume --try` and
+            `enqueue`, and repeats that confirm.
     """
 
     same: int
@@ -72,7 +72,7 @@ class Replayed:
         """Return text for the user."""
         found = self.difference
         if found is None:
-            others = f"{plural(self.others, 'other trial')} came from --try or --confirm"
+            others = f"{plural(self.others, 'other trial')} came from --try, enqueue or --confirm"
             return f"{self.same} suggestions, all equal" + (f"; {others}" if self.others else "")
         lines = [f"{self.same} suggestions are equal; trial {found.trial} differs:"]
         recorded, again = found.recorded or {}, found.again or {}

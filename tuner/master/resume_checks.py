@@ -154,6 +154,8 @@ def _suggested(state: ResumeState) -> int:
 
 def _check_budget(settings: StudySettings, state: ResumeState) -> None:
     have = _suggested(state)
+    if settings.trials == state.facts["settings"]["trials"]:
+        return  # trials that users added may exceed the total
     if settings.trials is not None and settings.trials < have:
         raise UsageError(
             f"{state.directory} has {have} trials already, and --trials is the total: allowed "

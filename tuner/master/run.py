@@ -16,7 +16,8 @@ from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed
-from ..core.trial import AttemptId, Direction, Goal
+from ..core.space.space import SearchSpace
+from ..core.trial import AttemptId, Direction, Goal, Suggestion
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..pruners.registry import make_pruner
@@ -35,6 +36,8 @@ from .recovery import collect, discard_journals
 from .resume_checks import ResumeState, check_same, read_settings
 from .resume_plan import Past, check_resume, nothing_left, plan_resume
 from .stop_requests import StopRequests
+from .suggester import with_sizes
+from .user_requests import UserRequests
 from .workforce import UNLIMITED_TRIALS, Workforce, choose_cluster
 
 _LOCKED_NOTE_SECONDS = 5.0
@@ -82,7 +85,7 @@ def start(
         directory.create()
         # From here on, `hptune stop` finds this master and waits for it.
         with directory.acquire() as lock:
-            directory.clear_stop_request()
+            directory.requests.clear()
             try:
                 return _start(settings, directory, lock, workers, display)
             except UnknownMetricError as error:
@@ -157,8 +160,8 @@ def resume(
         facts = ledger.facts
         stored = read_settings(directory, facts)
         settings = stored.changed(changes)
-        # From here on, a request to stop is meant for this master.
-        directory.clear_stop_request()
+        # From here on, requests are meant for this master.
+        directory.requests.clear()
         past, reports = _replay(directory, ledger)
         # Checked before attempts of the last master, which may still run, are told to stop.
         engine = past.engine
@@ -359,10 +362,21 @@ def _requests(
 ) -> StopRequests:
     from .detached import handover  # loads what submits jobs
 
+    def sized(space: SearchSpace, added: Sequence[Suggestion]) -> Sequence[Suggestion]:
+        if not workers.objective.is_sized:
+            return added
+        return with_sizes(added, lambda asked: workers.objective.sizes(space, asked))
+
+    users = UserRequests(
+        study.directory.requests,
+        study.engine,
+        lambda: SearchSpace.from_json(study.ledger.facts["space"]),
+        sized,
+    )
     return StopRequests(
-        study.directory,
         study.lock,
         workers.clock,
+        users=users,
         timeout_seconds=settings.timeout_seconds or None,
         worked_seconds=study.engine.active_seconds,
         overspent=study.engine.overspent,

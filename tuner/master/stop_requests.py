@@ -1,4 +1,4 @@
-"""Requests to stop a running study: signals, `hptune stop`, the end of its time or budget."""
+"""Requests to a running study: signals, the users' own, the end of its time or budget."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any, NoReturn
 from ..core.clock import Clock
 from ..core.messages import Event, Finish, FinishReason, StopRequested
 from ..reporting.text import duration
-from ..storage.directory import StudyDirectory
 from ..storage.lock import MasterLock
 
 STOP_POLL_SECONDS = 1.0
-"""How often the study directory is checked for a request of `hptune stop`."""
+"""How often the study directory is checked for requests of users."""
 
 _REASONS = {
     signal.SIGINT: "by Ctrl-C",
@@ -27,14 +26,14 @@ _REASONS = {
 
 
 class StopRequests:
-    """Callable that the loop asks regularly whether the study must stop.
+    """Callable that the loop asks regularly whether the study must stop, and what users ask for.
 
     Args:
-        directory: Where `hptune stop` leaves its request.
         lock: The study's lock, kept fresh.
         clock: The run's clock.
         timeout_seconds: How long masters may work on the study in all; None for no limit.
         worked_seconds: How long earlier masters have worked on it.
+        users: Returns the answers to users' requests since its last call, at this time.
         overspent: Returns how the study finishes if its budget is spent at this time, else None.
         may_stop: Returns whether to stop now for this signal. Called again and again until it is
             true, and need not return; until then further signals have no effect.
@@ -42,16 +41,16 @@ class StopRequests:
 
     def __init__(
         self,
-        directory: StudyDirectory,
         lock: MasterLock,
         clock: Clock,
         *,
         timeout_seconds: float | None,
         worked_seconds: float,
+        users: Callable[[float], Sequence[Event]] = lambda _: (),
         overspent: Callable[[float], Finish | None] = lambda _: None,
         may_stop: Callable[[int], bool] | None = None,
     ) -> None:
-        self._directory = directory
+        self._users = users
         self._lock = lock
         self._clock = clock
         self._overspent = overspent
@@ -64,29 +63,36 @@ class StopRequests:
         self._end = None if limit is None else clock.now() - worked_seconds + limit
 
     def __call__(self) -> Sequence[Event]:
-        """Return the request to stop, once, if there is one."""
+        """Return what users ask for; and the request to stop, once, if there is one."""
         now = self._clock.now()
         self._lock.refresh()
+        events: list[Event] = []
+        if now >= self._next_poll:
+            self._next_poll = now + STOP_POLL_SECONDS
+            events += self._users(now)
+        stops = [each for each in events if isinstance(each, StopRequested)]
+        if not stops and (event := self._own(now)) is not None:
+            stops = [event]
+        others = tuple(each for each in events if not isinstance(each, StopRequested))
+        if self._is_reported or not stops:
+            return others
+        self._is_reported = True
+        return (*others, stops[0])
+
+    def _own(self, now: float) -> StopRequested | None:
+        """Return the request to stop that no user wrote; None if there is none."""
         if self._is_reported:
-            return ()
-        event = None
+            return None
         if self._signal is not None:
             if self._may_stop is not None and not self._may_stop(self._signal):
-                return ()
+                return None
             reason = f"interrupted {_REASONS[self._signal]}"
-            event = StopRequested(now, FinishReason.INTERRUPTED, reason)
-        elif self._end is not None and now >= self._end:
-            event = StopRequested(now, FinishReason.TIME_UP, self._limit)
-        elif (finish := self._overspent(now)) is not None:
-            event = StopRequested(now, finish.finish_reason, finish.reason)
-        elif now >= self._next_poll:
-            self._next_poll = now + STOP_POLL_SECONDS
-            if asked := self._directory.stop_requested():
-                event = StopRequested(now, FinishReason.INTERRUPTED, asked)
-        if event is None:
-            return ()
-        self._is_reported = True
-        return (event,)
+            return StopRequested(now, FinishReason.INTERRUPTED, reason)
+        if self._end is not None and now >= self._end:
+            return StopRequested(now, FinishReason.TIME_UP, self._limit)
+        if (finish := self._overspent(now)) is not None:
+            return StopRequested(now, finish.finish_reason, finish.reason)
+        return None
 
     @contextlib.contextmanager
     def from_signals(

@@ -7,7 +7,7 @@
     DIR/trials/<number>/    a trial's checkpoint while needed, and its log.txt; log.rank1.txt
                             and so on of the other processes of a parallel trial
     DIR/lock, DIR/lease     the master's lock (see `lock`)
-    DIR/stop                a request to stop; empty if there is none
+    DIR/requests            what users ask of the master (see `requests`)
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import json
 import os
 import secrets
 import shlex
@@ -29,9 +28,9 @@ from ..errors import NoStudyError, StudyExistsError, UsageError
 from ..reporting import text
 from ..security.ownership import everybody_may_write, is_foreign, other_writers
 from .file_errors import storage_errors
-from .filesystem import read_small
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
+from .requests import RequestFile
 
 _FOLDER = "studies"
 _PRIVATE = 0o700
@@ -118,7 +117,7 @@ class StudyDirectory:
             for folder in (self.best, self.trials):
                 self._make(folder)
             (self._path / "lock").touch()
-            self._stop_file.touch()
+            self._requests_file.touch()
         return self
 
     def make(self) -> None:
@@ -307,7 +306,7 @@ class StudyDirectory:
         with storage_errors(self._path):
             for each in self.trials.glob("[0-9]*"):
                 shutil.rmtree(each, ignore_errors=True)
-            for name in (self.database.name, self._stop_file.name, "lock", "lease"):
+            for name in (self.database.name, self._requests_file.name, "lock", "lease"):
                 (self._path / name).unlink(missing_ok=True)
             for folder in (self.best, self.trials):
                 with contextlib.suppress(OSError):
@@ -380,41 +379,16 @@ class StudyDirectory:
         with storage_errors(self._path):
             return locks_work(self._path)
 
-    # --- stop requests ----------------------------------------------------------------------
-
-    # The file always exists and is overwritten in place. NFS clients cache for up to a minute which
-    # names exist, so a new or renamed file may be seen late. They check the contents of a known
-    # file at every open.
+    # --- requests ---------------------------------------------------------------------------
 
     @property
-    def _stop_file(self) -> Path:
-        return self._path / "stop"
+    def _requests_file(self) -> Path:
+        return self._path / "requests"
 
-    def request_stop(self, reason: str) -> None:
-        """Ask the study's master to stop; it polls for requests.
-
-        Args:
-            reason: One line for people.
-
-        Raises:
-            StorageFullError: There is no space, or writing is forbidden.
-        """
-        with storage_errors(self._path), self._stop_file.open("wb") as file:
-            file.write(json.dumps({"reason": reason}).encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-    def stop_requested(self) -> str | None:
-        """Return the reason of a request to stop; None if there is none that can be read."""
-        try:
-            return str(json.loads(read_small(self._stop_file))["reason"])
-        except (OSError, ValueError, LookupError, TypeError):  # empty, incomplete or something else
-            return None
-
-    def clear_stop_request(self) -> None:
-        """Remove a request to stop, such as one for the previous master."""
-        with storage_errors(self._path):
-            self._stop_file.write_bytes(b"")
+    @property
+    def requests(self) -> RequestFile:
+        """What users ask of the study's master; each caller reads from the beginning."""
+        return RequestFile(self._requests_file, locks_work=self.locks_work())
 
 
 def study_exists(directory: StudyDirectory) -> StudyExistsError:

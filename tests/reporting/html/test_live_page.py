@@ -7,7 +7,8 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,10 +17,13 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser import browser
+from fake_study import attempt, trial
 from real_runs import wait_for
 from report_study import SETUP, SPACE, study
 
-from tuner.errors import StudyError
+from tuner.core.trial import TrialState
+from tuner.core.user_requests import UserAction
+from tuner.errors import StudyError, UsageError
 from tuner.reporting.html.live import LivePage, LiveStudy
 from tuner.reporting.html.report import ReportContents, make_report
 from tuner.storage.lease import LockOwner
@@ -30,21 +34,43 @@ class Source:
 
     def __init__(self, trials: int) -> None:
         self.trials = trials
-        self.stops = 0
+        self.is_running = True
+        self.paused_by = ""
+        self.asked: list[tuple[UserAction, int | None, Mapping[str, object]]] = []
+        self.log = "log of 7 <b>"
 
     def read(self) -> ReportContents:
-        view, reports = study(self.trials)
-        running = replace(view, master=LockOwner("node", 1, 0.0))
-        return make_report(running, SPACE, reports, SETUP, now=2000.0)
+        found, reports = study(self.trials)
+        master = LockOwner("node", 1, 0.0) if self.is_running else None
+        runs = trial(self.trials + 1, TrialState.RUNNING)
+        changed = replace(
+            found,
+            master=master,
+            paused_by=self.paused_by,
+            trials=[*found.trials, runs],
+            attempts=[*found.attempts, attempt(self.trials + 1)],
+        )
+        return make_report(changed, SPACE, reports, SETUP, now=2000.0 + time.monotonic())
 
-    def stop(self) -> str:
-        self.stops += 1
-        return "The study stops."
+    def act(self, action: UserAction, number: int | None, values: Mapping[str, object]) -> str:
+        if values.get("units") == "7":
+            raise UsageError("units is 7; allowed is 16..512")
+        self.asked.append((action, number, values))
+        self.paused_by = "ada" if action is UserAction.PAUSE else ""
+        self.is_running = action is not UserAction.STOP
+        return f"Done: {action}."
+
+    def last(self) -> tuple[UserAction, int | None, Mapping[str, object]]:
+        return self.asked[-1]
+
+    def page(self) -> LivePage:
+        read_log = lambda _, start: (self.log[start:], len(self.log))  # noqa: E731
+        return LivePage(LiveStudy(self.read, read_log, self.act, "hptune resume studies/digits"))
 
 
 @contextmanager
 def live(source: Source) -> Iterator[LivePage]:
-    page = LivePage(LiveStudy(source.read, lambda trial: f"log of {trial} <b>", source.stop))
+    page = source.page()
     thread = threading.Thread(target=page.serve)
     thread.start()
     try:
@@ -54,7 +80,16 @@ def live(source: Source) -> Iterator[LivePage]:
         thread.join()
 
 
-def test_a_trial_appears_without_a_reload_and_the_study_can_be_stopped() -> None:
+# A function that polls in the page would need what its policy forbids.
+DRAWN = "!!window.Bokeh && document.querySelectorAll('#history .bk-Figure').length === 1"
+
+
+def grave_faults(page: Any) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+
+
+def test_a_trial_appears_without_a_reload() -> None:
     source = Source(12)
     with live(source) as served, browser() as window:
         page = window.page
@@ -63,32 +98,93 @@ def test_a_trial_appears_without_a_reload_and_the_study_can_be_stopped() -> None
         page.evaluate("address => document.querySelector('a').href = address", served.address)
         page.locator("a").click()
         page.wait_for_url("**/")
-        # A function that polls in the page would need what its policy forbids.
-        drawn = "!!window.Bokeh && document.querySelectorAll('#history .bk-Figure').length === 1"
-        wait_for(lambda: page.evaluate(drawn), "the figures")
+        page.locator("#history").scroll_into_view_if_needed()
+        wait_for(lambda: page.evaluate(DRAWN), "the figures")
         assert "token" not in page.url
         before = window.points("history")
         page.evaluate("window.wasNotReloaded = true")
         source.trials = 15
-        wait_for(lambda: page.locator("#trials tbody tr").count() == 16, "the new trials")
         wait_for(lambda: window.points("history") > before, "their points")
+        page.locator("#trials").scroll_into_view_if_needed()
+        page.locator("#trials summary").click()
+        wait_for(lambda: page.locator("#trials tbody tr").count() == 17, "the new trials")
         # Those of figures that were replaced are gone.
-        figures = page.evaluate("document.querySelectorAll('.bk-Figure').length")
-        wait_for(lambda: page.evaluate("Bokeh.documents.length") == figures, "the documents")
+        figures = "document.querySelectorAll('.bk-Figure').length === Bokeh.documents.length"
+        wait_for(lambda: page.evaluate(figures), "the documents")
         assert page.evaluate("window.wasNotReloaded")
         with page.expect_popup() as opened:
-            page.locator("#trials summary").click()
-            page.locator("#trials td a").first.click()
-        assert opened.value.locator("body").inner_text().endswith("<b>")
-        page.on("dialog", lambda dialog: dialog.accept())
-        page.locator("#stop").click()
-        wait_for(lambda: page.locator("#live").inner_text() == "The study stops.", "the answer")
-        assert source.stops == 1
-        found = Axe().run(page).response["violations"]
-        assert [each for each in found if each["impact"] in ("serious", "critical")] == []
+            page.locator("#trials td a").last.click()
+        follows = opened.value.locator("#log")
+        wait_for(lambda: follows.inner_text() == "log of 7 <b>", "the log")
+        source.log += " and more"
+        wait_for(lambda: follows.inner_text().endswith("and more"), "the rest")
+        assert grave_faults(opened.value) == []
         own = f"http://127.0.0.1:{served.port}/"
         assert all(each.startswith((own, "data:", "blob:")) for each in window.requests)
         assert window.complaints == []
+
+
+def test_a_section_that_nobody_sees_is_not_made() -> None:
+    source = Source(60)
+    with live(source) as page:
+        token = urlsplit(page.address).query.removeprefix("token=")
+        own = {"Cookie": f"hptune-{page.port}={token}", "X-Hptune": "1"}
+
+        def state(**asked: Any) -> Any:
+            status, body = ask(page, "POST", f"{page.folder}state", json.dumps(asked), **own)
+            assert status == 200
+            return json.loads(body)
+
+        first = state(seen=["best", "history"])
+        assert set(first["sections"]) == {"best", "history"}
+        assert first["tables"] == {}
+        known = {name: each["version"] for name, each in first["sections"].items()}
+        again = state(seen=["best", "history"], open=["history"], known=known)
+        assert (again["sections"], set(again["tables"])) == ({}, {"history"})
+        source.trials = 61
+        wait_for(lambda: state(seen=["history"], known=known)["sections"], "the trial")
+        assert "<tr>" not in state(seen=["trials"])["sections"]["trials"]["html"]
+
+
+def test_what_is_asked_on_the_page_by_keyboard() -> None:
+    source = Source(6)
+    with live(source) as served, browser(width=390, dark=True) as window:
+        page = window.page
+        page.goto(served.address)
+        told = page.locator("#live")
+
+        def press(name: str, answer: str) -> None:
+            page.get_by_role("button", name=name, exact=True).focus()
+            page.keyboard.press("Enter")
+            wait_for(lambda: told.inner_text() == answer, answer)
+
+        press("Pause", "Done: pause.")
+        press("Go on", "Done: go on.")
+        page.get_by_text("Add a trial").press("Enter")
+        page.get_by_label("units").fill("7")
+        page.get_by_label("activation").select_option("tanh")
+        page.get_by_label("units").press("Enter")
+        added = page.locator("#added")
+        wait_for(lambda: added.inner_text().startswith("Not done: units is 7"), "the refusal")
+        assert len(source.asked) == 2
+        page.get_by_label("units").fill("64")
+        page.get_by_label("units").press("Enter")
+        wait_for(lambda: added.inner_text() == "Done: add trials.", "the trial")
+        values = {"units": "64", "activation": "tanh"}
+        assert source.last() == (UserAction.ADD, None, values)
+        assert grave_faults(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.on("dialog", lambda dialog: dialog.accept())
+        press("Stop trial 7", "Done: stop a trial.")
+        assert source.last() == (UserAction.STOP_TRIAL, 7, {})
+        press("Stop the study", "Done: stop.")
+        command = page.locator("#resume code")
+        wait_for(command.is_visible, "the command")
+        assert command.inner_text() == "hptune resume studies/digits"
+        assert not page.locator("#add").is_visible()
+        assert grave_faults(page) == []
+        # The refusal above is an answer 400, which the browser writes to its console.
+        assert [each for each in window.complaints if "400" not in each] == []
 
 
 def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
@@ -97,16 +193,19 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
     def fail(*_: object) -> Any:
         raise StudyError("the study is gone")
 
-    page = LivePage(LiveStudy(fail, fail, fail))
+    page = LivePage(LiveStudy(fail, fail, fail, ""))
     thread = threading.Thread(target=page.serve)
     thread.start()
     try:
         token = urlsplit(page.address).query.removeprefix("token=")
         ours = {"Cookie": f"hptune-{page.port}={token}", "X-Hptune": "1"}
-        for method, name in (("GET", ""), ("GET", "log/1"), ("POST", "state"), ("POST", "stop")):
-            answer = ask(page, method, page.folder + name, **ours)
+        stop, first = '{"action": "stop"}', '{"trial": 1}'
+        for method, name, body in (("GET", "", ""), ("POST", "log", first), ("POST", "state", "{}"),
+                                   ("POST", "act", stop)):  # fmt: skip
+            answer = ask(page, method, page.folder + name, body, **ours)
             assert answer == (500, "the study is gone")
-        assert ask(page, "GET", f"{page.folder}log/{'9' * 5000}", **ours)[0] == 500
+        assert ask(page, "POST", f"{page.folder}log", "{}", **ours)[0] == 500
+        assert ask(page, "POST", f"{page.folder}act", '{"action": "go"}', **ours)[0] == 400
         assert ask(page, "GET", "http://[", **ours)[0] == 500
         # A browser that leaves before it has its answer.
         with socket.create_connection(("127.0.0.1", page.port)) as gone:
@@ -120,12 +219,12 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
 
 
 def ask(
-    page: LivePage, method: str, path: str, *, host: str = "", **headers: str
+    page: LivePage, method: str, path: str, body: str = "{}", *, host: str = "", **headers: str
 ) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
     headers["Host"] = host or f"127.0.0.1:{page.port}"
     if method == "POST":
-        connection.request(method, path, "{}", headers)
+        connection.request(method, path, body, headers)
     else:
         connection.request(method, path, headers=headers)
     answer = connection.getresponse()
@@ -137,21 +236,22 @@ def test_only_who_has_the_token_gets_anything() -> None:
     with live(source) as page:
         token = urlsplit(page.address).query.removeprefix("token=")
         cookie = f"hptune-{page.port}={token}"
-        for path in ("/", page.folder, f"{page.folder}log/0", "/?token=wrong", "/other"):
+        for path in ("/", page.folder, f"{page.folder}log", "/?token=wrong", "/other"):
             assert ask(page, "GET", path)[0] == 403
-        for path in (f"{page.folder}state", f"{page.folder}stop"):
+        for path in (f"{page.folder}state", f"{page.folder}act", f"{page.folder}log"):
             assert ask(page, "POST", path, **{"X-Hptune": "1"})[0] == 403
             # A form of a foreign page has the cookie at most, and no header of ours.
             assert ask(page, "POST", path, Cookie=cookie)[0] == 403
         # A foreign page whose name leads to this machine.
         assert ask(page, "GET", page.folder, host="evil.example:80", Cookie=cookie)[0] == 403
         assert ask(page, "GET", f"/?token={token}", host="evil.example")[0] == 403
-        assert source.stops == 0
+        assert source.asked == []
         own = {"X-Hptune": "1", "Cookie": cookie}
-        status, body = ask(page, "POST", f"{page.folder}state", **own)
+        status, body = ask(page, "POST", f"{page.folder}state", '{"seen": ["history"]}', **own)
         assert status == 200
-        assert "history" in json.loads(body)["panels"]
-        assert ask(page, "GET", f"{page.folder}log/7", Cookie=cookie) == (200, "log of 7 <b>")
+        assert "history" in json.loads(body)["sections"]
+        status, body = ask(page, "POST", f"{page.folder}log", '{"trial": 7, "from": 4}', **own)
+        assert (status, json.loads(body)) == (200, {"text": "of 7 <b>", "end": 12})
         # Through a forwarded port the browser knows another number.
         assert ask(page, "GET", page.folder, host="localhost:9000", Cookie=cookie)[0] == 200
         # A browser sends the cookie to this page only, not to other ports of the machine.

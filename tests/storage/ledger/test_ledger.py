@@ -48,7 +48,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
     assert sorted(path.name for path in directory.path.iterdir()) == [
         "best",
         "lock",
-        "stop",
+        "requests",
         "study.db",
         "trials",
     ]

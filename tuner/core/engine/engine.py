@@ -53,6 +53,7 @@ from ..messages import (
     StudyClosed,
     StudyOpened,
     Suggested,
+    UserRequested,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
@@ -60,7 +61,8 @@ from ..messages import (
 )
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
-from ..trial import Attempt, AttemptId, Cause, Ending, Trial
+from ..trial import Attempt, AttemptId, Cause, Ending, Suggestion, Trial
+from ..user_requests import UserAction
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
 from .records import TrialRecords
@@ -88,6 +90,8 @@ class Engine:
         self._opened_dispatch: Dispatch | None = None
         self._requests = SuggestionRequests()
         self._refused = ""
+        self._added: list[Suggestion] = []  # by the user, while a request to the sampler is open
+        self._paused_by = ""
         self._stop_reason: Finish | None = None
         self._finished = False
         self._is_closed = False
@@ -162,6 +166,8 @@ class Engine:
                     return self._end_attempt(at, name, ending)
             case StopRequested(finish_reason=finish_reason, reason=reason):
                 return self._stop(Finish(finish_reason, reason))
+            case UserRequested():
+                return self._user_requested(event)
             case StudyClosed():
                 self._is_closed = True
             case _:
@@ -192,6 +198,7 @@ class Engine:
             event.config.trials, ask_ahead=event.config.ask_ahead, searched=searched
         )
         self._refused = ""
+        self._paused_by = ""
         self._stop_reason = None
         self._finished = False
         return commands
@@ -217,6 +224,22 @@ class Engine:
             )
         self._requests.answered(event)
         return self._lifecycle.add(event.suggestions)
+
+    def _user_requested(self, event: UserRequested) -> list[Command]:
+        if event.refused:
+            return []
+        match event.action:
+            case UserAction.STOP_TRIAL if event.trial is not None:
+                return self._lifecycle.stop_trial(event.trial, by=event.by)
+            case UserAction.ADD:
+                self._added += event.added
+            case UserAction.PAUSE:
+                self._paused_by = event.by
+            case UserAction.GO_ON:
+                self._paused_by = ""
+            case _:
+                pass
+        return []
 
     def _parameters_used(self, event: ParametersUsed) -> list[Command]:
         commands: list[Command] = []
@@ -246,7 +269,12 @@ class Engine:
         commands: list[Command] = []
         if self._finished:
             return commands  # what happens now waits for the next master
-        if self._stop_reason is None:
+        if self._stop_reason is None and self._added and not self._requests.is_open:
+            self._requests.added(len(self._added))
+            commands += self._lifecycle.add(self._added)
+            self._added = []
+            dispatch.take_in()
+        if self._is_starting:
             commands += dispatch.place(at)
             request = self._requests.next(
                 len(records),
@@ -257,6 +285,8 @@ class Engine:
             if request is not None:
                 commands.append(request)
         if records.running:
+            return commands
+        if self._stop_reason is None and self._paused_by:
             return commands
         if self._stop_reason is None and dispatch.is_affordable:
             if records.waiting or not self._requests.is_over:
@@ -271,6 +301,11 @@ class Engine:
                     return commands
         self._finished = True
         return [*commands, self._finish]
+
+    @property
+    def _is_starting(self) -> bool:
+        """Whether trials may start."""
+        return self._stop_reason is None and not self._paused_by
 
     @property
     def _finish(self) -> Finish:
@@ -399,9 +434,11 @@ class Engine:
     def snapshot(self) -> StudySnapshot:
         """The study at this instant, for displays."""
         config, records, places = self._lifecycle.config, self._records, self._dispatch.places
+        searched = self._requests.searched
+        total = None if config.trials is None else max(config.trials, searched)
         return StudySnapshot(
             goals=config.goals,
-            budget_trials=None if config.trials is None else config.trials + self._confirmations,
+            budget_trials=None if total is None else total + self._confirmations,
             counts=records.counts,
             front=self.front,
             running=tuple(
@@ -414,9 +451,7 @@ class Engine:
             cpus_held=places.cpus_held,
             gpus=places.gpus,
             gpus_held=places.gpus_held,
-            stall_reason=""
-            if self._finished
-            else self._dispatch.stall_reason(at=self._latest_at, refused=self._refused),
+            stall_reason=self._stall_reason,
             packing=self._dispatch.packing,
             packing_advice=self._dispatch.packing_advice,
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
@@ -424,6 +459,14 @@ class Engine:
             usual=config.resources,
             sizes=self._dispatch.sizes,
         )
+
+    @property
+    def _stall_reason(self) -> str:
+        if self._finished:
+            return ""
+        if self._paused_by:
+            return f"paused by {self._paused_by}; `hptune resume` starts trials again"
+        return self._dispatch.stall_reason(at=self._latest_at, refused=self._refused)
 
     def validate(self) -> None:
         """Check every invariant; for tests.
@@ -438,7 +481,7 @@ class Engine:
             is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable
         )
         self._requests.validate()
-        is_placing = self._stop_reason is None and not self._is_closed and not self._finished
+        is_placing = self._is_starting and not self._is_closed and not self._finished
         self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:

@@ -17,6 +17,7 @@ from ..trial import (
     Cause,
     Ending,
     Halt,
+    Outcome,
     Params,
     Report,
     Suggestion,
@@ -26,8 +27,10 @@ from .early_stopping import EarlyStopping
 from .failures import FailureTally
 from .records import AttemptRecord, TrialRecord, TrialRecords
 from .retention import Retention
-from .retry_policy import EndDecision, checked, decide
+from .retry_policy import OUTCOMES, EndDecision, checked, decide
 from .transitions import TrialEvent
+
+_STOPPED = (Outcome.PRUNED, Outcome.RELEASED)
 
 
 class Lifecycle:
@@ -173,6 +176,26 @@ class Lifecycle:
             if run.halt is None and len(run.attempt.placement.workers) > 1
         ]
 
+    def stop_trial(self, number: int, *, by: str) -> list[Command]:
+        """Stop a running trial for good; one that does not run stays as it is.
+
+        Args:
+            number: The trial's number.
+            by: The user who asks.
+        """
+        name = self.records[number].running if number < len(self.records) else None
+        if name is None:
+            return []
+        run = self.records.running[name]
+        is_told = run.halt is not None
+        run.stopped_by = by
+        if run.halt is Halt.STOP:
+            return []
+        if is_told:
+            run.halt = Halt.PRUNE  # it stops already, and now it does not run again
+            return []
+        return [self._stop(run, Halt.PRUNE)]
+
     def stop_all(self) -> list[Command]:
         """Stop all running attempts."""
         running = self.records.running.values()
@@ -220,6 +243,8 @@ class Lifecycle:
         """
         record, run = self.records[name.trial], self.records.running[name]
         ending = checked(ending, self._goals)
+        if run.stopped_by and run.halt is Halt.PRUNE and OUTCOMES[ending.cause] in _STOPPED:
+            ending = replace(ending, reason=f"stopped by {run.stopped_by}")
         decision = decide(record, run, ending, self.config.failure_rules)
         if decision.is_charged:
             record.losses[ending.cause] = record.losses.get(ending.cause, 0) + 1

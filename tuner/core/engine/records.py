@@ -132,11 +132,13 @@ class AttemptRecord:
         attempt: The attempt as others see it.
         latest: Its last report.
         halt: Why it was told to stop; None if it was not.
+        stopped_by: The user who stopped the trial; empty for nobody.
     """
 
     attempt: Attempt
     latest: Report | None = None
     halt: Halt | None = None
+    stopped_by: str = ""
 
 
 class TrialRecords:

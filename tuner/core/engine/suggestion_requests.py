@@ -27,7 +27,7 @@ class SuggestionRequests:
     ) -> None:
         self._trials = trials
         self._ask_ahead = ask_ahead
-        self._searched = self._searched_before = searched
+        self._searched = self._most_before = searched
         self._asked = 0
         self._exhausted = False
         self._grown = False
@@ -36,6 +36,11 @@ class SuggestionRequests:
     def searched(self) -> int:
         """The number of trials that the sampler or the user suggested; the others confirm."""
         return self._searched
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request waits for its answer, which has the next numbers."""
+        return bool(self._asked)
 
     @property
     def is_over(self) -> bool:
@@ -54,6 +59,11 @@ class SuggestionRequests:
         self._exhausted = self._exhausted or (event.exhausted and not self._grown)
         self._grown = False
         self._searched += len(event.suggestions)
+
+    def added(self, count: int) -> None:
+        """Count trials that the user added; they may exceed the total."""
+        self._searched += count
+        self._most_before = max(self._most_before, self._searched)
 
     def space_grew(self) -> None:
         """Record that the search space has grown."""
@@ -94,6 +104,6 @@ class SuggestionRequests:
         Raises:
             AssertionError: There were more.
         """
-        allowed = None if self._trials is None else max(self._trials, self._searched_before)
+        allowed = None if self._trials is None else max(self._trials, self._most_before)
         if allowed is not None and self._searched > allowed:
             raise AssertionError(f"{self._searched} trials were suggested of {self._trials}")

@@ -1,97 +1,207 @@
 "use strict";
-// Asks the server for the sections that have changed, and redraws those only.
-const known = {};
+// Asks the server for what has changed in the sections that can be seen, and redraws that alone.
+const known = {};   // versions, by section, and by section + " table"
+const seen = new Set();
 const SECONDS = 2;
-let told = "";  // what the server answered to the button
+let told = "";      // what the server answered to the last button
+let timer = 0;
+let isAsking = false;
+
+function post(name, body) {
+  return fetch(name, { method: "POST", headers: { "X-Hptune": "1" }, body: JSON.stringify(body) });
+}
 
 function shownNow() {
   const button = document.querySelector("#switch input:checked");
   return button ? button.value : "";
 }
 
-// The trials of a table lead to their logs.
-function linkLogs(element) {
+// --- what can be seen ---------------------------------------------------------------------------
+
+const watcher = new IntersectionObserver(entries => {
+  for (const each of entries) {
+    if (each.isIntersecting) seen.add(each.target.id);
+    else seen.delete(each.target.id);
+  }
+  if (entries.some(each => each.isIntersecting && !known[each.target.id])) askSoon();
+}, { rootMargin: "100px" });
+
+function openNow() {
+  return [...document.querySelectorAll("main details[open]")].map(each => each.closest("section").id);
+}
+
+// --- drawing ------------------------------------------------------------------------------------
+
+// The trials of a table lead to their logs, and those that run can be stopped.
+function addLinks(element, isRunning) {
   for (const table of element.querySelectorAll("table")) {
     const first = table.querySelector("thead th");
     if (!first || first.textContent !== "trial") continue;
-    for (const cell of table.querySelectorAll("tbody td:first-child")) {
+    if (isRunning) {
+      const head = document.createElement("th");
+      head.scope = "col";
+      head.textContent = "action";
+      table.querySelector("thead tr").append(head);
+    }
+    for (const row of table.querySelectorAll("tbody tr")) {
+      const number = row.firstElementChild.textContent;
       const link = document.createElement("a");
-      link.href = "log/" + cell.textContent;
+      link.href = "log#" + number;
       link.target = "_blank";
-      link.title = "log of trial " + cell.textContent;
-      link.textContent = cell.textContent;
-      cell.replaceChildren(link);
+      link.title = "log of trial " + number;
+      link.textContent = number;
+      row.firstElementChild.replaceChildren(link);
+      if (!isRunning) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "Stop";
+      button.dataset.trial = number;
+      button.setAttribute("aria-label", "Stop trial " + number);
+      row.insertCell().append(button);
     }
   }
 }
 
-async function redraw(name, panel, state) {
-  const open = [...document.querySelectorAll("#" + name + " details")].some(each => each.open);
-  const fresh = document.createElement("template");
-  fresh.innerHTML = panel.html;
-  const element = fresh.content.firstElementChild;
-  linkLogs(element);
-  for (const details of element.querySelectorAll("details")) details.open = open;
-  const old = document.getElementById(name);
-  for (const place of old ? old.querySelectorAll("[data-root-id]") : []) {
+function forget(element) {
+  for (const place of element.querySelectorAll("[data-root-id]")) {
     const drawn = Bokeh.documents.find(each => each.roots().some(root => root.id === place.dataset.rootId));
     if (!drawn) continue;
     drawn.clear();
     Bokeh.documents.splice(Bokeh.documents.indexOf(drawn), 1);
   }
-  if (old) old.replaceWith(element);
-  else {
-    const later = state.order.slice(state.order.indexOf(name) + 1).map(each => document.getElementById(each));
-    document.querySelector("main").insertBefore(element, later.find(each => each) || null);
+}
+
+async function redraw(name, section) {
+  const old = document.getElementById(name);
+  const isOpen = old.querySelector("details[open]") !== null;
+  const trial = document.activeElement && document.activeElement.dataset.trial;
+  const fresh = document.createElement("template");
+  fresh.innerHTML = section.html || `<section id="${name}" hidden></section>`;
+  const element = fresh.content.firstElementChild;
+  addLinks(element, name === "running");
+  for (const details of element.querySelectorAll("details")) {
+    details.open = isOpen;
+    const table = old.querySelector("details .table");
+    const place = table || document.createElement("div");
+    place.className = "table";
+    details.append(place);
+    details.addEventListener("toggle", () => { if (details.open) askSoon(); });
   }
-  for (const item of panel.figures) await Bokeh.embed.embed_item(item);
+  forget(old);
+  watcher.unobserve(old);
+  old.replaceWith(element);
+  watcher.observe(element);
+  if (trial) {
+    const button = element.querySelector(`button[data-trial="${trial}"]`);
+    if (button) button.focus();
+  }
+  for (const item of section.figures) await Bokeh.embed.embed_item(item);
+}
+
+// A figure under the pointer or with the focus waits, so that nobody loses what they look at.
+function isHeld(name) {
+  const element = document.getElementById(name);
+  if (!known[name] || !element.querySelector("[data-root-id]")) return false;
+  return element.matches(":hover") || element.contains(document.activeElement);
 }
 
 async function update() {
-  // A section under the pointer or with the focus waits, so that nobody loses what they look at.
-  const held = name => {
-    const element = document.getElementById(name);
-    return element && (element.matches(":hover") || element.contains(document.activeElement)) && known[name];
-  };
-  const answer = await fetch("state", { method: "POST", headers: { "X-Hptune": "1" }, body: JSON.stringify(known) });
+  const answer = await post("state", { known, seen: [...seen], open: openNow() });
   if (!answer.ok) throw new Error(await answer.text());
   const state = await answer.json();
   document.querySelector("header p").innerHTML = state.head;
   document.getElementById("switch").hidden = !state.has_pruned;
   document.getElementById("stop").hidden = !state.is_running;
-  for (const [name, panel] of Object.entries(state.panels)) {
-    if (held(name)) continue;
-    await redraw(name, panel, state);
-    known[name] = panel.version;
+  document.getElementById("pause").hidden = !state.is_running || state.is_paused;
+  document.getElementById("go-on").hidden = !state.is_running || !state.is_paused;
+  document.getElementById("resume").hidden = state.is_running;
+  document.getElementById("add").hidden = !state.is_running;
+  let isDrawn = false;
+  for (const [name, section] of Object.entries(state.sections)) {
+    if (isHeld(name)) continue;
+    await redraw(name, section);
+    known[name] = section.version;
+    const link = document.querySelector(`nav a[href="#${name}"]`);
+    if (link) link.hidden = !section.html;
+    isDrawn = true;
   }
-  for (const element of document.querySelectorAll("main > section")) {
-    if (!state.order.includes(element.id)) element.remove();
+  for (const [name, table] of Object.entries(state.tables)) {
+    const place = document.querySelector("#" + name + " details .table");
+    if (!place || place.matches(":hover") && known[name + " table"]) continue;
+    const scroll = [...place.querySelectorAll(".scroll")].map(each => each.scrollTop);
+    place.innerHTML = table.html;
+    place.querySelectorAll(".scroll").forEach((each, i) => { each.scrollTop = scroll[i] || 0; });
+    addLinks(place, false);
+    known[name + " table"] = table.version;
   }
-  document.querySelector("nav").innerHTML = state.links;
-  show(shownNow());
-  if (!state.is_running) told = "";
+  if (isDrawn) show(shownNow());
   document.getElementById("live").textContent = told;
   return state.seconds;
 }
 
+// --- asking -------------------------------------------------------------------------------------
+
 async function follow() {
+  if (isAsking) return;
+  isAsking = true;
   let seconds = SECONDS;
   try {
     seconds = await update();
   } catch (error) {
     document.getElementById("live").textContent = "Not up to date: " + error.message;
   }
-  setTimeout(follow, 1000 * (seconds || SECONDS));
+  isAsking = false;
+  clearTimeout(timer);
+  timer = setTimeout(follow, 1000 * (seconds || SECONDS));
 }
 
-document.getElementById("stop").addEventListener("click", async () => {
-  if (!confirm("Stop the study? Its trials write a checkpoint; hptune resume continues it.")) return;
+function askSoon() {
+  clearTimeout(timer);
+  timer = setTimeout(follow, 50);
+}
+
+async function act(place, body) {
+  let words;
   try {
-    const answer = await fetch("stop", { method: "POST", headers: { "X-Hptune": "1" } });
-    told = await answer.text();
+    const answer = await post("act", body);
+    words = await answer.text();
+    if (answer.ok) askSoon();
+    else words = "Not done: " + words;
   } catch (error) {
-    told = "The study was not stopped: " + error.message;
+    words = "Not done: " + error.message;
   }
+  document.getElementById(place).textContent = words;
+  return words;
+}
+
+async function ask(body) {
+  told = "Asking …";
   document.getElementById("live").textContent = told;
+  told = await act("live", body);
+}
+
+document.getElementById("stop").addEventListener("click", () => {
+  const words = "Stop the study? Its trials write a checkpoint; hptune resume continues it.";
+  if (confirm(words)) ask({ action: "stop" });
 });
+document.getElementById("pause").addEventListener("click", () => ask({ action: "pause" }));
+document.getElementById("go-on").addEventListener("click", () => ask({ action: "go on" }));
+document.querySelector("main").addEventListener("click", event => {
+  const number = event.target.dataset && event.target.dataset.trial;
+  if (!number) return;
+  if (confirm(`Stop trial ${number}? It does not run again.`)) {
+    ask({ action: "stop a trial", trial: Number(number) });
+  }
+});
+document.getElementById("copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(document.querySelector("#resume code").textContent);
+  document.getElementById("copy").textContent = "Copied";
+});
+document.getElementById("add-form").addEventListener("submit", async event => {
+  event.preventDefault();
+  const values = Object.fromEntries(new FormData(event.target));
+  document.getElementById("added").textContent = "Asking …";
+  await act("added", { action: "add trials", values });
+});
+for (const each of document.querySelectorAll("main > section")) watcher.observe(each);
 follow();

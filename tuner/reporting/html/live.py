@@ -1,48 +1,34 @@
-"""The report as a live page: a small web server on this machine's loopback interface.
+"""The report as a live page: what a small web server on this machine's loopback interface shows.
 
-The page asks every few seconds for the sections that have changed. Anyone who has the address with
-its token may read the study and stop it; others, also of this machine, get nothing.
+The page asks every second or two for what has changed. Sections are made and drawn when they can be
+seen, and their tables when they are open, so a study of thousands of trials costs no more than what
+is on the screen. Whoever has the address with its token may read the study and ask its master for
+something; others, also of this machine, get nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import hmac
 import html
 import json
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from .panel import Panel
-from .report import ReportContents, bokeh_script, filled_page, links, page_file, section
+from ...core.user_requests import UserAction
+from ...errors import UsageError
+from .add_trial_form import add_trial_form
+from .live_server import LOOPBACK, PageServer
+from .panel import Follows, Panel, Section
+from .report import ReportContents, bokeh_script, filled_page, links, page_file, section, tables_of
 
-LOOPBACK = "127.0.0.1"
 _SECONDS = 1.0
 """Shortest time between two readings of the study."""
 _BUSY_SHARE = 0.5
 """Most of its time that the server spends on reading."""
-_COOKIE = "hptune"
-_MOST_BYTES = 100_000
-_SILENT_SECONDS = 30.0
-"""Longest time for a request to arrive."""
-_OF_NOW = ("running", "timeline", "costs")
-"""Sections that change all the time while the study runs: figures are not drawn again for them."""
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; connect-src 'self'"
-)
-"""The page's own parts only: nothing is fetched from elsewhere."""
-_LOCAL_NAMES = (LOOPBACK, "localhost", "[::1]")
-"""Names by which a browser may reach the page, also through a forwarded port. Another name is that
-of a foreign page, which made its own name lead here (DNS rebinding)."""
+_MOST_ROWS = 500
+"""Rows of a table that the page shows; the report has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +37,33 @@ class LiveStudy:
 
     Attributes:
         read: Returns its report as it is now.
-        log: Returns the end of a trial's log.
-        stop: Asks its master to stop, and returns what was done, for the user.
+        log: Returns what a trial's log has from a byte on, and where it ends.
+        act: Asks its master for something, for a trial or with the values of a new one; returns
+            what was done, for the user.
+        resume_command: The command that continues it when it does not run.
     """
 
     read: Callable[[], ReportContents]
-    log: Callable[[int], str]
-    stop: Callable[[], str]
+    log: Callable[[int, int], tuple[str, int]]
+    act: Callable[[UserAction, int | None, Mapping[str, object]], str]
+    resume_command: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _Drawn:
     """A section, drawn.
 
     Attributes:
         version: Changes with its contents.
-        html: Its HTML.
+        html: Its HTML; empty if it has nothing to show.
         figures: Its figures, in Bokeh's JSON form.
+        tables: The HTML of its tables, if they are folded.
     """
 
     version: str
     html: str
-    figures: Sequence[Any]
+    figures: Sequence[Any] = ()
+    tables: str = ""
 
 
 class LivePage:
@@ -88,102 +79,126 @@ class LivePage:
 
     def __init__(self, study: LiveStudy, port: int = 0) -> None:
         self._study = study
-        self._token = secrets.token_urlsafe(24)
-        self._folder = f"/{secrets.token_urlsafe(12)}/"
         self._lock = threading.Lock()
-        self._drawn: dict[str, _Section] = {}
+        self._drawn: dict[str, _Drawn] = {}
         self._contents: ReportContents | None = None
+        self._reading = 0
         self._read_at = 0.0
         self._read_seconds = 0.0
-        page = self
-
-        class Handler(_Handler):
-            live = page
-
-        self._server = _Server((LOOPBACK, port), Handler)
+        self._server = PageServer(
+            {
+                ("GET", ""): lambda _: self.page(),
+                ("GET", "log"): lambda _: self.log_page(),
+                ("POST", "log"): self.log,
+                ("POST", "state"): self.state,
+                ("POST", "act"): self.act,
+            },
+            port,
+        )
 
     @property
     def port(self) -> int:
         """The port on which the server listens."""
-        port: int = self._server.server_address[1]
-        return port
+        return self._server.port
 
     @property
     def address(self) -> str:
         """The page's address, with its token."""
-        return f"http://{LOOPBACK}:{self.port}/?token={self._token}"
+        return f"http://{LOOPBACK}:{self.port}/?token={self._server.token}"
 
     @property
     def folder(self) -> str:
-        """Path of the page, whose cookie a browser sends there only.
-
-        Cookies are shared by all ports of a machine: a server of another user, if its page was
-        opened too, would get one that is for all paths.
-        """
-        return self._folder
+        """Path of the page."""
+        return self._server.folder
 
     def serve(self) -> None:
         """Answer requests until `close` is called."""
-        self._server.serve_forever(poll_interval=0.2)
+        self._server.serve()
 
     def close(self) -> None:
         """Stop answering, from another thread."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
     # --- answers ----------------------------------------------------------------------------
 
-    def allows(self, token: str) -> bool:
-        """Return whether this is the page's token."""
-        return hmac.compare_digest(token.encode(), self._token.encode())
-
     def page(self) -> str:
-        """Return the page, still without sections."""
+        """Return the page, whose sections are still empty."""
         with self._lock:
             contents = self._latest()
-        controls = (
-            '<p id="live" role="status"></p><button id="stop" type="button">Stop the study</button>'
-        )
         parts = {
             "BOKEH": bokeh_script(),
             "SCRIPT": "",
             "PAGE_SCRIPT": page_file("page.js") + page_file("live.js"),
-            "LINKS": "",
-            "SECTIONS": "",
+            "LINKS": links((each.name, each.title) for each in contents.sections),
+            "SECTIONS": "\n".join(map(_placeholder, contents.sections)),
         }
-        page = filled_page(contents, parts)
-        return page.replace("<nav", f"{controls}<nav", 1)
+        controls = page_file("controls.html").split("$$")
+        shown = {
+            "RESUME": html.escape(self._study.resume_command),
+            "FIELDS": add_trial_form(contents.space),
+        }
+        filled = "".join(shown[part] if i % 2 else part for i, part in enumerate(controls))
+        return filled_page(contents, parts).replace("<nav", f"{filled}<nav", 1)
 
-    def state(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sections that the page does not have yet.
+    def state(self, asked: Mapping[str, Any]) -> str:
+        """Return what the page does not have yet, as JSON.
 
         Args:
-            known: The versions of the sections that it has.
+            asked: `seen`, the names of the sections that can be seen; `open`, those whose tables
+                are unfolded; `known`, the versions of sections and of tables that the page has.
         """
+        seen, unfolded = (set(map(str, asked.get(each) or ())) for each in ("seen", "open"))
+        known = asked.get("known") or {}
         with self._lock:
             contents = self._latest()
-            drawn = dict(self._drawn)
-        return {
+            drawn = {
+                each.name: self._section(contents, each)
+                for each in contents.sections
+                if each.name in seen
+            }
+            seconds = max(_SECONDS, self._read_seconds / _BUSY_SHARE)
+        state = {
             "head": "<br>".join(html.escape(each) for each in contents.head),
-            "links": links(contents.panels),
-            "order": [panel.name for panel in contents.panels],
             "has_pruned": contents.has_pruned,
             "is_running": contents.is_running,
-            "seconds": max(2 * _SECONDS, self._read_seconds / _BUSY_SHARE),
-            "panels": {
+            "is_paused": bool(contents.paused_by),
+            "seconds": seconds,
+            "sections": {
                 name: {"version": each.version, "html": each.html, "figures": each.figures}
                 for name, each in drawn.items()
                 if known.get(name) != each.version
             },
+            "tables": {
+                name: {"version": each.version, "html": each.tables}
+                for name, each in drawn.items()
+                if name in unfolded and known.get(f"{name} table") != each.version
+            },
         }
+        return json.dumps(state)
 
-    def log(self, trial: int) -> str:
-        """Return the end of a trial's log."""
-        return self._study.log(trial)
+    def log_page(self) -> str:
+        """Return a page that follows the log of the trial that its address names."""
+        return page_file("log.html").replace("$$STYLE$$", page_file("page.css"))
 
-    def stop(self) -> str:
-        """Ask the study's master to stop."""
-        return self._study.stop()
+    def log(self, asked: Mapping[str, Any]) -> str:
+        """Return what a trial's log has from a byte on, as JSON."""
+        words, end = self._study.log(int(asked["trial"]), int(asked.get("from") or 0))
+        return json.dumps({"text": words, "end": end})
+
+    def act(self, asked: Mapping[str, Any]) -> str:
+        """Ask the study's master for something."""
+        try:
+            action = UserAction(str(asked.get("action")))
+        except ValueError as error:
+            raise UsageError(f"{error}; allowed are {', '.join(UserAction)}") from None
+        trial, values = asked.get("trial"), asked.get("values") or {}
+        given = {name: value for name, value in values.items() if value != ""}
+        said = self._study.act(action, None if trial is None else int(trial), given)
+        with self._lock:
+            self._read_at = 0.0  # what was done is seen at once
+        return said
+
+    # --- drawing ----------------------------------------------------------------------------
 
     def _latest(self) -> ReportContents:
         """Read the study again, unless that was just done; the caller holds the lock."""
@@ -191,150 +206,41 @@ class LivePage:
         if self._contents is None or age > max(_SECONDS, self._read_seconds / _BUSY_SHARE):
             began = time.monotonic()
             self._contents = self._study.read()
-            panels = self._contents.panels
-            everything = _version_of([panel for panel in panels if panel.name not in _OF_NOW])
-            self._drawn = {
-                panel.name: self._draw(panel, everything, self._drawn.get(panel.name))
-                for panel in panels
-            }
+            self._reading += 1
             self._read_at = time.monotonic()
             self._read_seconds = self._read_at - began
         return self._contents
 
-    def _draw(self, panel: Panel, everything: str, before: _Section | None) -> _Section:
-        # What a figure shows is in one of the tables, but not always in its own.
-        version = everything if panel.figures else _version_of([panel])
-        if before is not None and before.version == version:
-            return before
+    def _section(self, contents: ReportContents, source: Section) -> _Drawn:
+        # One that follows everything is made after each reading; its version says if it is new.
+        is_of_trials = source.follows is Follows.TRIALS
+        mark = contents.mark if is_of_trials else f"{contents.mark}-{self._reading}"
+        before = self._drawn.get(source.name)
+        if before is None or before.version != mark:
+            self._drawn[source.name] = _drawn(contents.panel(source), mark)
+        return self._drawn[source.name]
+
+
+def _drawn(panel: Panel | None, version: str) -> _Drawn:
+    if panel is None:
+        return _Drawn(version, "")
+    items = []
+    if panel.figures:
         from bokeh.embed import json_item
 
         items = [
             json_item(figure, f"{panel.name}-{i}-{version}")
             for i, figure in enumerate(panel.figures)
         ]
-        places = [
-            f'<div id="{item["target_id"]}" data-root-id="{item["root_id"]}"></div>'
-            for item in items
-        ]
-        return _Section(version, section(panel, places), items)
-
-
-class _Server(ThreadingHTTPServer):
-    """Server that a page which is closed, or a broken request, does not disturb."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Write no traceback into the terminal: the connection is lost, and no answer arrives."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Answers one request of a browser."""
-
-    live: LivePage
-    timeout = _SILENT_SECONDS
-    server_version = "hptune"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        """Send the page, or a trial's log."""
-        with self._errors_sent():
-            self._get()
-
-    def do_POST(self) -> None:
-        """Send what has changed, or stop the study."""
-        with self._errors_sent():
-            self._post()
-
-    @contextlib.contextmanager
-    def _errors_sent(self) -> Iterator[None]:
-        """Send an error as the answer, such as that the study was deleted; the page shows it."""
-        try:
-            yield
-        except (ConnectionError, TimeoutError):
-            raise  # nobody is there to read it
-        except Exception as error:
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            self._send(str(error), "text/plain; charset=utf-8", status)
-
-    def _get(self) -> None:
-        url = urlsplit(self.path)
-        given = parse_qs(url.query).get("token", [""])[0]
-        if given and self.live.allows(given) and self._is_local:
-            # The token stays neither in the address nor in the browser's history.
-            self.send_response(HTTPStatus.SEE_OTHER)
-            self.send_header("Location", self.live.folder)
-            # Strict would withhold it after a link of another page, as of a terminal in a browser.
-            rights = f"HttpOnly; SameSite=Lax; Path={self.live.folder}"
-            self.send_header("Set-Cookie", f"{self._cookie_name}={given}; {rights}")
-            self.end_headers()
-        elif not self._is_allowed:
-            self._refuse()
-        elif url.path == self.live.folder:
-            self._send(self.live.page(), "text/html; charset=utf-8")
-        elif (trial := url.path.removeprefix(f"{self.live.folder}log/")).isdecimal():
-            self._send(self.live.log(int(trial)), "text/plain; charset=utf-8")
-        else:
-            self._send("There is no such page.", "text/plain", HTTPStatus.NOT_FOUND)
-
-    def _post(self) -> None:
-        # A form of a foreign page cannot send this header.
-        if not self._is_allowed or self.headers.get("X-Hptune") != "1":
-            self._refuse()
-        elif self.path == f"{self.live.folder}stop":
-            self._send(self.live.stop(), "text/plain; charset=utf-8")
-        elif self.path == f"{self.live.folder}state":
-            given = self.headers.get("Content-Length", "")
-            length = min(_MOST_BYTES, int(given)) if given.isdecimal() else 0
-            known = json.loads(self.rfile.read(length) or b"{}")
-            state = self.live.state(known if isinstance(known, dict) else {})
-            self._send(json.dumps(state), "application/json")
-        else:
-            self._send("There is no such page.", "text/plain", HTTPStatus.NOT_FOUND)
-
-    @property
-    def _cookie_name(self) -> str:
-        # Of several pages on this machine, each has a cookie of its own.
-        return f"{_COOKIE}-{self.live.port}"
-
-    @property
-    def _is_local(self) -> bool:
-        return self.headers.get("Host", "").rpartition(":")[0] in _LOCAL_NAMES
-
-    @property
-    def _is_allowed(self) -> bool:
-        cookies = dict(
-            each.strip().partition("=")[::2] for each in self.headers.get("Cookie", "").split(";")
-        )
-        return self._is_local and self.live.allows(cookies.get(self._cookie_name, ""))
-
-    def _refuse(self) -> None:
-        words = "Open the address that `hptune dashboard` printed, with its token.\n"
-        self._send(words, "text/plain; charset=utf-8", HTTPStatus.FORBIDDEN)
-
-    def _send(self, content: str, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
-        data = content.encode()
-        self.send_response(status)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(data))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("X-Frame-Options", "DENY"),
-            ("Referrer-Policy", "no-referrer"),
-            ("Content-Security-Policy", _POLICY),
-        ):
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None:
-        """Write no log of requests: they would hide the address in the terminal."""
-
-
-def _version_of(panels: Sequence[Panel]) -> str:
-    """Return a text that changes with the words and tables of sections."""
-    shown = [
-        (panel.words, [(table.columns, table.rows) for table in panel.tables]) for panel in panels
+    places = [
+        f'<div id="{item["target_id"]}" data-root-id="{item["root_id"]}"></div>' for item in items
     ]
-    return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
+    tables = tables_of(panel, most_rows=_MOST_ROWS) if panel.is_folded else ""
+    shown = section(panel, places, has_tables=not panel.is_folded)
+    return _Drawn(version, shown, items, tables)
+
+
+def _placeholder(source: Section) -> str:
+    return (
+        f'<section id="{source.name}" class="coming"><h2>{html.escape(source.title)}</h2></section>'
+    )

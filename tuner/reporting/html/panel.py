@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,32 @@ class Panel:
     figures: Sequence[Any] = ()
     tables: Sequence[Table] = ()
     is_folded: bool = True
+
+
+class Follows(enum.Enum):
+    """What a section changes with."""
+
+    TRIALS = enum.auto()
+    """With the trials that have a value, and so when one ends."""
+    EVERYTHING = enum.auto()
+    """With every report, and some with time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the report that is made when it is needed.
+
+    Attributes:
+        name: That of its panel.
+        title: That of its panel.
+        make: Makes the panel; None if there is nothing to show.
+        follows: What it changes with.
+    """
+
+    name: str
+    title: str
+    make: Callable[[], Panel | None]
+    follows: Follows = Follows.TRIALS
 
 
 def blank_figure(x_label: str, y_label: str, *, height: int = 320, **options: Any) -> Any:

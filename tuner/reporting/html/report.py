@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..results.best import best_words, model_lines
 from ..results.export import ReportedValue
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
-from .panel import Panel, Shown, Table, begin_with
+from .panel import Follows, Panel, Section, Shown, Table, begin_with
 from .trials import StudyTrials
 
 
@@ -39,18 +40,35 @@ class ReportContents:
     Attributes:
         title: The page's title.
         head: Lines about the study as a whole.
-        panels: The sections.
+        sections: The sections, some of which may have nothing to show.
         first_shown: Which trials the figures show at first.
         has_pruned: Whether there are pruned trials, so that the reader has a choice.
         is_running: Whether the study runs.
+        paused_by: The user who paused it; empty if it is not paused.
+        space: Its search space.
+        mark: A text that changes whenever a trial's value or state does.
     """
 
     title: str
     head: Sequence[str]
-    panels: Sequence[Panel]
+    sections: Sequence[Section]
     first_shown: Shown
     has_pruned: bool
     is_running: bool
+    paused_by: str
+    space: SearchSpace
+    mark: str
+
+    def panels(self) -> list[Panel]:
+        """Make the sections that have something to show."""
+        return [panel for each in self.sections if (panel := self.panel(each)) is not None]
+
+    def panel(self, section: Section) -> Panel | None:
+        """Make one section; None if it has nothing to show."""
+        panel = section.make()
+        if panel is not None:
+            begin_with([panel], self.first_shown)
+        return panel
 
 
 def make_report(
@@ -73,30 +91,29 @@ def make_report(
         shown: The choice of trials that the page begins with; None for the usual one.
     """
     trials = StudyTrials(view, space, reports)
-    panels = report_panels(trials, setup, now)
-    first_shown = shown or trials.first_shown
-    begin_with(panels, first_shown)
     return ReportContents(
         f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
         head_lines(view, now),
-        panels,
-        first_shown,
+        sections(trials, setup, now),
+        shown or trials.first_shown,
         bool(trials.pruned),
         view.master is not None,
+        view.paused_by,
+        space,
+        trials.mark,
     )
 
 
 def page_of(report: ReportContents) -> str:
     """Return a report as one page that needs no other file and no network."""
-    script, drawings = _drawn(report.panels)
+    panels = report.panels()
+    script, drawings = _drawn(panels)
     parts = {
         "BOKEH": bokeh_script() if drawings else "",
         "SCRIPT": script,
         "PAGE_SCRIPT": page_file("page.js"),
-        "LINKS": links(report.panels),
-        "SECTIONS": "\n".join(
-            section(panel, drawings.get(panel.name, ())) for panel in report.panels
-        ),
+        "LINKS": links([(panel.name, panel.title) for panel in panels]),
+        "SECTIONS": "\n".join(section(panel, drawings.get(panel.name, ())) for panel in panels),
     }
     return filled_page(report, parts)
 
@@ -118,33 +135,42 @@ def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
     return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
 
 
-def links(panels: Sequence[Panel]) -> str:
-    """Return links to the sections of a page."""
-    return " ".join(f'<a href="#{p.name}">{_text(p.title)}</a>' for p in panels)
+def links(named: Iterable[tuple[str, str]]) -> str:
+    """Return links to the sections of a page, by their names and titles."""
+    return " ".join(f'<a href="#{name}">{_text(title)}</a>' for name, title in named)
 
 
 def report_panels(trials: StudyTrials, setup: Setup, now: float) -> list[Panel]:
     """Return the sections of the report that have something to show."""
-    return [each for each in _panels(trials, setup, now) if each is not None]
+    made = (each.make() for each in sections(trials, setup, now))
+    return [panel for panel in made if panel is not None]
 
 
-def _panels(trials: StudyTrials, setup: Setup, now: float) -> Iterable[Panel | None]:
-    yield winner(trials)
-    yield run_figures.running(trials, now=now)
-    if trials.of(Shown.WITH_PRUNED):
-        yield search_figures.front(trials)
-        yield search_figures.history(trials)
-        yield search_figures.curves(trials)
-        yield search_figures.importance(trials)
-        yield space_figures.slices(trials)
-        yield space_figures.contour(trials)
-        yield space_figures.parallel(trials)
-    yield search_figures.stopping(trials)
-    yield run_figures.timeline(trials, now=now)
-    yield run_figures.costs(trials, now=now)
-    yield run_figures.failures(trials)
-    yield what_was_asked(trials, setup)
-    yield run_figures.all_trials(trials)
+def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
+    """Return the sections of the report."""
+
+    def of_values(figure: Callable[[StudyTrials], Panel | None]) -> Callable[[], Panel | None]:
+        return lambda: figure(trials) if trials.of(Shown.WITH_PRUNED) else None
+
+    everything = Follows.EVERYTHING
+    search, space, run = search_figures, space_figures, run_figures
+    return [
+        Section("best", "Best trial", partial(winner, trials)),
+        Section("running", "Running", partial(run.running, trials, now=now), everything),
+        Section("front", "The Pareto front", of_values(search.front)),
+        Section("history", "Values", of_values(search.history)),
+        Section("curves", "Learning curves", of_values(search.curves)),
+        Section("importance", "Importance", of_values(search.importance)),
+        Section("slices", "One hyperparameter at a time", of_values(space.slices)),
+        Section("contour", "The two most important numbers", of_values(space.contour)),
+        Section("parallel", "All configurations", of_values(space.parallel)),
+        Section("stopping", "Early stopping", partial(search.stopping, trials)),
+        Section("timeline", "Workers", partial(run.timeline, trials, now=now), everything),
+        Section("costs", "Costs", partial(run.costs, trials, now=now), everything),
+        Section("failures", "Failures", partial(run.failures, trials)),
+        Section("setup", "What was asked", partial(what_was_asked, trials, setup)),
+        Section("trials", "All trials", partial(run.all_trials, trials), everything),
+    ]
 
 
 def winner(trials: StudyTrials) -> Panel:
@@ -190,6 +216,8 @@ def _conditions(parameter: Any) -> str:
 def head_lines(view: StudyView, now: float) -> list[str]:
     """Return the lines below the title: the search, the progress, the state and the time."""
     state = "running" if view.master is not None else "not running"
+    if view.paused_by:
+        state = f"paused by {text.clean(view.paused_by)}: no trial starts"
     if view.master is None and view.last_finish is not None:
         state = f"ended: {text.clean(view.last_finish.reason)}"
     return [
@@ -220,20 +248,21 @@ def bokeh_script() -> str:
     return script
 
 
-def section(panel: Panel, drawn: Sequence[str]) -> str:
+def section(panel: Panel, drawn: Sequence[str], *, has_tables: bool = True) -> str:
     """Return a section of a page.
 
     Args:
         panel: What it shows.
         drawn: The places of its figures, as HTML.
+        has_tables: Whether its tables are included.
     """
     label = _text(f"{panel.title}. {panel.words}")
     figures = "".join(
         f'<div class="figure" role="img" aria-label="{label}">{each}</div>' for each in drawn
     )
     several = " several" if len(drawn) > 1 else ""
-    tables = "".join(_table(each) for each in panel.tables)
-    if tables and panel.is_folded:
+    tables = tables_of(panel) if has_tables else ""
+    if panel.tables and panel.is_folded:
         tables = f"<details><summary>As a table</summary>{tables}</details>"
     return (
         f'<section id="{panel.name}"><h2>{_text(panel.title)}</h2><p>{_text(panel.words)}</p>'
@@ -241,12 +270,25 @@ def section(panel: Panel, drawn: Sequence[str]) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def tables_of(panel: Panel, *, most_rows: int | None = None) -> str:
+    """Return the tables of a section.
+
+    Args:
+        panel: What it shows.
+        most_rows: How many rows of each table are included, the last ones; None for all.
+    """
+    return "".join(_table(each, most_rows) for each in panel.tables)
+
+
+def _table(table: Table, most_rows: int | None) -> str:
     head = "".join(f'<th scope="col">{_text(each)}</th>' for each in table.columns)
     head = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
-    rows = "".join(f"<tr>{''.join(_cell(each) for each in row)}</tr>" for row in table.rows)
+    all_rows = len(table.rows)
+    shown = table.rows if most_rows is None else table.rows[-most_rows:]
+    rows = "".join(f"<tr>{''.join(_cell(each) for each in row)}</tr>" for row in shown)
+    note = "" if len(shown) == all_rows else f"<p>The last {len(shown)} of {all_rows} rows.</p>"
     return (
-        f'<div class="scroll {table.shown}" tabindex="0"><table>{head}'
+        f'{note}<div class="scroll {table.shown}" tabindex="0"><table>{head}'
         f"<tbody>{rows}</tbody></table></div>"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,12 @@ class StudyTrials:
     def _valued(self) -> list[Trial]:
         trials = sorted(self.view.trials, key=lambda trial: trial.number)
         return [t for t in trials if t.value is not None and math.isfinite(t.value)]
+
+    @property
+    def mark(self) -> str:
+        """A text that changes whenever a trial's value or state does."""
+        rows = [(t.number, t.state, t.value, t.step) for t in self.view.trials]
+        return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
 
     @property
     def first_shown(self) -> Shown:

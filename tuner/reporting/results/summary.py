@@ -166,6 +166,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         if master is None
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
         "workers": view.workers,
+        "paused_by": view.paused_by or None,
         "best": None if view.best is None else trial_json(view, view.best),
         "model": view.model or None,
         **({"front": [t.number for t in view.front]} if len(view.goals.objectives) > 1 else {}),
@@ -335,6 +336,9 @@ def _state_words(view: StudyView, now: float) -> str:
     if master.since:
         ago = text.duration(max(0.0, now - master.since))
         words += f" for {ago}, since {text.moment(master.since)}"
+    if view.paused_by:
+        by = text.clean(view.paused_by)
+        return f"{words}; paused by {by}: no trial starts until hptune resume {_directory(view)}"
     return f"{words}; it has no worker, so no trial runs" if view.workers == 0 else words
 
 

@@ -74,6 +74,7 @@ class StudyView:
         workers: How many workers the study has; None if unknown.
         created_at: When it was created, in seconds since the epoch; 0 if unknown.
         carrier: What trains a trial on several devices, in words; empty for one device.
+        paused_by: The user who paused the study; empty if it is not paused.
     """
 
     directory: str
@@ -94,6 +95,7 @@ class StudyView:
     workers: int | None = None
     created_at: float = 0.0
     carrier: str = ""
+    paused_by: str = ""
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...core.messages import Event, StudyOpened, WorkerJoined, WorkerLeft
+from ...core.messages import Event, StudyOpened, UserRequested, WorkerJoined, WorkerLeft
 from ...core.trial import Attempt, Trial
+from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .database import (
     SELECT_ATTEMPTS,
@@ -49,6 +50,19 @@ class ReportRow:
     metric: str
     value: float
     time: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """The last run of a study, besides its trials.
+
+    Attributes:
+        workers: How many workers have joined and not left since.
+        paused_by: The user who paused the study; empty if it is not paused.
+    """
+
+    workers: int
+    paused_by: str
 
 
 class LedgerReader:
@@ -106,21 +120,32 @@ class LedgerReader:
         with self._reading() as connection:
             yield from read_events(connection)
 
-    def workers(self) -> int:
-        """Return how many workers have joined under the last master and not left since."""
+    def run_state(self) -> RunState:
+        """Return what the events say of the last run besides its trials."""
         joined: set[str] = set()
+        paused_by = ""
         with self._reading() as connection:
-            for event in read_events(connection, _OF_WORKERS):
+            for event in read_events(connection, _OF_RUN):
                 match event:
                     case StudyOpened():
-                        joined = set()
+                        joined, paused_by = set(), ""
                     case WorkerJoined():
                         joined.add(event.worker)
                     case WorkerLeft():
                         joined.discard(event.worker)
+                    case UserRequested(action=UserAction.PAUSE, refused=""):
+                        paused_by = event.by
+                    case UserRequested(action=UserAction.GO_ON, refused=""):
+                        paused_by = ""
                     case _:
                         pass
-        return len(joined)
+        return RunState(len(joined), paused_by)
+
+    def user_requests(self) -> list[UserRequested]:
+        """Return the answers to users' requests, in the order of the answers."""
+        with self._reading() as connection:
+            events = list(read_events(connection, (UserRequested,)))
+        return [each for each in events if isinstance(each, UserRequested)]
 
     def _rows(
         self, query: str, *values: object, read: Callable[[tuple[Any, ...]], _Row]
@@ -143,7 +168,7 @@ class LedgerReader:
             yield connection
 
 
-_OF_WORKERS = (StudyOpened, WorkerJoined, WorkerLeft)
+_OF_RUN = (StudyOpened, WorkerJoined, WorkerLeft, UserRequested)
 
 
 def _of(select: str, trial: int | None, order: str) -> tuple[str, tuple[int, ...]]:

@@ -1,0 +1,73 @@
+"""Requests to a running study from another terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from real_runs import Hptune, rows, trials, wait_for
+
+WAITING = """
+    import time
+
+    OBJECTIVE, DIRECTION = "score", "max"
+
+    def objective(hp, trial):
+        x, kind = hp.Float("x", 0.0, 1.0), hp.Choice("kind", ["a", "b"])
+        trial.report(1, score=x)
+        while not trial.should_stop():
+            time.sleep(0.02)
+        return x
+    """
+
+
+def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) -> None:
+    model, study = hptune.file("model.py", WAITING), hptune.study()
+    light = ("--executor", "joblib", "--workers", 1, "--trials", 2)
+    run = hptune.start("run", model, "--study", study, *light)
+    wait_for(lambda: (study / "study.db").exists() and rows(study, "SELECT * FROM reports"), "it")
+
+    refused = {
+        ("stop", study, "--trial", 5): (2, "there is no trial 5; the trials are 0 to 0"),
+        ("enqueue", study, "x=7"): (2, "x is 7; allowed is 0.0..1.0"),
+        ("enqueue", study, "knd=a"): (2, "Did you mean 'kind'?"),
+        ("enqueue", study, "x"): (2, "hptune enqueue has 'x', which is not name=value"),
+        ("enqueue", study): (2, "no value is given"),
+        ("enqueue", study, *(f"{n}={v}" for n, v in _values(study).items())): (
+            2,
+            "is trial 0 already",
+        ),
+    }
+    for command, (code, message) in refused.items():
+        ended = hptune(*command)
+        assert (ended.code, message in ended.err) == (code, True), ended.err
+
+    paused = hptune("pause", study)
+    assert (paused.code, paused.err) == (0, "")
+    assert paused.out.endswith("running trials go on. Start more with: hptune resume study\n")
+    assert "paused by" in hptune("status", study).out
+    added = hptune("enqueue", study, "x=0.25", "kind=b")
+    assert (added.code, added.out) == (0, "Added trial 1\n")
+    stopped = hptune("stop", study, "--trial", 0)
+    assert stopped.code == 0
+    assert stopped.out.startswith("Trial 0 is PRUNED: score 0.")
+    again = hptune("stop", study, "--trial", 0)
+    assert (again.code, "trial 0 is PRUNED; only a running" in again.err) == (2, True)
+    assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING"]
+    resumed = hptune("resume", study)
+    assert (resumed.code, resumed.out) == (0, "The study goes on: trials start again.\n")
+    wait_for(lambda: len(rows(study, "SELECT * FROM reports")) == 2, "the added trial")
+    assert hptune("stop", study).code == 0
+    ended = run.wait()
+    assert ended.code == 130
+    (reason,) = (each["reason"] for each in rows(study, "SELECT * FROM attempts WHERE trial = 0"))
+    assert reason.startswith("stopped by ")
+    assert reason.endswith(" (hptune stop)")
+    gone = hptune("enqueue", study, "x=0.5")
+    assert (gone.code, "add a trial when it continues" in gone.err) == (1, True)
+
+
+def _values(study: Path) -> dict[str, object]:
+    (first,) = rows(study, "SELECT params FROM trials")
+    found: dict[str, object] = json.loads(first["params"])
+    return found

@@ -1,0 +1,110 @@
+"""What users ask of a running study."""
+
+from __future__ import annotations
+
+from engine_driver import FIRST, EngineDriver, returned, states
+
+from tuner.core.messages import Ask, Finish, FinishReason, Start, Stop
+from tuner.core.trial import ADDED, AttemptId, Cause, Ending, Halt, TrialState
+from tuner.core.user_requests import UserAction
+
+STOPPED = Ending(Cause.PRUNED, reason="worse than other trials at this step")
+
+
+def test_a_stopped_trial_is_pruned_with_its_last_value_and_says_who_stopped_it() -> None:
+    driver = EngineDriver()
+    driver.go(2)
+    driver.started(FIRST)
+    driver.report(FIRST, 1, score=0.4)
+    assert driver.user(UserAction.STOP_TRIAL, trial=0) == [Stop(FIRST, Halt.PRUNE)]
+    assert driver.user(UserAction.STOP_TRIAL, trial=0) == []  # asked twice
+    commands = driver.end(FIRST, STOPPED)
+    assert any(isinstance(each, Ask) for each in commands)
+    trial = driver.trial(0)
+    assert (trial.state, trial.value, trial.step) == (TrialState.PRUNED, 0.4, 1)
+    assert driver.attempt(FIRST).reason == "stopped by ada"
+    # Nothing to stop: not running, unknown, refused.
+    assert driver.user(UserAction.STOP_TRIAL, trial=0) == []
+    assert driver.user(UserAction.STOP_TRIAL, trial=9) == []
+    driver.suggest()
+    assert driver.user(UserAction.STOP_TRIAL, trial=1, refused="it does not run") == []
+
+
+def test_a_stopped_trial_that_ends_by_itself_keeps_its_result() -> None:
+    driver = EngineDriver()
+    driver.go(1)
+    driver.user(UserAction.STOP_TRIAL, trial=0)
+    driver.end(FIRST, returned(0.9))
+    assert (driver.trial(0).state, driver.trial(0).value) == (TrialState.COMPLETE, 0.9)
+
+
+def test_a_stopped_trial_whose_worker_or_master_is_lost_does_not_run_again() -> None:
+    for is_master in (False, True):
+        driver = EngineDriver()
+        driver.go(1)
+        driver.user(UserAction.STOP_TRIAL, trial=0)
+        _ = driver.open(1) if is_master else driver.leave()
+        assert states(driver) == [TrialState.PRUNED]
+
+
+def test_added_trials_run_next_and_count_towards_the_total() -> None:
+    driver = EngineDriver()
+    driver.open(3)
+    driver.join(cores=1)
+    # The open question has the next numbers.
+    assert driver.user(UserAction.ADD, added=[{"x": 70}, {"x": 71}]) == []
+    driver.suggest()
+    assert [t.params["x"] for t in driver.engine.trials] == [0, 70, 71]
+    assert driver.trial(1).origin == ADDED
+    assert driver.engine.snapshot.budget_trials == 3
+    (start,) = (c for c in driver.end(FIRST, returned(0.1)) if isinstance(c, Start))
+    assert start.attempt == AttemptId(1, 0)
+    driver.end(AttemptId(1, 0), returned(0.2))
+    # All three exist: the study runs this one in addition.
+    driver.user(UserAction.ADD, added=[{"x": 72}])
+    assert driver.engine.snapshot.budget_trials == 4
+    driver.end(AttemptId(2, 0), returned(0.3))
+    assert driver.finish is None
+    driver.end(AttemptId(3, 0), returned(0.4))
+    assert driver.finish == Finish(FinishReason.DONE, "4 trials are over")
+
+
+def test_a_trial_added_right_before_a_stop_runs_in_the_next_run() -> None:
+    driver = EngineDriver()
+    driver.open(2)
+    driver.join()
+    driver.user(UserAction.ADD, added=[{"x": 70}])
+    driver.stop()
+    assert driver.finish is not None
+    driver.open(2)
+    assert [trial.params["x"] for trial in driver.engine.trials] == [70]
+
+
+def test_a_paused_study_starts_nothing_until_it_goes_on() -> None:
+    driver = EngineDriver()
+    driver.go(3, cores=2)
+    driver.user(UserAction.PAUSE)
+    assert driver.engine.snapshot.stall_reason.startswith("paused by ada")
+    commands = driver.end(FIRST, returned(0.1)) + driver.end(AttemptId(1, 0), returned(0.2))
+    assert not any(isinstance(each, Ask | Start | Finish) for each in commands)
+    driver.user(UserAction.ADD, added=[{"x": 70}])
+    assert not driver.running
+    (start,) = (c for c in driver.user(UserAction.GO_ON) if isinstance(c, Start))
+    assert start.params == {"x": 70}
+    assert driver.engine.snapshot.stall_reason == ""
+    driver.user(UserAction.PAUSE)
+    driver.end(AttemptId(2, 0), returned(0.3))
+    assert driver.finish is None  # as long as it is paused
+    driver.user(UserAction.GO_ON)
+    assert driver.finish == Finish(FinishReason.DONE, "3 trials are over")
+
+
+def test_a_paused_study_can_be_stopped_and_the_next_run_is_not_paused() -> None:
+    driver = EngineDriver()
+    driver.go(2)
+    driver.user(UserAction.PAUSE)
+    driver.end(FIRST, returned(0.1))
+    driver.stop()
+    assert driver.finish == Finish(FinishReason.INTERRUPTED, "Ctrl-C")
+    driver.open(2)
+    assert any(isinstance(each, Ask) for each in driver.join())

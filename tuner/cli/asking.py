@@ -1,0 +1,189 @@
+"""Commands that ask a running study for something: stop, pause, enqueue."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..config.kinds import duration
+from ..core.user_requests import UserAction
+from ..errors import NoStudyError, StudyError, UsageError
+from .options import KindType, newest_study, study_directory
+from .output import echo
+
+if TYPE_CHECKING:
+    from ..core.space.space import SearchSpace
+    from ..core.trial import Trial
+    from ..storage.directory import StudyDirectory
+
+_POLL_SECONDS = 0.2
+_NUMBER_SECONDS = 5.0
+"""How long to wait for the number of a trial that was added."""
+
+_wait = click.option(
+    "--wait",
+    "wait_seconds",
+    type=KindType(duration()),
+    default=60.0,
+    help="Longest time to wait until it has stopped.  [default: 60s]",
+)
+
+
+@click.command(short_help="Stop a running study, or one of its trials.")
+@study_directory
+@click.option("--trial", type=click.IntRange(min=0), metavar="N", help="Stop only this trial.")
+@_wait
+def stop(directory: Path, trial: int | None, wait_seconds: float) -> None:
+    """Stop the running study in DIR, and wait until it has stopped.
+
+    Trials write a checkpoint first. `hptune resume DIR` continues the study later.
+
+    With --trial N, only that trial stops, for good: it is PRUNED, with the value of its last
+    report, and its place is free for the next one.
+    """
+    from ..storage.directory import StudyDirectory
+
+    study = StudyDirectory(directory)
+    if trial is None:
+        _stop_study(study, wait_seconds)
+    else:
+        _stop_trial(study, trial, wait_seconds)
+
+
+def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
+    from ..master.detached import cancel_jobs
+    from ..master.user_requests import send
+
+    owner = study.owner()
+    if owner is None and cancel_jobs(study):
+        click.echo(f"The study's Slurm jobs are cancelled. Continue with: hptune resume {study}")
+        return
+    if owner is None:
+        study.open()
+        raise StudyError(f"the study in {study} is not running, so there is nothing to stop.")
+    send(study, UserAction.STOP, tool="hptune stop")
+    deadline = time.monotonic() + wait_seconds
+    while study.owner() is not None:
+        if time.monotonic() > deadline:
+            raise StudyError(
+                f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
+                f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
+            )
+        time.sleep(_POLL_SECONDS)
+    click.echo(f"The study has stopped; {what_next(study)}")
+
+
+def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:
+    from ..core.trial import TrialState
+    from ..master.user_requests import ask
+    from ..reporting import text
+    from ..study import Study
+
+    deadline = time.monotonic() + wait_seconds
+    ask(study, UserAction.STOP_TRIAL, tool="hptune stop", trial=number, wait_seconds=wait_seconds)
+    results = Study(study)
+    while (trial := results.trial(number)).state is TrialState.RUNNING:
+        if time.monotonic() > deadline:
+            raise StudyError(
+                f"trial {number} was told to stop, but still runs after {wait_seconds:g} seconds. "
+                f"See `hptune log {study} {number}`"
+            )
+        time.sleep(_POLL_SECONDS)
+    metric = text.clean(results.goal.metric)
+    value = "no value" if trial.value is None else f"{metric} {text.measured(trial.value)}"
+    step = "" if trial.step is None else f" at step {trial.step}"
+    echo(f"Trial {number} is {trial.state}: {value}{step}")
+
+
+def what_next(directory: StudyDirectory) -> str:
+    """Return how a study that was stopped is continued, in words."""
+    exists = directory.database.exists()
+    return f"continue with: hptune resume {directory}" if exists else "no study was made yet"
+
+
+@click.command(short_help="Start no more trials in a running study; `resume` goes on.")
+@study_directory
+def pause(directory: Path) -> None:
+    """Pause the running study in DIR: no trial starts until `hptune resume DIR`.
+
+    Trials that run go on to their ends, and workers stay. To free the machines, use `hptune stop`.
+    """
+    from ..master.user_requests import ask
+    from ..storage.directory import StudyDirectory
+
+    study = StudyDirectory(directory)
+    ask(study, UserAction.PAUSE, tool="hptune pause")
+    echo(f"The study is paused: running trials go on. Start more with: hptune resume {study}")
+
+
+def go_on(directory: Path) -> bool:
+    """Let a running study that is paused start trials again; return whether it was."""
+    from ..master.user_requests import ask
+    from ..storage.directory import StudyDirectory
+    from ..storage.ledger import LedgerReader
+
+    study = StudyDirectory(directory)
+    try:
+        if study.owner() is None or not LedgerReader(study).run_state().paused_by:
+            return False
+    except NoStudyError:
+        return False
+    ask(study, UserAction.GO_ON, tool="hptune resume")
+    echo("The study goes on: trials start again.")
+    return True
+
+
+@click.command(short_help="Add a trial with given values to a running study.")
+@click.argument("words", nargs=-1, metavar="[DIR] NAME=VALUE ...")
+def enqueue(words: tuple[str, ...]) -> None:
+    """Add a trial with these values to the running study in DIR. It runs next.
+
+    \b
+    hptune enqueue DIR lr=0.01 units=64
+    hptune enqueue DIR '{"lr": 0.01, "units": 64}'
+    hptune enqueue DIR @points.csv                    a trial for each line
+
+    Hyperparameters that are not given have their defaults, as with --try. The trial is one of
+    --trials; when all of them exist, the study runs it in addition.
+    """
+    from ..config.start_points import read_points
+    from ..core.space.space import SearchSpace
+    from ..master.user_requests import ask
+    from ..storage.directory import StudyDirectory
+    from ..storage.ledger import LedgerReader
+
+    has_directory = bool(words) and (Path(words[0]).is_dir() or not _is_value(words[0]))
+    directory, values = (words[0], words[1:]) if has_directory else (None, words)
+    if not values:
+        raise UsageError(
+            "no value is given; give name=value pairs, such as `hptune enqueue DIR lr=0.01 "
+            "units=64`. `hptune space DIR` shows the names"
+        )
+    pairs = ",".join(each for each in values if "=" in each and not each.startswith(("@", "{")))
+    others = [each for each in values if not ("=" in each and not each.startswith(("@", "{")))]
+    texts = [*([pairs] if pairs else []), *others]
+    points = [point for each in texts for point in read_points(each, "hptune enqueue")]
+    study = StudyDirectory(newest_study() if directory is None else Path(directory))
+    answer = ask(study, UserAction.ADD, tool="hptune enqueue", points=points)
+    reader = LedgerReader(study)
+    space = SearchSpace.from_json(reader.facts()["space"])
+    deadline = time.monotonic() + _NUMBER_SECONDS
+    wanted = {space.key(each.params) for each in answer.added}
+    while len(found := _found(space, wanted, reader.trials())) < len(wanted):
+        if time.monotonic() > deadline:
+            break  # the sampler, whose answer has the next numbers, takes its time
+        time.sleep(_POLL_SECONDS)
+    named = ", ".join(str(trial.number) for trial in found)
+    word = "trial" if len(answer.added) == 1 else "trials"
+    echo(f"Added {word} {named}" if named else f"Added {len(answer.added)} {word}")
+
+
+def _is_value(word: str) -> bool:
+    return "=" in word or word.startswith(("@", "{"))
+
+
+def _found(space: SearchSpace, wanted: set[object], trials: list[Trial]) -> list[Trial]:
+    return [trial for trial in trials if space.key(trial.params) in wanted]

@@ -1,0 +1,41 @@
+"""What users ask of a running study, besides Ctrl-C."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class UserAction(enum.StrEnum):
+    """What a user asks for."""
+
+    STOP = "stop"
+    """Stop the study; `hptune resume` continues it."""
+    STOP_TRIAL = "stop a trial"
+    """Stop one running trial for good: it is pruned, with the value of its last report."""
+    ADD = "add trials"
+    """Try these configurations next."""
+    PAUSE = "pause"
+    """Start no more trials; those that run go on."""
+    GO_ON = "go on"
+    """Start trials again."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserRequest:
+    """A user's request to the master of a study.
+
+    Attributes:
+        name: Distinguishes it from all others.
+        action: What is asked for.
+        by: Who asks, and with what, for people.
+        trial: The trial to stop, for `STOP_TRIAL`.
+        points: The configurations, given in part, for `ADD`.
+    """
+
+    name: str
+    action: UserAction
+    by: str
+    trial: int | None = None
+    points: tuple[Mapping[str, object], ...] = ()

@@ -1,0 +1,216 @@
+"""What users ask of a running study: how they ask, and how its master answers.
+
+Every command and the live page ask in the same way. `ask` checks the request against the ledger,
+appends it to `DIR/requests`, and waits. The master checks it against the engine's state and answers
+with an event in the ledger, which `ask` finds there::
+
+    hptune stop DIR --trial 7     {"action": "stop a trial", "trial": 7, "by": "ada (…)", …}
+    the master                    UserRequested(trial=7, by="ada (…)"), [Stop(7.0, PRUNE)]
+    hptune                        finds the event, and waits until trial 7 is PRUNED
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.engine.engine import Engine
+from ..core.messages import Event, FinishReason, StopRequested, UserRequested
+from ..core.space.completion import completed
+from ..core.space.space import SearchSpace
+from ..core.trial import ADDED, Suggestion, Trial, TrialState
+from ..core.user_requests import UserAction, UserRequest
+from ..errors import HptuneError, StudyError, UsageError
+from ..reporting import text
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import LedgerReader
+from ..storage.requests import RequestFile
+
+WAIT_SECONDS = 60.0
+"""Longest time to wait for an answer: a master writes to a slow disk, or is suspended."""
+
+_ANSWER_POLL_SECONDS = 0.2
+"""How often the ledger is read for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserRequests:
+    """The requests to a master, and what it answers them with.
+
+    Attributes:
+        file: The requests.
+        engine: The master's engine.
+        space: Returns the search space as it is now.
+        sized: Returns the suggestions with the resources that they ask for.
+    """
+
+    file: RequestFile
+    engine: Engine
+    space: Callable[[], SearchSpace]
+    sized: Callable[[SearchSpace, Sequence[Suggestion]], Sequence[Suggestion]]
+
+    def __call__(self, now: float) -> list[Event]:
+        """Return the answers to the requests since the last call.
+
+        Args:
+            now: The present time, in seconds since the epoch.
+        """
+        return [self._answer(request, now) for request in self.file.read()]
+
+    def _answer(self, request: UserRequest, now: float) -> Event:
+        if request.action is UserAction.STOP:
+            return StopRequested(now, FinishReason.INTERRUPTED, f"asked by {request.by}")
+        added: Sequence[Suggestion] = ()
+        refused = ""
+        try:
+            if self.engine.snapshot.stopping:
+                raise StudyError("the study is stopping")
+            trials = tuple(self.engine.trials)
+            if request.action is UserAction.STOP_TRIAL:
+                _check_running(request.trial, trials)
+            elif request.action is UserAction.ADD:
+                space = self.space()
+                added = self.sized(space, _new_trials(request.points, space, trials))
+        except HptuneError as error:
+            refused, added = error.message, ()
+        return UserRequested(
+            now, request.name, request.action, request.by, request.trial, tuple(added), refused
+        )
+
+
+def send(directory: StudyDirectory, action: UserAction, *, tool: str) -> None:
+    """Ask the master of a study for something, without waiting for an answer.
+
+    Args:
+        directory: Where the study is.
+        action: What is asked for.
+        tool: What the user asks with, such as "hptune stop".
+    """
+    directory.requests.append(UserRequest(_new_name(), action, f"{_user()} ({tool})"))
+
+
+def ask(
+    directory: StudyDirectory,
+    action: UserAction,
+    *,
+    tool: str,
+    trial: int | None = None,
+    points: Sequence[Mapping[str, object]] = (),
+    wait_seconds: float = WAIT_SECONDS,
+) -> UserRequested:
+    """Ask the master of a study for something, and return its answer.
+
+    Args:
+        directory: Where the study is.
+        action: What is asked for.
+        tool: What the user asks with, such as "hptune stop".
+        trial: The trial to stop.
+        points: The configurations to try, given in part.
+        wait_seconds: Longest time to wait for the answer.
+
+    Raises:
+        UsageError: The request is wrong: an unknown trial, a value outside the space, …
+        StudyError: The study does not run, or its master refused or did not answer.
+    """
+    reader = LedgerReader(directory)
+    check(directory, reader, action, trial=trial, points=points)
+    request = UserRequest(_new_name(), action, f"{_user()} ({tool})", trial, tuple(points))
+    directory.requests.append(request)
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        owner = directory.owner()  # before the ledger, which an ending master may still write
+        answer = next((e for e in reader.user_requests() if e.request == request.name), None)
+        if answer is not None:
+            break
+        if owner is None:
+            raise StudyError(f"the study in {directory} ended before it took the request")
+        if time.monotonic() > deadline:
+            raise StudyError(
+                f"the study's master ({owner}) has not answered for {wait_seconds:g} seconds; it "
+                f"may still do so. See `hptune status {directory}`"
+            )
+        time.sleep(_ANSWER_POLL_SECONDS)
+    if answer.refused:
+        raise StudyError(f"the study refused: {answer.refused}")
+    return answer
+
+
+def check(
+    directory: StudyDirectory,
+    reader: LedgerReader,
+    action: UserAction,
+    *,
+    trial: int | None = None,
+    points: Sequence[Mapping[str, object]] = (),
+) -> None:
+    """Check a request against the ledger.
+
+    Args:
+        directory: Where the study is.
+        reader: Its ledger.
+        action: What is asked for.
+        trial: The trial to stop.
+        points: The configurations to try.
+
+    Raises:
+        UsageError: The request is wrong.
+        StudyError: The study does not run.
+    """
+    if directory.owner() is None:
+        raise StudyError(_NOT_RUNNING[action].format(directory=directory))
+    if action is UserAction.STOP_TRIAL:
+        _check_running(trial, reader.trials())
+    elif action is UserAction.ADD:
+        _new_trials(points, SearchSpace.from_json(reader.facts()["space"]), reader.trials())
+
+
+_NOT_RUNNING = {
+    UserAction.STOP: "the study in {directory} is not running, so there is nothing to stop",
+    UserAction.STOP_TRIAL: "the study in {directory} is not running, so no trial can be stopped",
+    UserAction.ADD: "the study in {directory} is not running; add a trial when it continues, with "
+    "`hptune resume {directory} --try …`",
+    UserAction.PAUSE: "the study in {directory} is not running, so there is nothing to pause",
+    UserAction.GO_ON: "the study in {directory} is not running; continue it with "
+    "`hptune resume {directory}`",
+}
+
+
+def _check_running(number: int | None, trials: Sequence[Trial]) -> None:
+    if number is None or not 0 <= number < len(trials):
+        there = f"the trials are 0 to {len(trials) - 1}" if trials else "there is none yet"
+        raise UsageError(f"there is no trial {number}; {there}")
+    state = trials[number].state
+    if state is not TrialState.RUNNING:
+        raise UsageError(f"trial {number} is {state}; only a running trial can be stopped")
+
+
+def _new_trials(
+    points: Sequence[Mapping[str, object]], space: SearchSpace, trials: Sequence[Trial]
+) -> list[Suggestion]:
+    """Return the configurations as whole ones, none of which the study has.
+
+    Raises:
+        UsageError: One lies outside the space, or is a trial already.
+    """
+    found = [completed(space, point) for point in points]
+    known = {space.key(trial.params): trial.number for trial in trials}
+    for params in found:
+        if (number := known.get(space.key(params))) is not None:
+            values = " ".join(text.assignments(params))
+            raise UsageError(f"{values} is trial {number} already")
+    return [Suggestion(params, ADDED) for params in found]
+
+
+def _new_name() -> str:
+    return secrets.token_hex(8)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container without this user
+        return f"user {os.getuid()}"

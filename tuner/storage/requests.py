@@ -1,0 +1,110 @@
+"""`DIR/requests`: what users ask of the study's master, one JSON object on each line.
+
+The commands (`hptune stop`, `enqueue`, `pause`, `resume`) and the live page append to the file, and
+the master reads it about once a second. Its answers are in the ledger.
+
+The file always exists and is changed in place. NFS clients cache for up to a minute which names
+exist, so a new or renamed file may be seen late. They check the contents of a known file at every
+open.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from pathlib import Path
+
+from ..core.user_requests import UserAction, UserRequest
+from ..errors import UsageError
+from .file_errors import storage_errors
+
+_MOST_BYTES = 1_000_000
+"""How much of the file is read at once, and so the longest request."""
+
+
+class RequestFile:
+    """The requests to the master of one study.
+
+    Args:
+        path: The file.
+        locks_work: Whether its file system has POSIX locks. They keep two writers on different
+            machines from writing to the same place.
+    """
+
+    def __init__(self, path: Path, *, locks_work: bool) -> None:
+        self._path = path
+        self._locks_work = locks_work
+        self._read_bytes = 0
+
+    def append(self, request: UserRequest) -> None:
+        """Add a request; it is on disk when this returns.
+
+        Raises:
+            UsageError: It is too long, because of its configurations.
+            StorageFullError: There is no space, or writing is forbidden.
+        """
+        fields = {
+            "request": request.name,
+            "action": request.action,
+            "by": request.by,
+            "trial": request.trial,
+            "points": [dict(point) for point in request.points],
+        }
+        # It begins a line of its own even after one that was not written to its end.
+        line = f"\n{json.dumps(fields)}\n".encode()
+        if len(line) > _MOST_BYTES:
+            raise UsageError(
+                f"{len(request.points)} configurations are too many for one request "
+                f"({len(line)} bytes, allowed are {_MOST_BYTES}); give them in parts"
+            )
+        with storage_errors(self._path), self._path.open("ab") as file:
+            if self._locks_work:
+                fcntl.lockf(file, fcntl.LOCK_EX)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> list[UserRequest]:
+        """Return the requests since the last call; empty if the file cannot be read now."""
+        try:
+            found = self._read()
+        except OSError:
+            return []
+        whole = found[: found.rfind(b"\n") + 1]
+        if not whole and len(found) == _MOST_BYTES:
+            whole = found  # one line that no request of ours can be
+        self._read_bytes += len(whole)
+        return [request for line in whole.splitlines() if (request := _request(line)) is not None]
+
+    def _read(self) -> bytes:
+        # Another kind of file, such as a pipe, must not keep the master waiting.
+        file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            is_file = stat.S_ISREG(os.fstat(file).st_mode)
+            return os.pread(file, _MOST_BYTES, self._read_bytes) if is_file else b""
+        finally:
+            os.close(file)
+
+    def clear(self) -> None:
+        """Remove all requests, such as those to the previous master."""
+        with storage_errors(self._path):
+            self._path.write_bytes(b"")
+        self._read_bytes = 0
+
+
+def _request(line: bytes) -> UserRequest | None:
+    """Return the request of a line; None if it is none of ours."""
+    try:
+        found = json.loads(line)
+        trial = found["trial"]
+        return UserRequest(
+            name=str(found["request"]),
+            action=UserAction(found["action"]),
+            by=str(found["by"]),
+            trial=None if trial is None else int(trial),
+            points=tuple(dict(point) for point in found["points"]),
+        )
+    except (ValueError, LookupError, TypeError):  # empty, incomplete or something else
+        return None
