@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from jobqueue.commands import Slurm
 from jobqueue.errors import ConfigError, JobsFailError
+from jobqueue.nodes import parse_sinfo
 from tuner.clusters.base import Cluster
 from tuner.clusters.existing import ClientWorkers, ExistingScheduler
 from tuner.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
 from tuner.clusters.layout import WorkerLayout, resolve_layout
 from tuner.clusters.local import LocalWorkers
-from tuner.clusters.slurm_jobs import SlurmWorkers
+from tuner.clusters.slurm_jobs import SlurmWorkers, check_jobs, script_texts
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.resources import Resources
@@ -41,6 +43,23 @@ def test_the_settings_choose_the_cluster(tmp_path: Path, monkeypatch: pytest.Mon
         assert cluster.is_local is (kind is LocalWorkers)
         assert cluster.outlives_master is (kind is not LocalWorkers)
     assert type(choose_cluster(settings(), tmp_path, client=object())) is ClientWorkers
+
+
+def test_what_the_model_file_may_say_is_not_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the nodes without GPUs have the cores; RESOURCES may ask for no GPU."""
+    text = "main|up|infinite|64|8000|(null)|1|idle\nmain|up|infinite|4|8000|gpu:2|2|idle\n"
+    nodes = parse_sinfo(text)
+    monkeypatch.setattr(Slurm, "partitions", lambda _: nodes)
+    monkeypatch.setattr(Slurm, "check", lambda *_: None)
+    slurm = tmp_path / "slurm.toml"
+    slurm.write_text('partition = "main"\nwalltime = "10"')
+    check_jobs(slurm, tmp_path, None, Resources(8))
+    with pytest.raises(UsageError, match="a trial needs 8 cores and 1 GPU"):
+        check_jobs(slurm, tmp_path, None, Resources(8, gpus=1))
+    with pytest.raises(UsageError, match="Only its nodes without GPUs hold a trial"):
+        script_texts(slurm, tmp_path, Resources(8))
 
 
 def test_a_job_on_one_node_uses_this_machine(

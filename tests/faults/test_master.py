@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from real_runs import Hptune, Started, is_alive, rows, states, trials, wait_for
+from requirements import require_root
 
 # Trials of a length that the test chooses: they end when their gate is there.
 GATED = """\
@@ -338,12 +339,8 @@ def fill(path: Path) -> None:
             file.write(b"x" * 4096)
 
 
-def can_mount() -> bool:
-    return os.geteuid() == 0 and Path("/proc/filesystems").read_text().find("tmpfs") >= 0
-
-
-@pytest.mark.skipif(not can_mount(), reason="only root can mount a small file system")
 def test_a_full_disk(hptune: Hptune) -> None:
+    require_root("mount a small file system")
     model = hptune.file("model.py", QUICK)
     small = hptune.directory / "small"
     small.mkdir()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from authority import Authority
 from in_process import InProcess
+from requirements import require_root
 
 from tuner.doctor.certificates import certificate_findings
 from tuner.doctor.findings import Status, Subject
@@ -79,10 +80,10 @@ def test_what_others_may_read_or_have_written_is_refused(tmp_path: Path) -> None
         ensure(tmp_path)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
 def test_another_users_certificates_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_root("give files to others")
     ensure(tmp_path)
     os.chown(tmp_path / "worker.pem", 65534, 65534)
     # Root in a container may read a file that its user mounts.

@@ -18,6 +18,7 @@ from authority import Authority
 from distributed import Client
 from in_process import InProcess
 from real_runs import Hptune, Started, trials, wait_for
+from requirements import require_root
 
 from tuner.security.certificates import Identity, in_memory, read
 from tuner.worker.dask.encryption import security
@@ -176,10 +177,10 @@ def as_nobody(what: Callable[[], object]) -> object:
     return answer
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_of_this_machine_reaches_nothing_of_a_study(
     hptune: Hptune, tmp_path: Path
 ) -> None:
+    require_root("become another user")
     model = hptune.file("model.py", WAITING.format(go=str(tmp_path / "go")))
     # Every folder above lets others in, as a home directory or /tmp may.
     for folder in (tmp_path, *tmp_path.parents):

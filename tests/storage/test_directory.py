@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from requirements import require_root
 
 from tuner.core.user_requests import UserAction, UserRequest
 from tuner.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
@@ -92,8 +93,8 @@ def test_a_new_study_is_its_owners_alone(tmp_path: Path) -> None:
     assert shared.path.stat().st_mode & 0o777 == 0o755
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
 def test_a_study_that_belongs_to_others(directory: StudyDirectory) -> None:
+    require_root("give files to others")
     os.chown(directory.path, 0, 65534)
     directory.path.chmod(0o770)
     assert re.search(r"group \w+ may write to", directory.others_may_write())
@@ -102,8 +103,8 @@ def test_a_study_that_belongs_to_others(directory: StudyDirectory) -> None:
         directory.others_may_write()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_users_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_root("become another user")
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         place = Path(name)
         place.chmod(0o755)

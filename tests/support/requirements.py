@@ -22,3 +22,13 @@ def require(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         unavailable(f"{name} is not installed")
+
+
+def require_root(to: str) -> None:
+    """Skip the test, or fail it as `unavailable` does, unless it runs as root.
+
+    Args:
+        to: What only root can do, such as "become another user".
+    """
+    if os.geteuid():
+        unavailable(f"only root can {to}")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from real_runs import Hptune, Started, wait_for
+from requirements import require_root
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.resources import Capacity
@@ -74,9 +75,9 @@ def test_a_lock_stays_this_users_however_often_others_look(monkeypatch: pytest.M
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 @pytest.mark.parametrize("then", ["listen()", "listen(0)", "getsockname()"])
 def test_another_user_cannot_lock_a_gpu(then: str) -> None:
+    require_root("start a process of another user")
     identity = device_locks._seen_here("GPU-b")
     stranger = f"""
 import os, socket

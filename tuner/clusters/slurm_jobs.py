@@ -6,13 +6,14 @@ import math
 import queue
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jobqueue.cluster import ClusterOrder, SlurmCluster, check, job_kinds
 from jobqueue.commands import Slurm
 from jobqueue.config import read_config
-from jobqueue.errors import SlurmUnavailableError
+from jobqueue.errors import ConfigError, SlurmUnavailableError
 from jobqueue.sizing import Need
 from jobqueue.template import template_text
 
@@ -188,10 +189,23 @@ def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resou
         UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
             its words).
     """
-    order = _order(config, study, max_jobs)
+    order, need = _order(config, study, max_jobs), _need(resources)
     _check_nodes(resources, order)
     with translated_errors():
-        check(order, _need(resources))
+        try:
+            check(order, need)
+        except ConfigError:
+            # The model file, which is not read yet, may say that a trial needs no GPU.
+            if need.gpus is not None or not _is_accepted(order, replace(need, gpus=0.0)):
+                raise
+
+
+def _is_accepted(order: ClusterOrder, need: Need) -> bool:
+    try:
+        check(order, need)
+    except ConfigError:
+        return False
+    return True
 
 
 def _order(

@@ -9,7 +9,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -88,10 +88,9 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
 
 def _searches(tree: ast.Module) -> Iterator[str]:
     """Yield what is wrong with a search of KerasTuner's that the file runs when it is imported."""
-    imports = [
-        ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    for node in tree.body if any("keras_tuner" in each for each in imports) else ():
+    run = [*_run_at_import(tree.body)]
+    imports = [ast.unparse(each) for each in run if isinstance(each, ast.Import | ast.ImportFrom)]
+    for node in run if any("keras_tuner" in each for each in imports) else ():
         match node:
             case (
                 ast.Expr(value=ast.Call(func=ast.Attribute(attr="search")))
@@ -102,6 +101,18 @@ def _searches(tree: ast.Module) -> Iterator[str]:
                     'follows from it, under `if __name__ == "__main__":`'
                 )
                 return
+
+
+def _run_at_import(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run at import, also those within others, such as a `with`."""
+    for each in statements:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if isinstance(each, ast.If) and "__name__" in ast.unparse(each.test):
+            continue
+        yield each
+        for block in ("body", "orelse", "handlers", "finalbody"):
+            yield from _run_at_import(getattr(each, block, ()))
 
 
 def _check_python(python: str) -> None:
