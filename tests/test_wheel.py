@@ -1,32 +1,66 @@
-"""The wheel in an environment of its own, without any extra."""
+"""What users install: the wheel without any extra, and the extras."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
 import pytest
 
+from tuner import errors
+
 ROOT = Path(__file__).parents[1]
+FRAMEWORKS = {"jax", "keras", "keras-tuner", "tensorflow", "torch"}
 MODEL = """
 def objective(hp, trial):
     return hp.Float("x", 0.0, 1.0)
 """
 
 
+def test_extras_bring_the_frameworks_and_are_described() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    names = {re.split(r"[\[>=]", each)[0] for each in project["dependencies"]}
+    assert names.isdisjoint(FRAMEWORKS)
+    assert {"tensorflow", "jax", "torch", "skopt", "optuna", "dashboard", "all"} <= extras.keys()
+    described = (ROOT / "docs/dependencies.md").read_text()
+    assert [each for each in (*extras, *names) if not re.search(rf"\b{each}\b", described)] == []
+    suggested = {extra for several in errors._EXTRAS.values() for extra in several}
+    assert suggested <= extras.keys()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
-    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    tools = tmp_path / "tools"
+    without_tree = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def run(
+        *command: str | Path, cwd: Path = tmp_path, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, check=False
+            list(map(str, command)),
+            cwd=cwd,
+            env=without_tree | environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
-    built = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, ROOT)
-    (wheel,) = tmp_path.glob("hptune-*.whl")
+    pip = (sys.executable, "-m", "pip")
+    run(*pip, "install", "--quiet", "--target", tools, "hatchling")
+    build = (sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path)
+    packed = run(*build, cwd=ROOT, PYTHONPATH=str(tools))
+    assert packed.returncode == 0, packed.stderr
+    (sdist,) = tmp_path.glob("hptune-*.tar.gz")
+    built = run(*pip, "wheel", "--no-deps", "-w", tmp_path, sdist)
     assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("hptune-*.whl")
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env/bin/python"
     installed = run(python, "-m", "pip", "install", "--quiet", wheel)
@@ -39,6 +73,10 @@ def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "4 complete" in ended.stdout
     assert "watch" not in ended.stderr, "a dashboard that nothing draws"
+    (tmp_path / "keras_model.py").write_text("import keras\n" + MODEL)
+    missing = run(hptune, "run", "keras_model.py", "--study", "keras")
+    assert missing.returncode == 2
+    assert "hptune[tensorflow]" in missing.stderr.splitlines()[-1], missing.stderr
     missing = run(hptune, "report", "study")
     assert (missing.returncode, "hptune[dashboard]" in missing.stderr) == (2, True)
     # The parts of the report that are not Python are in the wheel.

@@ -14,7 +14,7 @@ from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ..errors import ModelFileError, UsageError
+from ..errors import ModelFileError, UsageError, how_to_install
 from .user_errors import is_installed
 
 NO_LOAD_DATA = (
@@ -76,9 +76,10 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
             continue
         found = PathFinder.find_spec(name, [str(path.parent)]) or importlib.util.find_spec(name)
         if found is None:
+            remedy = how_to_install(name)
             raise ModelFileError(
                 f"{path}:{line}: there is no module {name} in this environment ({sys.prefix}); "
-                "install it, or correct the name"
+                + (f"install it with: {remedy}" if remedy else "install it, or correct the name")
             )
         if found.origin != "frozen" and not is_installed(found.origin or ""):
             break  # a module of the user's may change where others are found
