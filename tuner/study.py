@@ -37,6 +37,7 @@ from .reporting.text import moment, path
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader, damage_errors
+from .storage.scaling_file import read_curves
 from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ class Study(Reports, Exports):
                 ("hptune", facts["hptune_version"]),
                 ("begun", moment(facts["created_at"])),
             ],
+            scaling=read_curves(self._directory.path),
         )
 
     # --- for the command line ---------------------------------------------------------------

@@ -26,6 +26,7 @@ from .output import INTERRUPTED, show_error
 from .reading import best, list_studies, log, replay, show, space, status, trials
 from .report import report
 from .running import resume, run
+from .scaling import scaling
 from .slurm import slurm
 
 
@@ -98,7 +99,7 @@ def main() -> None:
 
 _COMMANDS = (
     *(run, resume, stop, pause, enqueue, status, best, trials, show, log, list_studies, space),
-    *(report, dashboard, export, replay, scheduler, worker, certs, slurm, doctor),
+    *(report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

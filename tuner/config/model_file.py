@@ -56,6 +56,7 @@ class ObjectiveSource:
         entry: Name of the entry point in the file; empty for the one that hptune finds.
         python: The Python that runs it; empty for that of the worker.
         copy: A copy of the file, which is run in its place; empty for the file itself.
+        backend: Keras's backend; empty for that of the worker's environment.
     """
 
     kind: SourceKind
@@ -63,6 +64,7 @@ class ObjectiveSource:
     entry: str = ""
     python: str = ""
     copy: str = ""
+    backend: str = ""
 
     @property
     def shown(self) -> str:

@@ -4,6 +4,7 @@
 
     DIR/study.db            the ledger
     DIR/best/               the best model, its configuration and its metrics
+    DIR/scaling.json        how the model scales over devices, where that was measured
     DIR/trials/<number>/    a trial's checkpoint while needed, and its log.txt; log.rank1.txt
                             and so on of the other processes of a parallel trial
     DIR/lock, DIR/lease     the master's lock (see `lock`)

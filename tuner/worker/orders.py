@@ -11,6 +11,7 @@ from ..core.data_parallel import DATA_PARALLEL, DataParallel
 from ..core.goals import Goals
 from ..core.meeting import Member, log_name
 from ..core.resources import Placement
+from ..core.scaling.points import StepRequest
 from ..core.trial import AttemptId, Halt, Params, Score, StopAt
 
 
@@ -113,6 +114,7 @@ class AttemptOrder:
         keep_last: Whether the checkpoint of the last epoch is kept, to train further later.
         parallel: What the ranks of an attempt of several processes share; None for one process.
             `attempt` names the rank, and `placement` is the rank's own.
+        measure: The steps to time instead of a whole training; None for a training.
     """
 
     brief: StudyBrief
@@ -125,6 +127,7 @@ class AttemptOrder:
     resume_from: int | None = None
     keep_last: bool = False
     parallel: RankOrder | None = None
+    measure: StepRequest | None = None
 
     @property
     def directory(self) -> Path:

@@ -10,6 +10,7 @@ from ..results.trials import ranked
 from . import run_figures, search_figures
 from .panel import Panel, Shown, Table
 from .report import Setup, head_lines, what_was_asked, winner
+from .scaling import scaling_panel
 from .trials import StudyTrials, described
 
 _BEST = 10
@@ -26,7 +27,6 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, shown: Shown, now: flo
     """
     view = trials.view
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
-    parts = [f"# {_escaped(title)}", "  \n".join(map(_escaped, head_lines(view, now)))]
     panels: Iterable[Panel | None] = (
         winner(trials),
         _best(trials),
@@ -34,8 +34,28 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, shown: Shown, now: flo
         search_figures.stopping(trials),
         run_figures.costs(trials, now=now),
         _without_tracebacks(run_figures.failures(trials)),
+        scaling_panel(setup.scaling, has_figures=False),
         what_was_asked(trials, setup),
     )
+    return page(title, head_lines(view, now), panels, shown=shown)
+
+
+def page(
+    title: str,
+    head: Sequence[str],
+    panels: Iterable[Panel | None],
+    *,
+    shown: Shown = Shown.ALWAYS,
+) -> str:
+    """Return a page of sections, without their figures, as Markdown.
+
+    Args:
+        title: The title.
+        head: Lines below it.
+        panels: The sections; None for one that has nothing to show.
+        shown: Which tables are shown, besides those that always are.
+    """
+    parts = [f"# {_escaped(title)}", "  \n".join(map(_escaped, head))]
     for panel in panels:
         if panel is not None:
             parts += [f"## {_escaped(panel.title)}", _escaped(panel.words)]

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import resources
 from typing import Any
 
+from ...core.scaling.curve import ScalingCurve
 from ...core.space.space import SearchSpace
 from .. import text
 from ..results.best import best_words, model_lines
@@ -17,6 +18,7 @@ from ..results.export import ReportedValue
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
 from .panel import Follows, Panel, Section, Shown, Table, begin_with
+from .scaling import scaling_panel
 from .trials import StudyTrials
 
 
@@ -27,10 +29,12 @@ class Setup:
     Attributes:
         command: The command that starts the same study again.
         facts: Further facts, such as versions and the seed, by name.
+        scaling: How the model scales over devices, where that was measured.
     """
 
     command: str
     facts: Sequence[tuple[str, str]]
+    scaling: Sequence[ScalingCurve] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,23 @@ def page_of(report: ReportContents) -> str:
     return filled_page(report, parts)
 
 
+def scaling_page(title: str, head: Sequence[str], panel: Panel) -> str:
+    """Return a page of one section, on how a model scales."""
+    return page_of(
+        ReportContents(
+            title,
+            head,
+            [Section(panel.name, panel.title, lambda: panel)],
+            Shown.ALWAYS,
+            has_pruned=False,
+            is_running=False,
+            paused_by="",
+            space=SearchSpace(),
+            mark="",
+        )
+    )
+
+
 def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
     """Return the page's template with these parts and those that every page has."""
     parts = {
@@ -168,6 +189,7 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
         Section("timeline", "Workers", partial(run.timeline, trials, now=now), everything),
         Section("costs", "Costs", partial(run.costs, trials, now=now), everything),
         Section("failures", "Failures", partial(run.failures, trials)),
+        Section("scaling", "Scaling", partial(scaling_panel, setup.scaling)),
         Section("setup", "What was asked", partial(what_was_asked, trials, setup)),
         Section("trials", "All trials", partial(run.all_trials, trials), everything),
     ]

@@ -266,6 +266,10 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
     hp.tunes_new = code.tune_new_entries
     declared = len(hp.space)
     try:
+        if order.measure is not None:
+            from ...training.keras import step_times
+
+            return step_times.run(code, hp, trial, order.measure, strategy)
         if code.objective is not None:
             return function_objective.run(code, hp, trial)
         return keras_objective.run(

@@ -73,7 +73,7 @@ class ForkServer:
         self._log = self._folder / "log.txt"
         self.address = str(self._folder / "server")
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
-        self._environment = _environment()
+        self._environment = _environment(source)
         self._frameworks: tuple[str, ...] = ()
         self._process = self._start(with_source=source.kind is SourceKind.FILE)
         self._ready = False
@@ -238,7 +238,7 @@ class ForkServer:
             self._process.poll() is None
             and source.kind is SourceKind.PICKLE
             and self._frameworks == frameworks(source)
-            and self._environment == _environment()
+            and self._environment == _environment(source)
         )
 
     def close(self) -> None:
@@ -370,7 +370,7 @@ def _folder() -> Path:
     return folder
 
 
-def _environment() -> dict[str, str]:
+def _environment(source: ObjectiveSource) -> dict[str, str]:
     given = dict(os.environ.items() - _SET_BY_DASK)
     given.pop("__DASK_PARENT_PID", None)
     environment = {
@@ -380,6 +380,8 @@ def _environment() -> dict[str, str]:
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
         **given,
     }
+    if source.backend:
+        environment["KERAS_BACKEND"] = source.backend
     # One thread while importing; each child is given its own number of threads.
     return {**environment, **_ONE_THREAD}
 

@@ -1,0 +1,114 @@
+"""`hptune scaling`: what it refuses, and one measurement."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from in_process import InProcess
+from real_runs import Hptune
+
+MODEL = """
+import numpy as np
+
+def build_model(hp):
+    import keras
+    units = hp.Int("units", 4, 8)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(units), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+def load_data():
+    x = np.ones((64, 8), "float32")
+    return (x, x[:, :1]), None
+"""
+FIGURES = ("step_seconds", "samples_per_second", "speed_up", "efficiency")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.py"], ["no file none.py"]),
+        ([], ["Missing argument 'MODEL_FILE'"]),
+        (["model.py", "--devices", "2,1"], ["'2,1'", "increasing whole numbers"]),
+        (["model.py", "--devices", "0,1"], ["'0,1'", "from 1 on"]),
+        (["model.py", "--devices", "1,two"], ["'1,two'", "such as 1,2,4"]),
+        (["model.py", "--devices", "1,100000"], ["100000", "this machine has", "--slurm"]),
+        (["model.py", "--devices", "1,2,4", "--batch-size", "30"], ["30", "28 or 32"]),
+        (["model.py", "--compare", "jax,mxnet"], ["'mxnet'", "tensorflow, jax, torch"]),
+        (["model.py", "--compare", "jax,jax"], ["twice"]),
+        (["model.py", "--python", "torch=/bin/python"], ["'torch'", "--compare"]),
+        (["model.py", "-o", "report.pdf"], [".pdf", ".md and .html"]),
+        (["model.py", "--json", "no/where.json"], ["there is no folder no"]),
+        (["model.py", "--study", "nothing"], ["there is no study in nothing"]),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_is_trained(
+    cli: InProcess, arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.file("model.py", MODEL)
+    monkeypatch.chdir(cli.directory)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ended = cli("scaling", *arguments)
+    assert ended.code == 2, ended.err
+    for word in words:
+        assert word in ended.err
+    assert not (cli.directory / "studies").exists()
+
+
+def test_a_backend_that_is_not_installed_names_its_extra(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.file("model.py", MODEL)
+    monkeypatch.chdir(cli.directory)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == "jax" else find(name, *more),
+    )
+    ended = cli("scaling", "model.py", "--compare", "jax")
+    assert ended.code == 2
+    assert "hptune[jax]" in ended.err
+    assert "--python jax=PATH" in ended.err
+
+
+def check(result: Path, backend: str) -> None:
+    """Check that both points were measured, and that nothing is said of what ran once."""
+    content = json.loads(result.read_text())
+    one, two = content["rows"]
+    assert (one["backend"], one["devices"], two["devices"]) == (backend, 1, 2)
+    assert one["batch_per_device"] == two["batch_per_device"] == 16
+    for row in (one, two):
+        assert all(row[name]["middle"] > 0 for name in FIGURES), row
+        assert row["memory_bytes"] > 1e6
+        assert row["is_distinguishable"] is False
+    assert two["samples_per_second"]["middle"] == pytest.approx(32 / two["step_seconds"]["middle"])
+    (samples,) = (curve["samples"] for curve in content["curves"])
+    assert all(each["steps"] >= 8 for each in samples)
+
+
+def measure(hptune: Hptune, backend: str) -> None:
+    (hptune.directory / "model.py").write_text(MODEL)
+    arguments = ("--compare", backend, "--mode", "weak", "--repeats", "1", "--batch-size", "16")
+    ended = hptune("scaling", "model.py", *arguments, "--json", "scaling.json", "-o", "report.md")
+    assert ended.code == 0, ended.err
+    assert "not distinguishable from 1" in ended.out
+    assert f"{backend}: 2 cores, 16 samples each: " in ended.err
+    assert "| devices |" in (hptune.directory / "report.md").read_text()
+    assert not (hptune.directory / "studies").exists()
+    check(hptune.directory / "scaling.json", backend)
+
+
+def test_steps_are_measured_on_one_process_and_on_two(hptune: Hptune) -> None:
+    pytest.importorskip("torch")
+    measure(hptune, "torch")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+def test_steps_of_other_backends_are_measured(hptune: Hptune, backend: str) -> None:
+    pytest.importorskip(backend)
+    measure(hptune, backend)

@@ -1,0 +1,354 @@
+"""The command that measures how a model scales: scaling."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..config.kinds import duration
+from ..config.table import Section
+from ..errors import UsageError, how_to_install
+from .options import KindType, SectionedCommand, SectionedOption, setting_option
+from .output import echo
+
+if TYPE_CHECKING:
+    from ..config.model_file import ObjectiveSource
+    from ..core.scaling.curve import ScalingCurve
+    from ..core.scaling.points import Mode
+    from ..master.scaling import ScalingRequest
+
+_BACKENDS = ("tensorflow", "jax", "torch")
+_FORMATS = (".md", ".html")
+
+
+class _Devices(click.ParamType[tuple[int, ...]]):
+    """Numbers of devices with commas between, increasing."""
+
+    name = "N,N,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers of a text."""
+        if isinstance(value, tuple):
+            return value
+        parts = [each.strip() for each in value.split(",")]
+        numbers = [int(each) for each in parts if each.isdecimal()]
+        is_increasing = all(a < b for a, b in zip([0, *numbers], numbers, strict=False))
+        if len(numbers) < len(parts) or not is_increasing:
+            self.fail(
+                f"{value!r} is given; allowed are increasing whole numbers from 1 on, such as "
+                "1,2,4",
+                param,
+                ctx,
+            )
+        return tuple(numbers)
+
+
+class _Backends(click.ParamType[tuple[str, ...]]):
+    """Names of Keras's backends with commas between."""
+
+    name = "NAME,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names in a text."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(each.strip() for each in value.split(","))
+        for name in names:
+            if name not in _BACKENDS:
+                self.fail(f"{name!r} is given; allowed are {', '.join(_BACKENDS)}", param, ctx)
+        if len(set(names)) < len(names):
+            self.fail(f"{value!r} names a backend twice", param, ctx)
+        return names
+
+
+@click.command(
+    cls=SectionedCommand, short_help="Measure how a model scales over cores, GPUs or nodes."
+)
+@click.argument("model_file", type=click.Path(path_type=Path))
+@click.option(
+    "--devices",
+    type=_Devices(),
+    default="1,2",
+    show_default=True,
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="Numbers of devices to measure: GPUs, or cores of workers without GPUs. Each has a "
+    "process of its own.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["strong", "weak", "both"]),
+    default="both",
+    show_default=True,
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="strong: all devices divide the batch of one; weak: each has a whole batch.",
+)
+@click.option(
+    "--compare",
+    type=_Backends(),
+    metavar="NAME,…",
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="Backends of Keras to measure: tensorflow, jax, torch.  [default: that of the model file]",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="Samples of a step on one device.  [default: those of the model's own fit]",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="How often each point is measured, each time in fresh processes.",
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=KindType(duration()),
+    default=300.0,
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="Longest time to measure, of all backends together; what is known by then is shown.  "
+    "[default: 5m]",
+)
+@click.option(
+    "--efficiency",
+    type=click.IntRange(1, 100),
+    default=80,
+    show_default=True,
+    metavar="PERCENT",
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="Efficiency that is worth the devices; the batch at which it is reached is shown.",
+)
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="[NAME=]PATH",
+    cls=SectionedOption,
+    section=Section.PLACE,
+    help="Python whose environment has the frameworks, or that of one backend, such as "
+    "jax=envs/jax/bin/python; hptune must be installed there. May be repeated.",
+)
+@setting_option("entry")
+@setting_option("connect")
+@setting_option("certs")
+@setting_option("insecure")
+@setting_option("slurm")
+@click.option(
+    "--study",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep the result in this study, whose report shows it.",
+)
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write JSON."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a report: .md or .html.",
+)
+def scaling(
+    model_file: Path,
+    *,
+    devices: tuple[int, ...],
+    mode: str,
+    compare: tuple[str, ...] | None,
+    batch_size: int | None,
+    repeats: int,
+    timeout_seconds: float,
+    efficiency: int,
+    pythons: Sequence[str],
+    study: Path | None,
+    json_file: Path | None,
+    output: Path | None,
+    **place: Any,
+) -> None:
+    """Measure how the training of MODEL_FILE scales over several devices.
+
+    \b
+    hptune scaling model.py --devices 1,2,4
+    hptune scaling model.py --compare jax,torch -o report.html
+
+    A few seconds of training steps are timed at each number of devices, with the default
+    hyperparameters, so it takes minutes. Nothing is trained to its end.
+    """
+    from ..core.scaling.points import Mode, check_divides
+    from ..reporting.results.scaling import scaling_text
+
+    _check_files(json_file, output, study)
+    source = _source(model_file)
+    if batch_size is not None:
+        check_divides(batch_size, devices)
+    modes = tuple(Mode) if mode == "both" else (Mode(mode),)
+    named = _pythons(pythons, compare)
+    given = {name: value for name, value in place.items() if value is not None}
+    requests = [
+        _request(
+            source, backend, named, given,
+            devices=devices, batch=batch_size, modes=modes, repeats=repeats,
+            seconds=timeout_seconds / max(1, len(compare or ())),
+        )
+        for backend in compare or ("",)
+    ]  # fmt: skip
+    curves = _measured(requests)
+    echo(scaling_text(curves, modes=modes, efficiency=efficiency / 100))
+    _write(curves, modes, efficiency / 100, json_file=json_file, output=output, study=study)
+
+
+def _source(model_file: Path) -> ObjectiveSource:
+    from ..config.model_file import check_path
+
+    return check_path(model_file)
+
+
+def _check_files(json_file: Path | None, output: Path | None, study: Path | None) -> None:
+    """Check where the results go, before minutes of measuring.
+
+    Raises:
+        UsageError: A file has another ending, or cannot be written.
+        NoStudyError: There is no study.
+    """
+    from ..errors import check_installed
+    from ..storage.directory import StudyDirectory
+
+    if output is not None and output.suffix.lower() not in _FORMATS:
+        raise UsageError(
+            f"{output} ends with {output.suffix or 'nothing'}; allowed are {' and '.join(_FORMATS)}"
+        )
+    if output is not None and output.suffix.lower() == ".html":
+        check_installed("bokeh", "the report")
+    for file in (json_file, output):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise UsageError(f"{file} cannot be written: there is no folder {file.parent}")
+    if study is not None:
+        StudyDirectory(study).open()
+
+
+def _pythons(given: Sequence[str], compare: Sequence[str] | None) -> Mapping[str, str]:
+    """Return the Python of each backend; that of the name "" is for all others."""
+    found = {}
+    for each in given:
+        name, sign, path = each.partition("=")
+        if not sign:
+            name, path = "", each
+        elif name not in (compare or ()):
+            raise UsageError(
+                f"--python {each} is for the backend {name!r}; allowed are those of --compare"
+                + (f": {', '.join(compare)}" if compare else ", which is not given")
+            )
+        found[name] = path
+    return found
+
+
+def _request(
+    source: ObjectiveSource,
+    backend: str,
+    pythons: Mapping[str, str],
+    place: Mapping[str, Any],
+    **asked: Any,
+) -> ScalingRequest:
+    from dataclasses import replace
+
+    from ..config.settings import StudySettings
+    from ..master.scaling import ScalingRequest
+
+    python = pythons.get(backend, pythons.get("", ""))
+    is_here = not python and not place.get("connect") and not place.get("slurm")
+    if backend and is_here and importlib.util.find_spec(backend) is None:
+        raise UsageError(
+            f"--compare asks for {backend}, which is not installed: {how_to_install(backend)}; or "
+            f"name an environment that has it: --python {backend}=PATH"
+        )
+    settings = StudySettings(
+        source=replace(source, backend=backend),
+        working_directory=str(Path.cwd()),
+        python=python,
+        pack="off",
+        **place,
+    )
+    return ScalingRequest(settings=settings, **asked)
+
+
+def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
+    from ..master.scaling import curves_of
+    from ..storage.directory import StudyDirectory
+
+    is_local = not requests[0].settings.connect and not requests[0].settings.slurm
+    with tempfile.TemporaryDirectory(prefix="hptune-scaling-") as scratch:
+        number = iter(range(len(requests)))
+
+        def directory() -> StudyDirectory:
+            # Workers on other machines see the folder of studies, but not this machine's /tmp.
+            return (
+                StudyDirectory(Path(scratch, str(next(number))))
+                if is_local
+                else StudyDirectory.free("scaling")
+            )
+
+        return list(curves_of(requests, directory, lambda line: click.echo(line, err=True)))
+
+
+def _write(
+    curves: Sequence[ScalingCurve],
+    modes: Sequence[Mode],
+    efficiency: float,
+    *,
+    json_file: Path | None,
+    output: Path | None,
+    study: Path | None,
+) -> None:
+    from ..reporting.results.scaling import scaling_json
+    from ..storage.scaling_file import write_curves
+
+    if study is not None:
+        write_curves(study, curves)
+    try:
+        if json_file is not None:
+            content = scaling_json(curves, modes=modes, efficiency=efficiency)
+            json_file.write_text(f"{json.dumps(content, indent=2)}\n", encoding="utf-8")
+        if output is not None:
+            page = _page(curves, modes, efficiency, as_html=output.suffix.lower() == ".html")
+            output.write_text(page, encoding="utf-8")
+            click.echo(f"Wrote {output}", err=True)
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be written: {error.strerror}") from error
+
+
+def _page(
+    curves: Sequence[ScalingCurve], modes: Sequence[Mode], efficiency: float, *, as_html: bool
+) -> str:
+    """Return the report."""
+    from ..reporting.html import markdown
+    from ..reporting.html.report import scaling_page
+    from ..reporting.html.scaling import scaling_panel
+
+    panel = scaling_panel(curves, modes=modes, efficiency=efficiency, has_figures=as_html)
+    title = "hptune: how the model scales"
+    head = [f"{each.backend}: a batch of {each.batch} on one {each.device}" for each in curves]
+    if panel is None:
+        return title
+    return scaling_page(title, head, panel) if as_html else markdown.page(title, head, [panel])

@@ -1,0 +1,147 @@
+"""A measured scaling curve."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from .points import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A value that was measured several times.
+
+    Attributes:
+        low: The smallest.
+        middle: The median.
+        high: The largest.
+        count: How many there are.
+    """
+
+    low: float
+    middle: float
+    high: float
+    count: int = 1
+
+    @classmethod
+    def of(cls, *values: float) -> Self:
+        """Return the range of some values, at least one."""
+        return cls(min(values), statistics.median(values), max(values), len(values))
+
+    def ratio(self, to: Range) -> Range:
+        """Return the range of quotients: with each the noise of both.
+
+        >>> Range.of(2.0, 4.0).ratio(Range.of(1.0, 2.0))
+        Range(low=1.0, middle=2.0, high=4.0, count=2)
+        """
+        count = min(self.count, to.count)
+        return Range(self.low / to.high, self.middle / to.middle, self.high / to.low, count)
+
+    def times(self, factor: float) -> Range:
+        """Return all values multiplied by a positive factor."""
+        return Range(self.low * factor, self.middle * factor, self.high * factor, self.count)
+
+    def is_known_from(self, other: Range) -> bool:
+        """Return whether the two differ by more than their spread.
+
+        Each must have been measured at least twice: nothing is known of the noise of one run.
+
+        >>> Range.of(1.0, 1.2).is_known_from(Range.of(1.3, 1.4))
+        True
+        >>> Range.of(1.0, 1.2).is_known_from(Range.of(1.1, 1.4))
+        False
+        >>> Range.of(1.0).is_known_from(Range.of(9.0))
+        False
+        """
+        is_apart = self.high < other.low or other.high < self.low
+        return is_apart and min(self.count, other.count) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run of one point.
+
+    Attributes:
+        point: What was measured.
+        step_seconds: Median time of its steps.
+        steps: How many steps were timed.
+        memory_bytes: Most host memory of all its processes together.
+        gpu_memory_bytes: Most memory on one of its GPUs; None if unknown.
+    """
+
+    point: Point
+    step_seconds: float
+    steps: int
+    memory_bytes: int = 0
+    gpu_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A point that could not be measured.
+
+    Attributes:
+        point: What failed.
+        reason: Why, in one line.
+        is_too_large: Whether memory ran out, of the host or of a device.
+    """
+
+    point: Point
+    reason: str
+    is_too_large: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingCurve:
+    """The measurements of one backend.
+
+    Attributes:
+        backend: Keras's backend.
+        device: What a device is: "core" or "GPU".
+        batch: The model's own batch; 0 if it is unknown, as nothing could be measured.
+        devices: The numbers of devices that were asked for.
+        samples: What was measured.
+        failures: What could not be.
+        notes: Lines on how to read it.
+    """
+
+    backend: str
+    device: str
+    batch: int
+    devices: tuple[int, ...]
+    samples: tuple[Sample, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def step_seconds(self, point: Point) -> Range | None:
+        """Return the time of a step; None if it was not measured."""
+        found = [each.step_seconds for each in self.samples if each.point == point]
+        return Range.of(*found) if found else None
+
+    def failure(self, point: Point) -> Failure | None:
+        """Return why a point has no time; None if it was not tried, or could be measured."""
+        return next((each for each in self.failures if each.point == point), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Return the curve that `to_json` wrote; what it does not know is ignored."""
+        return cls(
+            backend=plain["backend"],
+            device=plain["device"],
+            batch=plain["batch"],
+            devices=tuple(plain["devices"]),
+            samples=tuple(
+                Sample(**{**each, "point": Point(**each["point"])}) for each in plain["samples"]
+            ),
+            failures=tuple(
+                Failure(**{**each, "point": Point(**each["point"])}) for each in plain["failures"]
+            ),
+            notes=tuple(plain["notes"]),
+        )

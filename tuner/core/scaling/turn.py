@@ -1,0 +1,96 @@
+"""The batch per device below which several devices are a waste."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from .curve import ScalingCurve
+from .points import Point
+
+
+class Side(enum.StrEnum):
+    """Where the turning batch lies."""
+
+    WITHIN = "within"
+    BELOW = "below"
+    """Efficiency is high at every batch that was measured."""
+    ABOVE = "above"
+    """Efficiency is low at every batch that was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The batch per device from which on some devices are used efficiently.
+
+    Attributes:
+        devices: Number of devices.
+        side: Whether it lies among the batches that were measured.
+        batch_per_device: The batch; the smallest measured one if it lies below, the largest if
+            above.
+    """
+
+    devices: int
+    side: Side
+    batch_per_device: int
+
+
+def turn(curve: ScalingCurve, efficiency: float, devices: int) -> Turn | None:
+    """Return the batch per device at which efficiency reaches a share; None if it is unknown.
+
+    Efficiency at a batch per device is the time of a step on one device divided by that on all. In
+    between two measured batches both times are taken as linear. Nothing is said of batches outside,
+    nor where the noise of the measurements hides on which side the efficiency is.
+
+    Args:
+        curve: What was measured.
+        efficiency: The share, such as 0.8.
+        devices: Number of devices, more than one.
+    """
+    margins = _margins(curve, efficiency, devices)
+    enough = [each for each in margins if each.sign > 0]
+    little = [each for each in margins if each.sign < 0]
+    if enough and enough[0] is margins[0]:
+        return Turn(devices, Side.BELOW, margins[0].batch_per_device)
+    if little and little[-1] is margins[-1]:
+        return Turn(devices, Side.ABOVE, margins[-1].batch_per_device)
+    if not little or not enough:
+        return None
+    below = little[-1]
+    above = next((each for each in enough if each.batch_per_device > below.batch_per_device), None)
+    if above is None:
+        return None
+    share = -below.seconds / (above.seconds - below.seconds)
+    size = below.batch_per_device + share * (above.batch_per_device - below.batch_per_device)
+    return Turn(devices, Side.WITHIN, round(size))
+
+
+@dataclass(frozen=True, slots=True)
+class _Margin:
+    """By how much the efficiency at a batch per device exceeds what is asked for.
+
+    Attributes:
+        batch_per_device: The batch.
+        seconds: Time that a step on all devices could take longer.
+        sign: 1 if that is positive by more than the noise, -1 if negative, 0 if unknown.
+    """
+
+    batch_per_device: int
+    seconds: float
+    sign: int
+
+
+def _margins(curve: ScalingCurve, efficiency: float, devices: int) -> list[_Margin]:
+    found = []
+    for point in sorted({each.point for each in curve.samples if each.point.devices == devices}):
+        alone = curve.step_seconds(Point(1, point.batch_per_device))
+        together = curve.step_seconds(point)
+        if alone is None or together is None:
+            continue
+        needed = together.times(efficiency)
+        seconds = alone.middle - needed.middle
+        is_known = alone.is_known_from(needed)
+        found.append(
+            _Margin(point.batch_per_device, seconds, (1 if seconds > 0 else -1) * is_known)
+        )
+    return found

@@ -1,0 +1,193 @@
+"""Scaling curves as text: a table, bars, and what can be concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ...core.scaling.curve import Range, ScalingCurve
+from ...core.scaling.points import Mode
+from ...core.scaling.rows import Row, rows
+from ...core.scaling.turn import Side, turn
+from .. import text
+from ..table import table
+
+EFFICIENT = 0.8
+"""Share of the ideal speed-up below which more devices are called a waste, unless another is
+asked for."""
+
+COLUMNS = (
+    "backend", "mode", "devices", "batch each", "step, ms", "samples/s", "speed-up", "efficiency",
+    "communication", "memory",
+)  # fmt: skip
+_UNKNOWN = "?"
+_BAR = 24
+_SAME = "not distinguishable from"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row of the table, as texts in the order of `COLUMNS`."""
+    point = row.point
+    first = (row.backend, str(row.mode), str(point.devices), str(point.batch_per_device))
+    if row.step_seconds is None or row.throughput is None or row.speed_up is None:
+        nothing = [text.NOTHING] * (len(COLUMNS) - len(first) - 1)
+        return (*first, *nothing, row.failure)
+    is_base = point.devices == row.baseline
+    speed_up = _with_spread(row.speed_up, "{:.2f}")
+    efficiency = row.efficiency or row.speed_up
+    return (
+        *first,
+        _with_spread(row.step_seconds.times(1000.0), "{:.3g}"),
+        f"{row.throughput.middle:,.0f}",
+        "1" if is_base else speed_up if row.is_distinct else f"{speed_up}, not distinguishable",
+        "100 %" if is_base else f"{100 * efficiency.middle:.0f} %",
+        _UNKNOWN if row.communication is None else f"{100 * row.communication:.0f} %",
+        _memory(row),
+    )
+
+
+def _memory(row: Row) -> str:
+    host = text.size(row.memory_bytes) if row.memory_bytes else _UNKNOWN
+    return f"{host}, {text.size(row.gpu_memory_bytes)} a GPU" if row.gpu_memory_bytes else host
+
+
+def _with_spread(values: Range, form: str) -> str:
+    shown = form.format(values.middle)
+    if values.count < 2:
+        return shown
+    return f"{shown} ({form.format(values.low)} to {form.format(values.high)})"
+
+
+def all_rows(curves: Sequence[ScalingCurve], modes: Sequence[Mode]) -> list[Row]:
+    """Return the rows of some curves."""
+    return [row for curve in curves if curve.batch for row in rows(curve, modes)]
+
+
+def scaling_text(
+    curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float = EFFICIENT
+) -> str:
+    """Return a table, a bar for each throughput, and what can be concluded, as text.
+
+    Args:
+        curves: What was measured, by backend.
+        modes: Which rows to show.
+        efficiency: The share of the ideal speed-up that is asked for.
+    """
+    found = all_rows(curves, modes)
+    shown = table([COLUMNS, *map(cells, found)], left=("backend", "mode"))
+    return "\n".join(
+        [*shown, "", *bars(found), "", *conclusions(curves, modes=modes, efficiency=efficiency)]
+    )
+
+
+def bars(found: Sequence[Row]) -> list[str]:
+    """Return a bar of characters for the throughput of each row."""
+    measured = [(row, row.throughput) for row in found if row.throughput is not None]
+    most = max((each.middle for _, each in measured), default=1.0)
+    lines = [("samples/s", "", "", "", "")]
+    for row, each in measured:
+        bar = "█" * max(1, round(_BAR * each.middle / most))
+        label = (row.backend, str(row.mode), str(row.point.devices))
+        lines.append((*label, f"{each.middle:,.0f}", bar))
+    return table(lines, left=("samples/s", "")) if measured else []
+
+
+def conclusions(
+    curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float = EFFICIENT
+) -> list[str]:
+    """Return what the measurements say, in lines; nothing that their spread does not allow."""
+    lines = []
+    for curve in curves:
+        found = rows(curve, modes) if curve.batch else []
+        for mode in modes:
+            lines += _of_mode(curve, [row for row in found if row.mode is mode])
+        lines += _turns(curve, efficiency)
+        lines += (f"{curve.backend}: {note}" for note in curve.notes)
+        lines += _failures(curve)
+    return list(dict.fromkeys(lines))
+
+
+def _of_mode(curve: ScalingCurve, found: Sequence[Row]) -> list[str]:
+    measured = [row for row in found if row.throughput is not None]
+    if len(measured) < 2:
+        return []
+    best = max(measured, key=lambda row: row.throughput.middle if row.throughput else 0.0)
+    head = f"{curve.backend}, {best.mode} scaling"
+    if best.point.devices == best.baseline:
+        others = ", ".join(str(row.point.devices) for row in measured[1:])
+        slower = all(row.is_distinct for row in measured[1:])
+        words = "slower than" if slower else _SAME
+        return [f"{head}: {others} devices are {words} {best.baseline}"]
+    if not best.is_distinct or best.speed_up is None:
+        remedy = "more --repeats, or a machine that does nothing else, tells more"
+        return [f"{head}: {best.point.devices} devices are {_SAME} {best.baseline}; {remedy}"]
+    low, high = best.speed_up.low, best.speed_up.high
+    return [
+        (
+            f"{head}: {best.point.devices} devices train {best.speed_up.middle:.2f} times as many "
+            f"samples a second as {best.baseline} ({low:.2f} to {high:.2f})"
+        )
+    ]
+
+
+def _turns(curve: ScalingCurve, efficiency: float) -> list[str]:
+    lines = []
+    for devices in curve.devices:
+        found = turn(curve, efficiency, devices) if devices > 1 else None
+        if found is None:
+            continue
+        words = {
+            Side.WITHIN: f"from about {found.batch_per_device} samples on each on",
+            Side.BELOW: f"at all batches measured ({found.batch_per_device} each and more)",
+            Side.ABOVE: f"at no batch measured (up to {found.batch_per_device} each)",
+        }[found.side]
+        lines.append(
+            f"{curve.backend}: {devices} devices reach {100 * efficiency:.0f} % efficiency {words}"
+        )
+    return lines
+
+
+def _failures(curve: ScalingCurve) -> list[str]:
+    return [
+        f"{curve.backend}: {text.plural(each.point.devices, curve.device)}, "
+        f"{each.point.batch_per_device or curve.batch} samples each: {each.reason}"
+        for each in curve.failures
+    ]
+
+
+def scaling_json(
+    curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float = EFFICIENT
+) -> dict[str, Any]:
+    """Return every measurement, what follows from it, and what can be concluded, as plain values.
+
+    Args:
+        curves: What was measured, by backend.
+        modes: Which rows to compute.
+        efficiency: The share of the ideal speed-up that is asked for.
+    """
+    return {
+        "curves": [each.to_json() for each in curves],
+        "rows": [_row_json(row) for row in all_rows(curves, modes)],
+        "conclusions": conclusions(curves, modes=modes, efficiency=efficiency),
+    }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    efficiency = row.efficiency
+    return {
+        "backend": row.backend,
+        "mode": str(row.mode),
+        "devices": row.point.devices,
+        "batch_per_device": row.point.batch_per_device,
+        "step_seconds": None if row.step_seconds is None else asdict(row.step_seconds),
+        "samples_per_second": None if row.throughput is None else asdict(row.throughput),
+        "speed_up": None if row.speed_up is None else asdict(row.speed_up),
+        "speed_up_relative_to": row.baseline,
+        "is_distinguishable": row.is_distinct,
+        "efficiency": None if efficiency is None else asdict(efficiency),
+        "communication": row.communication,
+        "memory_bytes": row.memory_bytes,
+        "gpu_memory_bytes": row.gpu_memory_bytes,
+        "failure": row.failure,
+    }

@@ -1,0 +1,260 @@
+"""The time of a training step of the user's model, for `hptune scaling`.
+
+The user's code builds its model and calls `model.fit` as in a trial. The first such call trains a
+bounded number of steps, without validation and callbacks, and then the attempt ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...config.model_file import UserCode
+from ...core.scaling.points import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
+from ...core.trial import Cause, Ending
+from ...errors import ModelFileError
+from ..context import AttemptStopped, TrialContext
+from ..resume.randomness import seed_after_loading
+from ..strategies import batches
+from .objective import build, load_data, train
+
+if TYPE_CHECKING:
+    from ..strategies.base import Strategy
+
+_WARM_UP_STEPS = 4
+"""Steps that do not count. The first one compiles, and its weights are compared; more settle
+caches and the allocator."""
+_LEAST_STEPS = 8
+_MOST_STEPS = 2000
+_LEAST_STEPS_OF_EPOCH = 8
+"""Fewest steps of an epoch: a small data set is repeated, as the first step of each epoch does not
+count."""
+_ENDLESS = 1_000_000
+_NO_FIT = (
+    "fit() did not call model.fit, so hptune cannot measure its steps; call model.fit in it, or "
+    "leave out fit()"
+)
+
+
+class _Measured(BaseException):
+    """The steps are measured: leaves the user's code."""
+
+
+def run(
+    code: UserCode,
+    hp: Any,
+    trial: TrialContext,
+    request: StepRequest,
+    strategy: Strategy | None = None,
+) -> Ending:
+    """Measure steps of one configuration on this attempt's devices.
+
+    It reports `BATCH`, `STEPS` and `STEP_SECONDS` once, as step 1.
+
+    Args:
+        code: The user's entry points.
+        hp: The hyperparameters, with the trial's values.
+        trial: Where to report.
+        request: What to measure.
+        strategy: What trains on several devices; None for Keras alone.
+
+    Raises:
+        ModelFileError: The code calls no `model.fit`, or its data cannot be divided.
+    """
+    import keras
+
+    if code.objective is not None:
+        raise ModelFileError(
+            f"{code.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
+            "measure; `hptune scaling` needs build_model(hp) or a HyperModel"
+        )
+    with contextlib.ExitStack() as stack:
+        if strategy is not None:
+            from ..strategies.fit_calls import train_by
+
+            stack.enter_context(strategy.scope())
+            stack.enter_context(train_by(strategy))
+        stack.enter_context(_measured_fit(trial, request, strategy))
+        model = build(code, hp)
+        if model is None:
+            raise ModelFileError(
+                f"{code.build_text} returned None; it must return a compiled Keras model"
+            )
+        data = load_data(code, hp)
+        seed_after_loading(trial.seed)
+        try:
+            train(code, hp, model, data, callback=keras.callbacks.Callback(), epochs=1)
+        except _Measured:
+            pass
+        except AttemptStopped:
+            if strategy is not None:
+                strategy.leave()
+            raise
+        else:
+            raise ModelFileError(_NO_FIT)
+    if strategy is not None:
+        strategy.leave()
+    return Ending(Cause.RETURNED)
+
+
+@contextlib.contextmanager
+def _measured_fit(
+    trial: TrialContext, request: StepRequest, strategy: Strategy | None
+) -> Iterator[None]:
+    """Let the first call of `keras.Model.fit` measure, and then leave the user's code."""
+    import keras
+
+    cls: Any = keras.Model
+    own, fit = vars(cls).get("fit"), cls.fit
+    signature = inspect.signature(inspect.unwrap(fit))
+    replicas = 1 if strategy is None else strategy.replicas
+
+    @functools.wraps(fit)
+    def measure(*given: Any, **named: Any) -> Any:
+        arguments = dict(signature.bind(*given, **named).arguments)
+        model = arguments.pop("self")
+        size, arguments = _bounded(arguments, request, replicas)
+        timer = _timer_class()(trial, request.seconds)
+        fit(model, **arguments, callbacks=[timer])
+        trial.stop_if_told()
+        median = statistics.median(timer.seconds)
+        trial.report(1, **{BATCH: size, STEPS: len(timer.seconds), STEP_SECONDS: median})
+        raise _Measured
+
+    cls.fit = measure
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(cls, "fit")
+        else:
+            cls.fit = own
+
+
+def _bounded(
+    arguments: dict[str, Any], request: StepRequest, replicas: int
+) -> tuple[int, dict[str, Any]]:
+    """Return the global batch size, and arguments of `fit` that train such batches without end."""
+    kept = ("class_weight", "shuffle")
+    fixed = {name: arguments[name] for name in kept if name in arguments}
+    x = arguments.get("x")
+    if batches.is_arrays(x):
+        data = tuple(arguments.get(name) for name in ("x", "y", "sample_weight"))
+        count, steps = batches.size_of(data) or 0, arguments.get("steps_per_epoch")
+        own = arguments.get("batch_size") or (math.ceil(count / steps) if steps else None)
+        own = own or min(batches.DEFAULT_BATCH_SIZE, count)
+    else:
+        data = _first_batch(x)
+        own = count = batches.size_of(data) or 0
+    if request.must_divide:
+        check_divides(own, request.must_divide)
+    if request.batch_per_device is None and own % replicas:
+        check_divides(own, [replicas])
+    size = own if request.batch_per_device is None else request.batch_per_device * replicas
+    named = dict(zip(("x", "y", "sample_weight"), _repeated(data, count, size), strict=False))
+    return size, {
+        **fixed,
+        **{name: value for name, value in named.items() if value is not None},
+        "batch_size": size,
+        "epochs": _ENDLESS,
+        "verbose": 0,
+    }
+
+
+def _first_batch(x: Any) -> tuple[Any, ...]:
+    """Return the first batch of a dataset as arrays."""
+    import keras
+
+    batch = x[0] if isinstance(x, keras.utils.PyDataset) else next(iter(x))
+    batch = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    return tuple(
+        None if each is None else keras.tree.map_structure(_as_array, each) for each in batch
+    )
+
+
+def _as_array(tensor: Any) -> Any:
+    import numpy as np
+
+    return np.asarray(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
+
+
+def _repeated(data: tuple[Any, ...], count: int, size: int) -> tuple[Any, ...]:
+    """Return arrays with enough samples for an epoch, repeated if they have fewer.
+
+    An epoch has whole batches only, so that no step has another size.
+    """
+    import keras
+    import numpy as np
+
+    least = size * _LEAST_STEPS_OF_EPOCH
+    wanted = count // size * size if count >= least else least
+
+    def extended(array: Any) -> Any:
+        if array is None or wanted == count:
+            return array
+        array = array.to_numpy() if hasattr(array, "iloc") else array
+        if wanted <= count:
+            return array[:wanted]
+        return np.asarray(array)[np.arange(wanted) % count]
+
+    return tuple(
+        None if each is None else keras.tree.map_structure(extended, each) for each in data
+    )
+
+
+@functools.cache
+def _timer_class() -> Any:
+    # Made when it is first needed: its base class is Keras's, which takes seconds to import.
+    import keras
+
+    class Timer(keras.callbacks.Callback):
+        """Times steps until there are enough, the same number on every rank."""
+
+        def __init__(self, trial: TrialContext, measured_seconds: float) -> None:
+            super().__init__()
+            self.seconds: list[float] = []
+            self._trial = trial
+            self._wanted_seconds = measured_seconds
+            self._steps = 0
+            self._wanted_steps = 0
+            self._since: float | None = None
+
+        def __deepcopy__(self, _copies: Any) -> Any:
+            return self
+
+        def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+            self._since = None  # the first step of an epoch makes its iterator
+
+        def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+            # Keras has waited for the step: it gives a callback of batches its logs as numbers.
+            now = time.perf_counter()
+            self._steps += 1
+            last = None if self._since is None else now - self._since
+            if self._steps == _WARM_UP_STEPS:
+                self._wanted_steps = self._agreed(last or self._wanted_seconds)
+            elif self._steps > _WARM_UP_STEPS and last is not None:
+                self.seconds.append(last)
+            self._since = time.perf_counter()
+            is_enough = bool(self._wanted_steps) and len(self.seconds) >= self._wanted_steps
+            if is_enough or self._is_told():
+                self.model.stop_training = True
+
+        def _agreed(self, step_seconds: float) -> int:
+            """Return how many steps to time; every rank calls it after the same step."""
+            wanted = int(self._wanted_seconds / max(step_seconds, 1e-9))
+            steps = max(_LEAST_STEPS, min(wanted, _MOST_STEPS))
+            if self._trial.ranks is None:
+                return steps
+            return int(json.loads(self._trial.ranks.broadcast(json.dumps(steps).encode())))
+
+        def _is_told(self) -> bool:
+            return self._trial.should_stop()
+
+    return Timer
