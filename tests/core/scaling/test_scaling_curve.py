@@ -66,7 +66,7 @@ def test_rows_of_a_curve_give_throughput_efficiency_and_communication() -> None:
     assert strong.communication == pytest.approx(0.05 / 0.092)
     assert weak.communication == pytest.approx(0.05 / 0.188)
     assert weak.efficiency is not None
-    assert weak.efficiency.middle == pytest.approx(1 - weak.communication)
+    assert weak.efficiency.middle == pytest.approx(1 - (weak.communication or 0.0))
     assert strong.is_distinct
     assert weak.memory_bytes == 2**28
     one = found[Mode.STRONG, 1]

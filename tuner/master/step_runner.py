@@ -1,0 +1,186 @@
+"""Attempts that measure training steps, one after another, outside of a study's loop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ..core.messages import (
+    AttemptEnded,
+    Event,
+    Measured,
+    Reported,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+    WorkerRefused,
+)
+from ..core.resources import Placement, Resources
+from ..core.scaling.curve import Sample
+from ..core.scaling.points import BATCH, STEP_SECONDS, STEPS, Point, StepRequest
+from ..core.scheduling.cluster import ClusterState
+from ..core.space.completion import completed
+from ..core.space.space import SearchSpace
+from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Usage
+from ..errors import StudyError
+from ..executors.base import Executor
+from ..reporting.text import plural
+from ..worker.orders import AttemptOrder, StudyBrief
+
+_END_SECONDS = 30.0
+"""Longest wait for an attempt to end once it was told to."""
+_POLL_SECONDS = 0.25
+_SEED = 1
+
+
+def divisors(count: int) -> list[int]:
+    """Return the numbers that divide a number, the smallest first.
+
+    >>> divisors(6)
+    [1, 2, 3, 6]
+    """
+    return [each for each in range(1, count + 1) if count % each == 0]
+
+
+class StepRunner:
+    """Runs attempts that measure steps, one after another.
+
+    Attributes:
+        pool: The workers that have joined.
+        device: What a device is: "GPU" if the workers have any, else "core".
+
+    Args:
+        executor: Open; the caller closes it.
+        pool: The workers that are known already.
+        brief: What every attempt is told.
+        space: The search space, of which the default configuration is measured.
+    """
+
+    def __init__(
+        self, executor: Executor, pool: ClusterState, *, brief: StudyBrief, space: SearchSpace
+    ) -> None:
+        self.pool = pool
+        self._executor = executor
+        self._brief = brief
+        self._space = tuple(space.to_json())
+        self._params: Params = completed(space, {})
+        self._number = 0
+
+    @property
+    def device(self) -> str:
+        """What a device is."""
+        return "GPU" if self.pool.gpus else "core"
+
+    @property
+    def pool_words(self) -> str:
+        """The workers' devices in words."""
+        return f"workers with {plural(self.pool.gpus or self.pool.cpus, self.device)}"
+
+    def resources(self, devices: int) -> Resources | None:
+        """Return what an attempt on this many devices holds, on as few nodes as possible.
+
+        Each device has a process of its own. None if the workers cannot hold it.
+        """
+        for nodes in divisors(devices):
+            wanted = Resources(processes=devices, nodes=nodes)
+            if self.pool.could_hold(wanted):
+                return wanted
+        return None
+
+    def look(self) -> None:
+        """Take in what happened to the workers, waiting a moment."""
+        for event in self._executor.events(_POLL_SECONDS):
+            self._take_in(event)
+
+    def run(self, devices: int, request: StepRequest, until: float) -> Sample | Ending:
+        """Measure one point once.
+
+        Args:
+            devices: Number of devices.
+            request: What to measure on them.
+            until: Time of `time.monotonic` at which the attempt is stopped.
+
+        Returns:
+            What was measured, or how the attempt ended without it.
+        """
+        wanted = self.resources(devices)
+        placement = None if wanted is None else self.pool.take(wanted)
+        if placement is None:
+            return Ending(Cause.WORKER_LOST, reason="its workers are gone")
+        name = AttemptId(self._number, 0)
+        self._number += 1
+        self._executor.start(
+            AttemptOrder(
+                brief=self._brief,
+                attempt=name,
+                params=self._params,
+                space=self._space,
+                placement=placement,
+                seed=_SEED,
+                incumbents=(),
+                measure=request,
+            )
+        )
+        found = _Found(devices)
+        ending = self._watch(name, placement, found, until)
+        self.pool.give_back(placement)
+        return found.sample or ending
+
+    def _watch(self, name: AttemptId, placement: Placement, found: _Found, until: float) -> Ending:
+        """Collect what an attempt reports until it ends."""
+        is_told = False
+        while True:
+            for event in self._executor.events(_POLL_SECONDS):
+                self._take_in(event)
+                match event:
+                    case Reported(attempt=attempt) if attempt == name:
+                        found.metrics = dict(event.report.metrics)
+                    case Measured(attempt=attempt, usage=usage) if attempt == name:
+                        found.usage = usage
+                    case AttemptEnded(attempt=attempt, ending=ending) if attempt == name:
+                        if ending.cause is not Cause.RETURNED:
+                            found.metrics = None
+                        return ending
+            if all(worker not in self.pool for worker in placement.workers):
+                return Ending(Cause.WORKER_LOST, reason="its worker is gone")
+            now = time.monotonic()
+            if now > until and not is_told:
+                self._executor.stop(name, Halt.STOP)
+                is_told, until = True, now + _END_SECONDS
+            elif now > until:
+                raise StudyError("an attempt did not end when it was told to; try again")
+
+    def _take_in(self, event: Event) -> None:
+        match event:
+            case WorkerJoined():
+                self.pool.add(
+                    event.worker, event.node, event.capacity, ends_at=event.ends_at, gang=event.gang
+                )
+            case WorkerRefused(node=node, reason=reason):
+                raise StudyError(f"{node} was refused: {reason}")
+            case WorkerLeaving(worker=worker):
+                self.pool.retire(worker)
+            case WorkerLeft(worker=worker) if worker in self.pool:
+                self.pool.remove(worker)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one attempt has reported."""
+
+    devices: int
+    metrics: dict[str, float] | None = None
+    usage: Usage | None = None
+
+    @property
+    def sample(self) -> Sample | None:
+        if self.metrics is None:
+            return None
+        usage = self.usage
+        return Sample(
+            Point(self.devices, int(self.metrics[BATCH]) // self.devices),
+            step_seconds=self.metrics[STEP_SECONDS],
+            steps=int(self.metrics[STEPS]),
+            memory_bytes=0 if usage is None else usage.peak_memory_bytes,
+            gpu_memory_bytes=None if usage is None else usage.peak_gpu_memory_bytes,
+        )
