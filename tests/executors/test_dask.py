@@ -32,8 +32,9 @@ from tuner.executors.dask import DaskExecutor
 from tuner.storage.directory import StudyDirectory
 from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
+from tuner.worker.dask import study_access
 from tuner.worker.dask.plugin import Announcement
-from tuner.worker.dask.study_access import StudyAccess, prepare_access
+from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
 
 
 @contextmanager
@@ -226,10 +227,10 @@ class TestDaskExecutor(ExecutorSuite):
             (worker,) = client.nthreads()
             with on_dask(stage, client=client) as executor:
                 wait_until(lambda: executor.workers == {worker: ""}, 30, lambda: "no worker")
-            access = StudyAccess("/nowhere", "token", stage.source)
+            access = StudyAccess("/no/where", "token", stage.source)
             with on_dask(stage, client=client, access=access) as executor:
                 wait_until(
-                    lambda: "/nowhere" in executor.workers.get(worker, ""),
+                    lambda: "files cannot be brought" in executor.workers.get(worker, ""),
                     60,
                     lambda: str(executor.workers),
                 )
@@ -242,3 +243,44 @@ class TestDaskExecutor(ExecutorSuite):
             self.check_gone(pid)
             assert plugins(client) == []
             assert client.submit(abs, -3).result() == 3
+
+
+def _sees_nothing(**_: Any) -> None:
+    """Have this worker take every study's directory for another one, and wait for none."""
+    study_access.PATIENCE_SECONDS = 0.0  # type: ignore[misc]
+    study_access._check_directory = _unseen
+
+
+def _unseen(directory: object, _token: str) -> None:
+    raise StudyAccessError(f"{directory} is another directory there")
+
+
+@pytest.mark.slow
+class TestDaskExecutorWithoutSharedDirectory(ExecutorSuite):
+    @contextmanager
+    def executor(self, stage: Stage, cores: int) -> Iterator[Executor]:
+        directory = StudyDirectory(stage.folder / "study")
+        if not directory.path.exists():
+            directory.create()
+        with (
+            dask.config.set({"distributed.worker.daemon": False}),
+            LocalCluster(
+                n_workers=1,
+                threads_per_worker=cores,
+                host="127.0.0.1",
+                dashboard_address=":0",
+                memory_limit=0,
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            client.register_worker_callbacks(_sees_nothing)
+            access = prepare_access(directory.path, "token", stage.source)
+            with on_dask(stage, client=client, access=access) as executor:
+                yield executor
+                assert executor._files is not None
+                assert not executor._files._others, "a worker saw the directory"
+
+    def lose_worker(self, executor: Executor, worker: str) -> None:
+        assert isinstance(executor, DaskExecutor)
+        pids = executor._client.run(os.getpid, workers=[worker])
+        os.kill(pids[worker], signal.SIGKILL)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ModelFileError
+from .local_modules import local_modules
 from .model_file import ObjectiveSource, SourceKind, module_digests, sha256
 
 CODE = "code"
-"""The folder of the study's directory with a copy of the model file."""
+"""The folder of the study's directory with copies of the model file and its local modules."""
 
 
 def keep_copy(source: ObjectiveSource, directory: Path) -> Path | None:
@@ -31,6 +33,27 @@ def keep_copy(source: ObjectiveSource, directory: Path) -> Path | None:
         raise ModelFileError(f"the model file {source.path} is gone; put it back") from error
     fresh.replace(copy)
     return copy
+
+
+def keep_modules(source: ObjectiveSource, directory: Path) -> Mapping[str, str]:
+    """Copy the local modules of a model file beside its copy.
+
+    Returns:
+        The SHA-256 of each copy, by its path below the folder of copies.
+
+    Raises:
+        OSError: A copy cannot be written.
+    """
+    model, digests = Path(source.path), {}
+    for file in local_modules(model):
+        name = file.relative_to(model.parent)
+        copy = directory / CODE / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        fresh = copy.with_name(f"{copy.name}.new")
+        shutil.copyfile(file, fresh)
+        fresh.replace(copy)
+        digests[name.as_posix()] = sha256(copy)
+    return digests
 
 
 def copy_of(source: ObjectiveSource, directory: Path) -> Path:

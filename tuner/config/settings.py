@@ -405,6 +405,16 @@ class StudySettings:
         default_text="CACHE_DATA of the model file, or on, up to half of the free space",
     )
 
+    file_limit_bytes: int = setting(
+        kinds.size(),
+        Section.PLACE,
+        "Largest file of a trial, and largest checkpoint_dir, that travels over the connection. "
+        "Only for workers of --connect or --slurm that do not see the study directory.",
+        default=10_000_000_000,
+        default_text="10GB",
+        flag="--file-limit",
+    )
+
     checkpoint_every: int | None = setting(
         kinds.whole_number(0),
         Section.CHECKPOINTS,

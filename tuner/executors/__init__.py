@@ -4,7 +4,8 @@ An executor starts and stops attempts and delivers their events. It decides noth
 
 Offers: `base.Executor` (the contract), `dask.DaskExecutor`, `joblib.JoblibExecutor`,
 `parallel.ParallelExecutor` (several processes per attempt, on any of them),
-`simulated.SimulatedExecutor`.
+`simulated.SimulatedExecutor`, `file_exchange.FileExchange` (files of workers that do not see the
+study's directory).
 
-May import: `errors`, `core`, `security`, `config`, `worker`.
+May import: `errors`, `core`, `security`, `reporting`, `config`, `worker`.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.clock import Clock
@@ -92,6 +92,10 @@ class Executor(abc.ABC):
             worker: Its name.
             reason: The reason, for the user when it has left.
         """
+
+    def lines(self) -> Sequence[str]:
+        """Return lines for the user since the last call."""
+        return ()
 
     @property
     def workers(self) -> Mapping[str, str]:

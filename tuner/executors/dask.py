@@ -47,7 +47,9 @@ from ..worker.dask.plugin import (
 from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from ..worker.private_folder import dask_folder
+from ..worker.transport.notices import FileNotice
 from .base import EventQueue, Executor
+from .file_exchange import FileExchange
 from .local_cluster import interrupts_held_back, start_cluster
 
 _SCHEDULER_TOPIC = "all"
@@ -161,7 +163,7 @@ class DaskExecutor(Executor):
         workers_end: Whether the client's workers have stopped before `close`: then the plugin is
             not removed from them.
         fork_server_address: Address of the fork server, for the workers that are started here.
-        access: What workers of a client must see of the study; None where they surely do.
+        access: How workers of a client find the study's files; None where they surely do.
     """
 
     def __init__(
@@ -193,6 +195,7 @@ class DaskExecutor(Executor):
         # Late messages of these workers are ignored.
         self._gone: set[str] = set()
         self._connection: Any = None
+        self._files: FileExchange | None = None
         # The framework versions of the first worker; all others must have the same.
         self._frameworks: Mapping[str, str] | None = None
         self._lock = threading.Lock()
@@ -221,6 +224,10 @@ class DaskExecutor(Executor):
                     self._own = stack.pop_all()
             self._opened = True
             self._connection = self._client.scheduler_comm
+            if self._access is not None:
+                self._files = FileExchange(
+                    client=self._client, name=self._name, access=self._access, runs=self._runs
+                )
             with self._connected():
                 self._client.subscribe_topic(self._name, self._on_plugin_event)
                 self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
@@ -327,6 +334,8 @@ class DaskExecutor(Executor):
         if not self._opened:
             return
         self._opened = False
+        if self._files is not None:
+            self._files.close()
         client = self._client
         futures = [future for _, future in self._futures.values()]
         self._futures.clear()
@@ -344,6 +353,10 @@ class DaskExecutor(Executor):
             # A step may fail if the scheduler or a plugin is gone; the others are still taken.
             with contextlib.suppress(Exception):
                 _limited(step)
+
+    def lines(self) -> Sequence[str]:
+        """Return how files get to the workers, if that is news."""
+        return () if self._files is None else self._files.lines()
 
     @property
     def workers(self) -> Mapping[str, str]:
@@ -363,9 +376,12 @@ class DaskExecutor(Executor):
     # --- called from Dask's thread ----------------------------------------------------------
 
     def _on_plugin_event(self, stamped: Any) -> None:
-        message: Event | Announcement = pickle.loads(stamped[1])  # noqa: S301 - our own workers'
+        message: Event | Announcement | FileNotice = pickle.loads(stamped[1])  # noqa: S301 - our own workers'
         if isinstance(message, Announcement):
             self._on_announced(message)
+        elif isinstance(message, FileNotice):
+            if self._files is not None:
+                self._client.loop.add_callback(self._files.handle, message)
         else:
             self._queue.put(message)
 
@@ -378,6 +394,9 @@ class DaskExecutor(Executor):
                 different = self._other_frameworks(announced.versions)
                 if not different:
                     self._workers.add(event.worker)
+                    if self._files is not None:
+                        sees = announced.sees_directory
+                        self._files.joined(event.worker, event.node, sees_directory=sees)
                     self._queue.put(event)
                     return
                 event = WorkerRefused(0.0, event.worker, event.node, different)
@@ -385,6 +404,13 @@ class DaskExecutor(Executor):
                 self._call(event.worker, refuse, self._name, answer)
             self._refused[event.worker] = event.reason
         self._queue.put(event)
+
+    def _runs(self, worker: str, trial: int) -> bool:
+        """Return whether an attempt of a trial runs on a worker."""
+        placed = [*self._futures.items()]
+        return worker in self._workers and any(
+            name.trial == trial and where == worker for name, (where, _) in placed
+        )
 
     def _is_known(self, worker: str) -> bool:
         return worker in self._workers or worker in self._refused or worker in self._gone
@@ -413,6 +439,8 @@ class DaskExecutor(Executor):
                 self._drained.discard(worker)
                 self._gone.add(worker)
             if was_ours:
+                if self._files is not None:
+                    self._files.left(worker)
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
 
     async def _ask_who(self, worker: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.clock import Clock
@@ -103,6 +103,10 @@ class ParallelExecutor(Executor):
     def drain(self, worker: str, reason: str) -> None:
         """Have a worker take no more attempts."""
         self._inner.drain(worker, reason)
+
+    def lines(self) -> Sequence[str]:
+        """Return the inner executor's lines for the user."""
+        return self._inner.lines()
 
     @property
     def workers(self) -> Mapping[str, str]:

@@ -112,7 +112,12 @@ def study_access(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyAc
     if source.kind is SourceKind.FILE:
         study.directory.draft(copy_of(source, study.directory.path))
     with storage_errors(study.directory.path):
-        access = prepare_access(study.directory.path, study.lock.owner.token, source)
+        access = prepare_access(
+            study.directory.path,
+            study.lock.owner.token,
+            source,
+            limit_bytes=plan.settings.file_limit_bytes,
+        )
     return None if workers.cluster.is_local else access
 
 

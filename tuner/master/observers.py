@@ -62,7 +62,7 @@ class RunObservers:
                     self.shown.add(line)
                     progress.note(f"packing: {line}")
         workers = self.workers.scale_to(snapshot, self.executor)
-        for line in (*self.notifications.lines(now), *workers):
+        for line in (*self.notifications.lines(now), *workers, *self.executor.lines()):
             progress.note(line)
 
     @contextlib.contextmanager

@@ -3,5 +3,6 @@
 Offers: `plugin.StudyPlugin`, `worker.join` (`hptune worker`), `study_access.StudyAccess`,
 `encryption.security`, `versions`.
 
-May import: `errors`, `core`, `security`, `config`, `worker`, `worker.monitoring`.
+May import: `errors`, `core`, `security`, `config`, `worker`, `worker.monitoring`,
+`worker.transport`.
 """

@@ -25,14 +25,17 @@ from ...core.messages import (
     WorkerRefused,
 )
 from ...core.resources import Capacity, Placement
-from ...core.trial import AttemptId, Ending, Halt
+from ...core.trial import AttemptId, Cause, Ending, Halt
 from .. import device_locks, devices
 from ..addresses import host_of
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
 from ..monitoring.master_liveness import MasterLiveness, MasterState
 from ..orders import AttemptOrder, MeetOrder, StopOrder
+from ..private_folder import create_folder
 from ..runner import AttemptRunner
 from ..runner_state import GRACE_SECONDS, EarlyStops
+from ..transport.notices import FileNotice
+from ..transport.remote_study import FilesNotBrought, NotSent, RemoteStudy
 from . import versions
 from .study_access import StudyAccess, StudyAccessError, check_access
 
@@ -47,6 +50,19 @@ _SILENT_SECONDS = 900.0
 _LEAVE_SECONDS = GRACE_SECONDS + 5.0
 """Seconds until every attempt has written its checkpoint, or was killed."""
 
+_SEND_SECONDS = 120.0
+"""Longest time, after that, in which a worker that leaves sends files to the master."""
+
+_UNHEARD_SECONDS = 180.0
+"""Seconds without a word from the master after which the plugin of an idle study removes itself, on
+a worker that does not see the master's lease; the master calls every `PING_SECONDS`."""
+
+PING_SECONDS = 30.0
+"""Seconds between two calls of the master to workers that do not see its lease."""
+
+_NOT_HERE = ("FileNotFoundError", "ModuleNotFoundError", "NotADirectoryError")
+"""Errors of the user's code that files of the master's machine may explain."""
+
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
@@ -56,11 +72,14 @@ class Announcement:
         event: That the worker joined, or why not.
         versions: The versions of the packages installed there.
         is_of_versions: Whether it was refused for its versions, as other studies will do.
+        sees_directory: Whether it sees the study's directory; if not, files travel over the
+            connection.
     """
 
     event: WorkerJoined | WorkerRefused
     versions: Mapping[str, str] = field(default_factory=dict)
     is_of_versions: bool = False
+    sees_directory: bool = True
 
 
 @dataclass(slots=True)
@@ -108,7 +127,7 @@ class StudyPlugin(WorkerPlugin):
         self._access = access
         self._versions = versions.installed()
         self._must_agree: tuple[str, ...] = versions.OF_MASTER_AND_WORKER
-        if access is not None and not access.digest:
+        if access is not None and not access.digests:
             self._must_agree += versions.OF_PICKLED_CODE
 
     @property
@@ -127,12 +146,49 @@ class StudyPlugin(WorkerPlugin):
         self._leaving = ""
         self._runner: AttemptRunner | None = None
         self._watching: asyncio.Future[None] | None = None
+        self._joining: asyncio.Future[None] | None = None
+        self.remote: RemoteStudy | None = None
         self.announcement: Announcement | None = None
         # A worker of `hptune worker` lets its plugins release their attempts before it leaves.
         getattr(worker, "study_plugins", []).append(self)
-        self.announcement = await asyncio.to_thread(self._announced)
-        if isinstance(self.announcement.event, WorkerRefused):
-            self._report_refusal(self.announcement)
+        announced = await asyncio.to_thread(self._announced)
+        if announced is None:
+            # In the background: a worker that is joining a scheduler answers no calls yet.
+            self._joining = asyncio.ensure_future(self._join_remotely())
+        else:
+            self._announce(announced)
+
+    async def _join_remotely(self) -> None:
+        """Announce the worker when it has the user's code, which is not visible here."""
+        assert self._access is not None
+        self._say("its directory is not visible here; files go over the connection")
+        worker, refusal = self._worker, ""
+        try:
+            folder = await asyncio.to_thread(create_folder, worker.local_directory)
+            self.remote = RemoteStudy(
+                folder,
+                worker=worker.address,
+                limit_bytes=self._access.limit_bytes,
+                tell=self._send,
+            )
+            await asyncio.to_thread(self.remote.fetch_code)
+            self._source = self._access.source_in(folder)
+        except FilesNotBrought as error:
+            refusal = str(error)
+        except OSError as error:
+            refusal = f"no folder for them can be created in {worker.local_directory}: {error}"
+        if refusal:
+            reason = f"{self._unseen}, and files cannot be brought to it ({refusal})"
+            event = WorkerRefused(0.0, worker.address, devices.node(), reason)
+            self._announce(Announcement(event, versions.installed(), sees_directory=False))
+        else:
+            joined = self._joined()
+            self._announce(Announcement(joined, versions.installed(), sees_directory=False))
+
+    def _announce(self, announced: Announcement) -> None:
+        self.announcement = announced
+        if isinstance(announced.event, WorkerRefused):
+            self._report_refusal(announced)
         else:
             self._say("accepts trials of it")
             self._runner = AttemptRunner(
@@ -142,26 +198,32 @@ class StudyPlugin(WorkerPlugin):
                 host=host_of(self._worker.address),
             )
             if self._access is not None:
-                watch = MasterLiveness(Path(self._access.directory), self._access.token)
+                watch = None
+                if self.remote is None:
+                    watch = MasterLiveness(Path(self._access.directory), self._access.token)
                 self._watching = asyncio.ensure_future(self._remove_if_stop_orphan(watch))
-        self._send(self.announcement)
+        self._send(announced)
 
-    async def _remove_if_stop_orphan(self, watch: MasterLiveness) -> None:
+    async def _remove_if_stop_orphan(self, watch: MasterLiveness | None) -> None:
         """Remove the plugin when its master is gone and nothing runs."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            standing = await asyncio.to_thread(watch.look)
-            is_silent = watch.silent_seconds > _SILENT_SECONDS
-            is_gone = standing is MasterState.REPLACED or (
-                standing is MasterState.LOST and is_silent
-            )
+            if watch is not None:
+                standing = await asyncio.to_thread(watch.look)
+                is_silent = watch.silent_seconds > _SILENT_SECONDS
+                is_gone = standing is MasterState.REPLACED or (
+                    standing is MasterState.LOST and is_silent
+                )
+            else:
+                is_gone = self.remote is None or self.remote.silent_seconds > _UNHEARD_SECONDS
             if is_gone and not self._tasks:
                 self._watching = None
                 self._say("its master is gone, and no trial runs here")
                 await self._worker.plugin_remove(self.name)
                 return
 
-    def _announced(self) -> Announcement:
+    def _announced(self) -> Announcement | None:
+        """Return the announcement; None if the worker does not see the study's directory."""
         here, node, worker = versions.installed(), devices.node(), self._worker
         different = versions.differences(self._versions, here, self._must_agree)
         if different:
@@ -172,16 +234,19 @@ class StudyPlugin(WorkerPlugin):
             try:
                 self._source = check_access(self._access)
             except StudyAccessError as error:
-                return Announcement(WorkerRefused(0.0, worker.address, node, str(error)), here)
-        joined = WorkerJoined(
+                self._unseen = str(error)
+                return None
+        return Announcement(self._joined(), here)
+
+    def _joined(self) -> WorkerJoined:
+        return WorkerJoined(
             0.0,
-            worker.address,
-            node,
+            self._worker.address,
+            devices.node(),
             self._capacity(),
             ends_at=devices.ends_at(),
             gang=devices.gang(),
         )
-        return Announcement(joined, here)
 
     def _capacity(self) -> Capacity:
         name = self._worker.name
@@ -213,8 +278,9 @@ class StudyPlugin(WorkerPlugin):
         If the worker must leave, its attempts are released: they write a checkpoint and stop. If
         the scheduler is gone, they first continue for their grace time.
         """
-        if self._watching is not None:
-            self._watching.cancel()
+        for waiting in (self._watching, self._joining):
+            if waiting is not None:
+                waiting.cancel()
         if worker.status in (Status.closing, Status.closing_gracefully):
             if self._runner is not None and _is_cut_off(worker):
                 self._stop_waiting()
@@ -227,6 +293,8 @@ class StudyPlugin(WorkerPlugin):
         if self._runner is not None:
             await asyncio.to_thread(self._runner.close)
             self._say("accepts no more trials of it")
+        if self.remote is not None:
+            await asyncio.to_thread(self.remote.close)
         with self._lock:
             tasks = [*self._tasks.values()]
             self._tasks.clear()
@@ -257,6 +325,11 @@ class StudyPlugin(WorkerPlugin):
         deadline = time.monotonic() + _LEAVE_SECONDS
         for task in tasks.values():
             task.ended.wait(max(0.0, deadline - time.monotonic()))
+        deadline += _SEND_SECONDS
+        while self.remote is not None and self.remote.sends and time.monotonic() < deadline:
+            if all(task.ended.is_set() for task in tasks.values()):
+                return
+            time.sleep(0.1)
 
     # --- attempts ---------------------------------------------------------------------------
 
@@ -276,8 +349,24 @@ class StudyPlugin(WorkerPlugin):
         task.go.wait()
         if self._runner is not None and not task.ended.is_set():
             self._say(f"trial {name.trial} starts with {_words(order.placement)}")
-            self._runner.start(replace(order, brief=replace(order.brief, source=self._source)))
+            self._start(self._runner, order)
         task.ended.wait()
+
+    def _start(self, runner: AttemptRunner, order: AttemptOrder) -> None:
+        brief = replace(order.brief, source=self._source)
+        if self.remote is not None:
+            try:
+                self.remote.begin(order.attempt)
+            except FilesNotBrought as error:
+                reason = f"its files cannot be brought to {devices.node()}: {error}"
+                if error.is_full:
+                    self._leave_as_full()
+                self._send_end(order.attempt, Ending(Cause.WORKER_LOST, reason=reason))
+                return
+            # Only the master can take what the attempt writes.
+            limits = replace(brief.limits, master_grace_seconds=0.0)
+            brief = replace(brief, directory=str(self.remote.path), limits=limits)
+        runner.start(replace(order, brief=brief))
 
     def stop(self, order: StopOrder) -> None:
         """Tell an attempt to stop; one that waits in the device queue ends at once."""
@@ -317,7 +406,9 @@ class StudyPlugin(WorkerPlugin):
             return
         if self._withdraw(task):
             self._end(attempt, Halt.RELEASE)
-        elif not task.outlives_master:
+        elif self.remote is not None or not task.outlives_master:
+            if self.remote is not None:
+                self.remote.abandon(attempt)
             self.stop(StopOrder(attempt, Halt.RELEASE))
 
     @staticmethod
@@ -326,9 +417,45 @@ class StudyPlugin(WorkerPlugin):
         return task.entry is not None and DEVICE_QUEUE.withdraw(task.entry)
 
     def _end(self, attempt: AttemptId, halt: Halt) -> None:
-        self._report(AttemptEnded(0.0, attempt, Ending(halt.cause, reason=halt.reason)))
+        self._send_end(attempt, Ending(halt.cause, reason=halt.reason))
+
+    def _send_end(self, attempt: AttemptId, ending: Ending) -> None:
+        """Send the end of an attempt that has not begun."""
+        self._report_now(AttemptEnded(0.0, attempt, ending))
 
     def _report(self, event: Event) -> None:
+        """Send an event; the end of an attempt after all its files."""
+        remote = self.remote
+        if remote is None or not isinstance(event, AttemptEnded):
+            self._report_now(event)
+        elif remote.is_used_by(event.attempt):
+            remote.finish(event.attempt, lambda not_sent: self._sent(event, not_sent))
+        else:
+            self._report_now(event)
+
+    def _sent(self, event: AttemptEnded, not_sent: NotSent | None) -> None:
+        """Report the end of an attempt whose files the study has now, or cannot have."""
+        ending, node = event.ending, devices.node()
+        is_full = ending.cause is Cause.NO_ROOM
+        if is_full:
+            reason = f"the local disk of {node} has no room for its files ({ending.reason})"
+            ending = Ending(Cause.WORKER_LOST, reason=reason)
+            self._leave_as_full()
+        elif ending.cause is Cause.RETURNED and not_sent is not None:
+            # Its model would be missing.
+            cause = Cause.NO_ROOM if not_sent.is_full else Cause.WORKER_LOST
+            reason = f"its files could not be sent from {node} to the study: {not_sent.reason}"
+            ending = Ending(cause, reason=reason)
+        elif ending.cause is Cause.EXCEPTION and ending.reason.startswith(_NOT_HERE):
+            where = f" (on {node}, which does not see the files of the study's machine)"
+            ending = replace(ending, reason=ending.reason + where)
+        self._report_now(replace(event, ending=ending))
+
+    def _leave_as_full(self) -> None:
+        reason = "its local disk is full"
+        self._send(WorkerLeaving(0.0, self._worker.address, reason))
+
+    def _report_now(self, event: Event) -> None:
         task = None
         if isinstance(event, AttemptEnded):
             with self._lock:
@@ -352,7 +479,7 @@ class StudyPlugin(WorkerPlugin):
         if say is not None:
             say(f"study {self.study}: {what}")
 
-    def _send(self, message: Event | Announcement) -> None:
+    def _send(self, message: Event | Announcement | FileNotice) -> None:
         # As bytes: Dask forwards only plain data between processes.
         self._worker.log_event(self.name, pickle.dumps(message))
 

@@ -5,18 +5,34 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...config.code_copy import keep_copy
+from ...config.code_copy import CODE, keep_copy, keep_modules
 from ...config.model_file import ObjectiveSource, sha256
+from ..transport.files import files_below
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 3.0
 """Seconds to wait for the files: a network file system may show new files late."""
+
+DEFAULT_LIMIT_BYTES = 10_000_000_000
+"""Default of `StudyAccess.limit_bytes`."""
+
+_GIVEN = ("data.joblib", "data.training", "data.validation")
+"""Data that were given in Python, beside the pickled code that reads them."""
 
 
 class StudyAccessError(Exception):
-    """The reason why a worker cannot run a study's attempts: a file is not visible there."""
+    """The reason why a worker does not use the study's directory.
+
+    Attributes:
+        is_final: Whether waiting cannot help.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +40,39 @@ class StudyAccess:
     """The paths of a study and of the user's code, and how to recognise them.
 
     Attributes:
-        directory: The study directory, as an absolute path that is the same on all machines.
-        token: The master's token in the lease there.
+        directory: The study directory, as an absolute path on the master's machine.
+        token: The master's token in the lease there. A directory with the same path on another
+            file system has another one.
         source: The user's code.
-        digest: SHA-256 of the model file; empty if the code is in the study directory.
-        copy: A copy of the model file in the study directory; empty as above.
+        digests: SHA-256 of the model file and of its local modules, by their paths below its
+            folder; empty if the code is in the study directory.
+        files: The code's files in the study directory, by their paths below it: a copy of the
+            model file and its modules, or the pickled code and its data.
+        limit_bytes: The largest file, and the largest checkpoint of an objective's own, that
+            travels to and from workers that do not see the directory.
     """
 
     directory: str
     token: str
     source: ObjectiveSource
-    digest: str = ""
-    copy: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    limit_bytes: int = DEFAULT_LIMIT_BYTES
+
+    def source_in(self, directory: Path) -> ObjectiveSource:
+        """Return the code in the study directory, or in a worker's copy of it."""
+        folder = directory / CODE if self.digests else directory
+        return replace(self.source, path=str(folder / Path(self.source.path).name))
 
 
-def prepare_access(directory: Path, token: str, source: ObjectiveSource) -> StudyAccess:
-    """Copy the model file into the study directory, for workers on other machines.
+def prepare_access(
+    directory: Path,
+    token: str,
+    source: ObjectiveSource,
+    *,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+) -> StudyAccess:
+    """Copy the model file and its modules into the study directory, for workers elsewhere.
 
     Raises:
         ModelFileError: The model file is gone.
@@ -47,14 +80,21 @@ def prepare_access(directory: Path, token: str, source: ObjectiveSource) -> Stud
     """
     copy = keep_copy(source, directory)
     if copy is None:
-        return StudyAccess(str(directory), token, source)
-    return StudyAccess(str(directory), token, source, digest=sha256(copy), copy=str(copy))
+        given = [Path(source.path).name, *(each for each in _GIVEN if (directory / each).is_file())]
+        given += [each.path for name in _GIVEN for each in files_below(directory, name)]
+        files = tuple(given)
+        return StudyAccess(str(directory), token, source, files=files, limit_bytes=limit_bytes)
+    digests = {copy.name: sha256(copy), **keep_modules(source, directory)}
+    files = tuple(f"{CODE}/{name}" for name in digests)
+    return StudyAccess(str(directory), token, source, digests, files, limit_bytes)
 
 
-def check_access(
-    access: StudyAccess, *, patience_seconds: float = PATIENCE_SECONDS
-) -> ObjectiveSource:
+def check_access(access: StudyAccess, *, patience_seconds: float | None = None) -> ObjectiveSource:
     """Find the study and the user's code on this machine.
+
+    Args:
+        access: What to find.
+        patience_seconds: How long to wait for it; None for `PATIENCE_SECONDS`.
 
     Returns:
         The model file, or its copy if this machine has no such file, or a different one.
@@ -62,13 +102,14 @@ def check_access(
     Raises:
         StudyAccessError: The study is not visible here, or cannot be written to.
     """
-    deadline = time.monotonic() + patience_seconds
+    patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+    deadline = time.monotonic() + patience
     while True:
         try:
             _check_directory(Path(access.directory), access.token)
             return _find_code(access)
-        except StudyAccessError:
-            if time.monotonic() > deadline:
+        except StudyAccessError as error:
+            if error.is_final or time.monotonic() > deadline:
                 raise
             time.sleep(0.25)
 
@@ -80,20 +121,24 @@ def _check_directory(directory: Path, token: str) -> None:
         found = None
     if found != token:
         what = "is no directory there" if not directory.is_dir() else "is another directory there"
-        raise StudyAccessError(
-            f"it does not see the study: {directory} {what}. The study directory must be "
-            "on a file system that master and workers share, under the same path"
-        )
+        # A file system that shows a new directory late shows the older one above it.
+        is_final = not directory.parent.is_dir()
+        raise StudyAccessError(f"it does not see the study: {directory} {what}", is_final=is_final)
     if not os.access(directory / "trials", os.W_OK | os.X_OK):
         raise StudyAccessError(f"it may not write to the study directory {directory}")
 
 
 def _find_code(access: StudyAccess) -> ObjectiveSource:
-    if not access.digest:
+    if not access.digests:
         if not Path(access.source.path).exists():
             raise StudyAccessError(f"it does not see {access.source.path}")
         return access.source
-    for path in (access.source.path, access.copy):
-        if sha256(path) == access.digest:
-            return replace(access.source, path=path)
-    raise StudyAccessError(f"it sees neither {access.source.path} nor its copy {access.copy}")
+    copied = access.source_in(Path(access.directory))
+    for source in (access.source, copied):
+        if _has(Path(source.path).parent, access.digests):
+            return source
+    raise StudyAccessError(f"it sees neither {access.source.path} nor its copy {copied.path}")
+
+
+def _has(folder: Path, digests: Mapping[str, str]) -> bool:
+    return all(sha256(folder / name) == digest for name, digest in digests.items())

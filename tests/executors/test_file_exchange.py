@@ -1,0 +1,336 @@
+"""Files between a master and workers that do not see its directory, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from real_runs import wait_for
+
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.trial import AttemptId
+from tuner.executors import file_exchange
+from tuner.executors.file_exchange import FileExchange
+from tuner.worker.dask.study_access import StudyAccess
+from tuner.worker.transport import remote_study
+from tuner.worker.transport.files import INCOMING, PIECE_BYTES, FileState
+from tuner.worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted
+from tuner.worker.transport.remote_study import FilesNotBrought, NotSent, RemoteStudy
+
+FIRST, SECOND = AttemptId(3, 0), AttemptId(3, 1)
+LIMIT_BYTES = 20_000_000
+
+
+class Network:
+    """A master's event loop, its exchange, and calls to the workers in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "study"
+        (self.root / "trials").mkdir(parents=True)
+        (self.root / "code").mkdir()
+        (self.root / "code" / "model.py").write_text("x = 1")
+        self.folder = folder
+        self.workers: dict[str, RemoteStudy] = {}
+        self.running: set[tuple[str, int]] = set()
+        self.calls: list[str] = []
+        self.before_call: Callable[[str], None] = lambda _name: None
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        access = StudyAccess(
+            str(self.root),
+            "token",
+            ObjectiveSource(SourceKind.FILE, "/elsewhere/model.py"),
+            {"model.py": ""},
+            ("code/model.py",),
+            LIMIT_BYTES,
+        )
+        self.exchange = FileExchange(
+            client=self, name="study", access=access, runs=lambda *key: key in self.running
+        )
+
+    async def run(
+        self, function: Any, *arguments: Any, workers: list[str], **_: object
+    ) -> dict[str, Any]:
+        """As the method of Dask's client."""
+        self.calls.append(function.__name__)
+        self.before_call(function.__name__)
+        plugin = SimpleNamespace(remote=self.workers[workers[0]])
+        there = SimpleNamespace(plugins={"study": plugin})
+        return {workers[0]: await function(*arguments, dask_worker=there)}
+
+    def tell(self, notice: FileNotice) -> None:
+        asyncio.run_coroutine_threadsafe(self.exchange.handle(notice), self.loop)
+
+    def worker(self, name: str) -> RemoteStudy:
+        path = self.folder / name
+        path.mkdir()
+        study = RemoteStudy(path, worker=name, limit_bytes=LIMIT_BYTES, tell=self.tell)
+        self.workers[name] = study
+        return study
+
+    def begin(self, name: str, attempt: AttemptId) -> Path:
+        """Begin an attempt on a worker; return its trial's directory there."""
+        self.running.add((name, attempt.trial))
+        self.workers[name].begin(attempt)
+        return self.workers[name].path / "trials" / str(attempt.trial)
+
+    def finish(self, name: str, attempt: AttemptId) -> NotSent | None:
+        """End an attempt, and return what is not sent."""
+        found: list[NotSent | None] = []
+        self.workers[name].finish(attempt, found.append)
+        wait_for(lambda: found, "the attempt's end", seconds=20)
+        self.running.discard((name, attempt.trial))
+        return found[0]
+
+    @property
+    def trial(self) -> Path:
+        """The trial's directory at the master."""
+        return self.root / "trials" / "3"
+
+    def close(self) -> None:
+        for each in self.workers.values():
+            each.close()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+        assert not (self.root / INCOMING).exists() or not [*(self.root / INCOMING).iterdir()]
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
+    monkeypatch.setattr(remote_study, "LOOK_SECONDS", 0.05)
+    found = Network(tmp_path)
+    yield found
+    found.close()
+
+
+def write(path: Path, contents: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(contents)
+
+
+def test_a_trial_moves_from_worker_to_worker_with_its_files(network: Network) -> None:
+    one, two = network.worker("one"), network.worker("two")
+    for each in (one, two):
+        each.fetch_code()
+        assert (each.path / "code" / "model.py").read_text() == "x = 1"
+    here = network.begin("one", FIRST)
+    large = os.urandom(2 * PIECE_BYTES + 77)
+    write(here / "resume" / "5.ckpt", large)
+    wait_for((network.trial / "resume" / "5.ckpt").exists, "the checkpoint, while it trains")
+    write(here / "log.txt", b"first\n")
+    for number in range(30):
+        write(here / "checkpoint" / "parts" / f"{number}", b"%d" % number)
+    (here / "checkpoint" / "latest").symlink_to("parts/29")
+    (here / "resume" / "5.ckpt").unlink()
+    write(here / "resume" / "6.ckpt", large)
+    assert network.finish("one", FIRST) is None
+    assert (network.trial / "log.txt").read_bytes() == b"first\n"
+    assert [each.name for each in (network.trial / "resume").iterdir()] == ["6.ckpt"]
+    assert not here.exists(), "the worker keeps files of a trial that is over"
+    there = network.begin("two", SECOND)
+    assert (there / "resume" / "6.ckpt").read_bytes() == large
+    assert (there / "checkpoint" / "latest").read_bytes() == b"29"
+    before = len(network.calls)
+    write(there / "log.txt", b"second\n")
+    assert network.finish("two", SECOND) is None
+    assert (network.trial / "log.txt").read_bytes() == b"first\nsecond\n"
+    assert network.calls[before:].count("read_files") == 1, "what was brought is sent back"
+
+
+def test_a_worker_whose_trial_runs_elsewhere_by_now_changes_nothing(network: Network) -> None:
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    network.running.clear()
+    write(here / "resume" / "5.ckpt", b"late")
+    not_sent = network.finish("one", FIRST)
+    assert not_sent is not None
+    assert "does not run there" in not_sent.reason
+    assert not network.trial.exists()
+
+
+@pytest.mark.parametrize(
+    ("trial", "path", "size"),
+    [
+        (3, "study.db", 1),
+        (3, "trials/4/model.keras", 1),
+        (3, "trials/3/../4/model.keras", 1),
+        (3, "/etc/passwd", 1),
+        (4, "trials/4/model.keras", 1),
+        (3, "trials/3/model.keras", LIMIT_BYTES + 1),
+    ],
+)
+def test_what_a_worker_may_not_write_is_not_even_read(
+    network: Network, trial: int, path: str, size: int
+) -> None:
+    network.worker("one")
+    network.begin("one", FIRST)
+    change = Change(FileState(path, size, 0, 1))
+    for notice in (
+        FilesChanged("one", 99, trial, (change,)),
+        FilesChanged("one", 99, trial, (), (path,)),
+    ):
+        if size > 1 and not notice.changed:
+            continue
+        asyncio.run_coroutine_threadsafe(network.exchange.handle(notice), network.loop).result(10)
+    assert "read_files" not in network.calls
+    assert (network.root / "code" / "model.py").exists()
+
+
+def test_a_worker_gets_no_files_of_a_trial_of_others(network: Network) -> None:
+    write(network.trial / "resume" / "5.ckpt", b"x")
+    network.worker("one")
+    asked = network.exchange.handle(FilesWanted("one", 1, 3))
+    asyncio.run_coroutine_threadsafe(asked, network.loop).result(10)
+    assert network.calls == ["files_brought"]
+
+
+def test_a_sender_that_dies_in_the_middle_leaves_the_old_file(network: Network) -> None:
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    write(here / "resume" / "5.ckpt", b"old")
+    wait_for((network.trial / "resume" / "5.ckpt").exists, "the first checkpoint")
+    reads = []
+
+    def die(function: str) -> None:
+        if function == "read_files":
+            reads.append(function)
+            if len(reads) >= 2:
+                raise OSError(errno.ECONNRESET, "the worker is gone")
+
+    network.before_call = die
+    write(here / "resume" / "6.ckpt", os.urandom(3 * PIECE_BYTES))
+    wait_for(lambda: len(reads) >= 2, "the second piece")
+    wait_for(lambda: not [*(network.root / INCOMING).iterdir()], "what was received to be gone")
+    assert [each.name for each in (network.trial / "resume").iterdir()] == ["5.ckpt"]
+    assert (network.trial / "resume" / "5.ckpt").read_bytes() == b"old"
+
+
+def test_a_checkpoint_over_the_limit_stays_where_it_is_and_the_user_knows(
+    network: Network,
+) -> None:
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    with (here / "model.keras").open("wb") as file:
+        file.truncate(LIMIT_BYTES + 1)
+    write(here / "resume" / "5.ckpt", b"small")
+    assert network.finish("one", FIRST) is None
+    assert [each.name for each in network.trial.iterdir()] == ["resume"]
+    (line,) = [each for each in network.exchange.lines() if "model.keras" in each]
+    assert "20 MB, more than --file-limit 20 MB" in line
+    with (network.trial / "resume" / "6.ckpt").open("wb") as file:
+        file.truncate(LIMIT_BYTES + 1)
+    there = network.begin("one", SECOND)
+    assert [each.name for each in (there / "resume").iterdir()] == ["5.ckpt"]
+    assert any("6.ckpt" in each for each in network.exchange.lines())
+
+
+def test_a_full_disk_is_told_apart_on_both_sides(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    with monkeypatch.context() as patched:
+        patched.setattr(file_exchange.Incoming, "add", full)
+        write(here / "model.keras", b"x")
+        assert network.finish("one", FIRST) == NotSent("No space left on device", is_full=True)
+    write(network.trial / "resume" / "5.ckpt", b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr(remote_study.Incoming, "add", full)
+        with pytest.raises(FilesNotBrought, match="No space left") as failed:
+            network.begin("one", SECOND)
+        assert failed.value.is_full
+    assert (network.begin("one", SECOND) / "resume" / "5.ckpt").exists()
+
+
+def test_a_lost_notice_is_repeated_and_a_master_that_is_gone_ends_the_wait(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_study, "SILENT_SECONDS", 0.2)
+    one = network.worker("one")
+    lost, tell = [], one._tell
+    one._tell = lambda notice: tell(notice) if lost else lost.append(notice)
+    one.fetch_code()
+    assert len(lost) == 1
+    here = network.begin("one", FIRST)
+    network.exchange.close()
+    write(here / "resume" / "5.ckpt", b"x")
+    not_sent = network.finish("one", FIRST)
+    assert not_sent is not None
+    assert "does not take them" in not_sent.reason
+    here = network.begin("one", FIRST)
+    write(here / "resume" / "5.ckpt", b"x")
+    one.abandon(FIRST)
+    assert network.finish("one", FIRST) == NotSent("its master is gone")
+
+
+def test_ranks_on_one_worker_share_the_trials_files(network: Network) -> None:
+    network.worker("one")
+    other = AttemptId(3, 0, 1)
+    here = network.begin("one", FIRST)
+    assert network.begin("one", other) == here
+    write(here / "log.rank1.txt", b"of rank 1")
+    assert network.workers["one"].is_used_by(other)
+    network.running.add(("one", 3))
+    assert network.finish("one", other) is None
+    network.running.add(("one", 3))
+    assert here.exists(), "rank 0 still runs there"
+    write(here / "model.keras", b"x")
+    assert network.finish("one", FIRST) is None
+    assert {each.name for each in network.trial.iterdir()} == {"log.rank1.txt", "model.keras"}
+
+
+def test_a_file_that_nobody_may_read_holds_nothing_up(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    read = remote_study.read_piece
+
+    def forbidden(root: Path, state: FileState, offset: int) -> Any:
+        if state.path.endswith("secret"):
+            raise PermissionError(errno.EACCES, "no")
+        return read(root, state, offset)
+
+    monkeypatch.setattr(remote_study, "read_piece", forbidden)
+    write(here / "checkpoint" / "secret", b"x")
+    write(here / "model.keras", b"x")
+    assert network.finish("one", FIRST) is None
+    assert [each.name for each in network.trial.iterdir()] == ["model.keras"]
+
+
+def test_the_way_of_the_files_is_told_once_and_when_it_changes(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, now = network.exchange, [0.0]
+    monkeypatch.setattr(file_exchange.time, "monotonic", lambda: now[0])
+    network.loop.call_later = lambda *_: None  # type: ignore[method-assign,assignment]
+    said: list[str] = []
+
+    def later() -> list[str]:
+        now[0] += 5.0
+        return [*exchange.lines()]
+
+    exchange.joined("a", "node1", sees_directory=True)
+    said += later() + later()
+    exchange.joined("b", "node2", sees_directory=False)
+    said += later() + later()
+    exchange.left("a")
+    exchange.joined("c", "node3", sees_directory=False)
+    said += later()
+    assert said == [
+        "files: shared directory",
+        "files: shared directory; over the connection for 1 worker on node2",
+        "files: over the connection (2 workers on node2, node3)",
+    ]

@@ -1,0 +1,421 @@
+"""The master's half of the exchange of files with workers that do not see the study's directory.
+
+The master reads and writes files of the workers by calls over Dask's connections, one piece at a
+time (see `worker.transport`). A worker's notice is checked first: the trial must run on that
+worker now, and the file must be one of that trial's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..reporting.text import size
+from ..worker.dask.file_calls import (
+    files_brought,
+    files_taken,
+    master_lives,
+    put_files,
+    read_files,
+)
+from ..worker.dask.plugin import PING_SECONDS
+from ..worker.dask.study_access import StudyAccess
+from ..worker.transport.files import (
+    PIECE_BYTES,
+    TRIALS,
+    FileState,
+    Incoming,
+    Piece,
+    RefusedPath,
+    append,
+    checked_of_trial,
+    files_below,
+    is_log,
+    make_link,
+    read_piece,
+    remove,
+    state_of,
+    sweep,
+)
+from ..worker.transport.local_study import BROUGHT, CHECKPOINT, RESUME
+from ..worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted, LeftOut
+from ..worker.transport.remote_study import NotSent
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 4
+"""Pieces that travel at the same time: at most 16 MiB of files are in the master's memory."""
+
+_CALL_SECONDS = 60.0
+"""Longest time for one piece, also over a slow line."""
+
+_MOST_FILES = 500
+"""Most files of one call."""
+
+_LARGE_BYTES = 256_000_000
+"""Size from which files have lines of progress."""
+
+_PROGRESS_SECONDS = 10.0
+"""Seconds between two lines of progress."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _Refused(Exception):
+    """A worker asked for something that it may not have."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Lines about the progress of large files.
+
+    Attributes:
+        what: What travels, in words.
+        total_bytes: Its size.
+        say: Takes a line.
+        done_bytes: How much of it has arrived.
+        said_at: When the last line was said.
+    """
+
+    what: str
+    total_bytes: int
+    say: Callable[[str], None]
+    done_bytes: int = 0
+    said_at: float = 0.0
+
+    def add(self, more_bytes: int) -> None:
+        """Note that more has arrived."""
+        self.done_bytes += more_bytes
+        now = time.monotonic()
+        if self.total_bytes >= _LARGE_BYTES and now - self.said_at >= _PROGRESS_SECONDS:
+            self.said_at = now
+            share = 100 * self.done_bytes // self.total_bytes
+            self.say(f"files: {self.what}: {share} % of {size(self.total_bytes)}")
+
+
+class FileExchange:
+    """Sends files to workers and takes files from them.
+
+    All methods but `lines` are called from the thread of Dask's client.
+
+    Args:
+        client: The client of the workers' scheduler.
+        name: The study's name on the workers.
+        access: The study's directory and the user's code in it.
+        runs: Returns whether an attempt of a trial runs on a worker.
+    """
+
+    def __init__(
+        self, *, client: Any, name: str, access: StudyAccess, runs: Callable[[str, int], bool]
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._access = access
+        self._root = Path(access.directory)
+        self._runs = runs
+        self._lines: deque[str] = deque()
+        self._busy: set[tuple[str, int | None]] = set()
+        self._nodes: dict[str, str] = {}
+        self._others = 0
+        self._shown = ""
+        self._changed_at = time.monotonic()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._is_closed = False
+        sweep(self._root)
+
+    def close(self) -> None:
+        """Take no more files."""
+        self._is_closed = True
+        sweep(self._root)
+
+    # --- workers ----------------------------------------------------------------------------
+
+    def joined(self, worker: str, node: str, *, sees_directory: bool) -> None:
+        """Note a worker of the study."""
+        self._changed_at = time.monotonic()
+        if sees_directory:
+            self._others += 1
+            return
+        self._nodes[worker] = node
+        if len(self._nodes) == 1:
+            self._client.loop.call_later(PING_SECONDS, self._ping)
+
+    def left(self, worker: str) -> None:
+        """Note that a worker of the study is gone."""
+        self._changed_at = time.monotonic()
+        if self._nodes.pop(worker, None) is None:
+            self._others -= 1
+
+    async def _ping(self) -> None:
+        if self._nodes and not self._is_closed:
+            with contextlib.suppress(Exception):
+                workers = [*self._nodes]
+                await self._client.run(master_lives, self._name, workers=workers, on_error="ignore")
+            self._client.loop.call_later(PING_SECONDS, self._ping)
+
+    def lines(self) -> Sequence[str]:
+        """Return lines for the user since the last call; called by any thread."""
+        words = self._ways()
+        if words and words != self._shown and time.monotonic() - self._changed_at > 1.0:
+            self._shown = words
+            self._lines.append(words)
+        lines = []
+        with contextlib.suppress(IndexError):
+            while True:
+                lines.append(self._lines.popleft())
+        return lines
+
+    def _ways(self) -> str:
+        """Return how files get to the workers, in words; empty without workers."""
+        nodes = [*self._nodes.values()]
+        if not nodes:
+            return "files: shared directory" if self._others > 0 and not self._shown else ""
+        named = ", ".join(dict.fromkeys(nodes[:3])) + (" …" if len(set(nodes)) > 3 else "")
+        count = f"{len(nodes)} worker{'s' if len(nodes) > 1 else ''} on {named}"
+        if self._others > 0:
+            return f"files: shared directory; over the connection for {count}"
+        return f"files: over the connection ({count})"
+
+    # --- notices ----------------------------------------------------------------------------
+
+    async def handle(self, notice: FileNotice) -> None:
+        """Do what a worker asks for; it is told what came of it."""
+        key = (notice.worker, notice.trial)
+        if key in self._busy or self._is_closed:
+            return  # a worker asks again if there is no answer
+        self._busy.add(key)
+        try:
+            if isinstance(notice, FilesWanted):
+                answer: tuple[Any, ...] = files_brought, await self._bring(notice)
+            else:
+                answer = files_taken, *await self._take(notice)
+        except Exception as error:  # the worker is gone, say
+            log.debug("files of %s: %r", key, error)
+            return
+        finally:
+            # Before the answer, after which the worker may have its next notice.
+            self._busy.discard(key)
+        function, *results = answer
+        with contextlib.suppress(Exception):  # as above
+            await self._call(notice.worker, function, notice.ticket, *results)
+
+    async def _bring(self, wanted: FilesWanted) -> str:
+        """Send files to a worker; return why that failed, or ""."""
+        error = ""
+        try:
+            states = await asyncio.to_thread(self._wanted, wanted)
+            what = "the code" if wanted.trial is None else f"files of trial {wanted.trial}"
+            node = self._nodes.get(wanted.worker, wanted.worker)
+            total = sum(each.size_bytes for each in states)
+            progress = _Progress(f"{what} to {node}", total, self._lines.append)
+            for parts in _bundles([Change(each) for each in states]):
+                async with self._places:
+                    pieces = await asyncio.to_thread(self._pieces, parts)
+                    found = [(part.state, piece) for part, piece in zip(parts, pieces, strict=True)]
+                    error = await self._call(wanted.worker, put_files, wanted.ticket, found)
+                if error:
+                    break
+                progress.add(sum(len(piece.contents) for piece in pieces))
+        except _Refused as refused:
+            error = str(refused)
+        except (OSError, ValueError) as failure:
+            error = _words(failure)
+        return error
+
+    def _wanted(self, wanted: FilesWanted) -> list[FileState]:
+        """Return the files that a worker asks for.
+
+        Raises:
+            _Refused: It may not have them.
+        """
+        limit = self._access.limit_bytes
+        if wanted.trial is None:
+            return self._code()
+        if not self._runs(wanted.worker, wanted.trial):
+            raise _Refused(f"trial {wanted.trial} does not run there")
+        found = []
+        for folder in BROUGHT:
+            path = f"{TRIALS}/{wanted.trial}/{folder}"
+            states = [each for each in files_below(self._root, path) if not _is_temporary(each)]
+            # An objective's own files belong together.
+            whole = sum(each.size_bytes for each in states)
+            if folder == CHECKPOINT and whole > limit:
+                self._left_out(wanted.trial, LeftOut(path, whole))
+                continue
+            for each in states:
+                if each.size_bytes > limit:
+                    self._left_out(wanted.trial, LeftOut(each.path, each.size_bytes))
+                else:
+                    found.append(each)
+        return found
+
+    def _code(self) -> list[FileState]:
+        """Return the files of the user's code.
+
+        Raises:
+            _Refused: They are not there, or too large.
+        """
+        found: list[FileState] = []
+        if not self._access.files:
+            raise _Refused(f"its code is missing in {self._root}")
+        for path in self._access.files:
+            state = state_of(self._root, path)
+            if state is None:
+                raise _Refused(f"{self._root / path} is missing")
+            if state.size_bytes > self._access.limit_bytes:
+                raise _Refused(_over(LeftOut(path, state.size_bytes), self._access.limit_bytes))
+            found.append(state)
+        return found
+
+    def _pieces(self, parts: Sequence[Change]) -> list[Piece]:
+        return [read_piece(self._root, part.state, part.offset) for part in parts]
+
+    async def _take(self, notice: FilesChanged) -> tuple[list[str], NotSent | None]:
+        """Take files of a worker; return those that were taken, and why the others were not."""
+        taken: list[str] = []
+        not_sent = None
+        try:
+            self._check(notice)
+            for left_out in notice.left_out:
+                self._left_out(notice.trial, left_out)
+            await self._take_files(notice, taken)
+            for path in notice.gone:
+                self._check_runs(notice)
+                await asyncio.to_thread(remove, self._root, path)
+                taken.append(path)
+        except _Refused as refused:
+            not_sent = NotSent(str(refused))
+        except (OSError, ValueError) as error:
+            is_full = isinstance(error, OSError) and error.errno in _FULL
+            not_sent = NotSent(_words(error), is_full=is_full)
+        return taken, not_sent
+
+    async def _take_files(self, notice: FilesChanged, taken: list[str]) -> None:
+        node = self._nodes.get(notice.worker, notice.worker)
+        total = sum(each.state.size_bytes - each.offset for each in notice.changed)
+        progress = _Progress(f"trial {notice.trial} from {node}", total, self._lines.append)
+        incoming: dict[str, Incoming] = {}
+        changed: set[str] = set()
+        try:
+            for bundle in _bundles(notice.changed):
+                parts = [each for each in bundle if each.state.path not in changed]
+                async with self._places:
+                    self._check_runs(notice)
+                    pieces = await self._call(notice.worker, read_files, notice.ticket, parts)
+                    for part, piece in zip(parts, pieces, strict=True):
+                        if piece is None:
+                            changed.add(part.state.path)
+                            if (begun := incoming.pop(part.state.path, None)) is not None:
+                                begun.abort()
+                            continue
+                        # Another attempt of the trial may run elsewhere by now.
+                        self._check_runs(notice)
+                        if await asyncio.to_thread(self._write, incoming, part, piece):
+                            taken.append(part.state.path)
+                        progress.add(len(piece.contents))
+        finally:
+            for each in incoming.values():
+                each.abort()
+
+    def _write(self, incoming: dict[str, Incoming], part: Change, piece: Piece) -> bool:
+        """Write a piece, and return whether its file is complete."""
+        state = part.state
+        if is_log(state.path):
+            append(self._root, state.path, piece)
+            return True
+        if state.link:
+            make_link(self._root, state)
+            return True
+        found = incoming.get(state.path)
+        if found is None:
+            found = incoming[state.path] = Incoming(self._root, state)
+        found.add(piece)
+        if found.is_complete:
+            found.commit()
+            del incoming[state.path]
+            return True
+        return False
+
+    def _check(self, notice: FilesChanged) -> None:
+        """Check that a worker may have all these files written.
+
+        Raises:
+            _Refused: The trial does not run there, or a file is none of its files.
+        """
+        self._check_runs(notice)
+        limit = self._access.limit_bytes
+        try:
+            for path in (*(each.state.path for each in notice.changed), *notice.gone):
+                checked_of_trial(path, notice.trial)
+        except RefusedPath as error:
+            raise _Refused(str(error)) from error
+        for each in notice.changed:
+            if each.state.size_bytes > limit and not is_log(each.state.path):
+                raise _Refused(_over(LeftOut(each.state.path, each.state.size_bytes), limit))
+
+    def _check_runs(self, notice: FilesChanged) -> None:
+        if self._is_closed or not self._runs(notice.worker, notice.trial):
+            raise _Refused(f"trial {notice.trial} does not run there")
+
+    def _left_out(self, trial: int, what: LeftOut) -> None:
+        self._lines.append(f"trial {trial}: {_over(what, self._access.limit_bytes)}")
+
+    async def _call(
+        self, worker: str, function: Callable[..., Awaitable[Any]], ticket: int, *arguments: object
+    ) -> Any:
+        """Call a function of `file_calls` on a worker, and return its result."""
+        called = self._client.run(function, self._name, ticket, *arguments, workers=[worker])
+        answers: Mapping[str, Any] = await asyncio.wait_for(called, _CALL_SECONDS)
+        return answers[worker]
+
+
+def _bundles(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """Yield the parts of files for each call: many small files, or a piece of a large one.
+
+    The parts of a file come in order, and so do the files.
+    """
+    bundle: list[Change] = []
+    room = PIECE_BYTES
+    for change in changes:
+        offset = change.offset
+        while True:
+            left = change.state.size_bytes - offset
+            if bundle and (left > room or len(bundle) >= _MOST_FILES):
+                yield bundle
+                bundle, room = [], PIECE_BYTES
+            bundle.append(replace(change, offset=offset))
+            part = min(left, PIECE_BYTES)
+            room -= part
+            offset += part
+            if offset >= change.state.size_bytes:
+                break
+    if bundle:
+        yield bundle
+
+
+def _is_temporary(state: FileState) -> bool:
+    name = state.path.rpartition("/")[2]
+    return f"/{RESUME}/." in state.path and name.endswith(".tmp")
+
+
+def _over(what: LeftOut, limit_bytes: int) -> str:
+    return (
+        f"{what.what} has {size(what.size_bytes)}, more than --file-limit {size(limit_bytes)}, so "
+        "it stays on its worker: the study does not keep it, and no other worker continues from it"
+    )
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"{os.strerror(error.errno or 0)}{where}"
+    return str(error)

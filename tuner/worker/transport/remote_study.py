@@ -1,0 +1,438 @@
+"""`RemoteStudy`: a worker's half of the exchange of files with the master."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...core.trial import AttemptId
+from .files import FileChanged, FileState, Incoming, Piece, make_link, read_piece
+from .local_study import Changes, LocalStudy
+from .notices import Change, FileNotice, FilesChanged, FilesWanted
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at the files of running trials."""
+
+LOG_SECONDS = 5.0
+"""Seconds between two parts of a log, of which readers need not have each line at once."""
+
+SILENT_SECONDS = 30.0
+"""Seconds without a call of the master after which a request is repeated."""
+
+_TRIES = 3
+"""Number of times that a request is made."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class FilesNotBrought(Exception):
+    """The files of an attempt could not be brought to the worker.
+
+    Attributes:
+        is_full: Whether the worker's disk is full.
+    """
+
+    def __init__(self, reason: str, *, is_full: bool = False) -> None:
+        super().__init__(reason)
+        self.is_full = is_full
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """Why files of an attempt are not in the study's directory.
+
+    Attributes:
+        reason: Why, for the user.
+        is_full: Whether the study's disk is full.
+    """
+
+    reason: str
+    is_full: bool = False
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request to the master, and its answer.
+
+    Attributes:
+        touched_at: When the master last did something for it.
+        error: Why it failed; empty if it did not.
+        is_full: Whether it failed as this machine's disk is full.
+        done: Set when it is answered.
+    """
+
+    touched_at: float
+    error: str = ""
+    is_full: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True)
+class _Session:
+    """A trial that attempts of this worker run.
+
+    Attributes:
+        users: The attempts (ranks of one) that use the trial's files here.
+        ready: Set when its files are here, or could not be brought.
+        failure: Why they could not.
+        ending: Attempts that are over, and what to call when the study has their files.
+        ticket: The number of the changes that the master takes now; None if it takes none.
+        changes: Those changes.
+        touched_at: When the master last did something for them.
+        failures: How often in a row it could not take them.
+        not_sent: Why it could not the last time.
+        logs_at: When logs were last looked at.
+    """
+
+    users: set[AttemptId] = field(default_factory=set)
+    ready: threading.Event = field(default_factory=threading.Event)
+    failure: FilesNotBrought | None = None
+    ending: dict[AttemptId, Callable[[NotSent | None], None]] = field(default_factory=dict)
+    ticket: int | None = None
+    changes: Changes = field(default_factory=Changes)
+    touched_at: float = 0.0
+    failures: int = 0
+    not_sent: NotSent | None = None
+    logs_at: float = 0.0
+
+
+class RemoteStudy:
+    """A worker's copy of a study, which is kept equal to the study's directory.
+
+    A trace of one attempt::
+
+        begin(3.1)            tell(FilesWanted(trial=3)); the master calls `put`, then `brought`
+        ...                   tell(FilesChanged(trial=3, …)); it calls `read`, then `taken`
+        finish(3.1, then)     the same until nothing is new; then(None)
+
+    All methods may be called from any thread. `then` is called from a thread of this object.
+
+    Args:
+        path: A folder that exists and is this user's alone; `close` removes it.
+        worker: The worker's address.
+        limit_bytes: As for `LocalStudy`.
+        tell: Sends a notice to the master; must not raise.
+    """
+
+    def __init__(
+        self, path: Path, *, worker: str, limit_bytes: int, tell: Callable[[FileNotice], None]
+    ) -> None:
+        self.path = path
+        self._heard_at = time.monotonic()
+        self._local = LocalStudy(path, limit_bytes=limit_bytes)
+        self._worker = worker
+        self._tell = tell
+        self._tickets = itertools.count(1)
+        self._requests: dict[int, _Request] = {}
+        self._incoming: dict[tuple[int, str], Incoming] = {}
+        self._sessions: dict[int, _Session] = {}
+        self._lock = threading.RLock()
+        self._look_now = threading.Event()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._work, name="hptune-files", daemon=True)
+        self._thread.start()
+
+    # --- called for attempts ------------------------------------------------------------------
+
+    def fetch_code(self) -> None:
+        """Wait until the user's code is here.
+
+        Raises:
+            FilesNotBrought: It cannot be brought here.
+        """
+        self._fetch(None)
+
+    def begin(self, attempt: AttemptId) -> None:
+        """Wait until the files that an attempt continues from are here.
+
+        Raises:
+            FilesNotBrought: They cannot be brought here.
+        """
+        trial = attempt.trial
+        with self._lock:
+            is_first = trial not in self._sessions
+            session = self._sessions.setdefault(trial, _Session())
+            session.users.add(attempt)
+        if is_first:
+            try:
+                self._local.begin(trial)
+                if attempt.number:
+                    self._fetch(trial)
+                    self._local.brought(trial)
+            except FilesNotBrought as error:
+                session.failure = error
+            except OSError as error:
+                session.failure = FilesNotBrought(_words(error), is_full=error.errno in _FULL)
+            session.ready.set()
+        session.ready.wait()
+        if session.failure is not None:
+            self._leave(trial, session, {attempt})
+            raise session.failure
+
+    def is_used_by(self, attempt: AttemptId) -> bool:
+        """Return whether the attempt has begun and not finished."""
+        with self._lock:
+            session = self._sessions.get(attempt.trial)
+            return session is not None and attempt in session.users
+
+    def finish(self, attempt: AttemptId, then: Callable[[NotSent | None], None]) -> None:
+        """Call `then` when the study has all files of an attempt that is over, or cannot have them.
+
+        Args:
+            attempt: The attempt, which has begun; its process is gone.
+            then: Called with what is not sent; None if the study has all files.
+        """
+        with self._lock:
+            session = self._sessions.get(attempt.trial)
+            if session is not None:
+                session.ending[attempt] = then
+        if session is None:
+            then(NotSent("its worker has ended"))
+        self._look_now.set()
+
+    def abandon(self, attempt: AttemptId) -> None:
+        """Send nothing more of an attempt, because its master is gone."""
+        with self._lock:
+            session = self._sessions.get(attempt.trial)
+            if session is not None:
+                session.not_sent = NotSent("its master is gone")
+                session.failures = _TRIES
+                session.ticket = None
+        self._look_now.set()
+
+    @property
+    def sends(self) -> bool:
+        """Whether the master takes files now."""
+        now = time.monotonic()
+        with self._lock:
+            return any(
+                each.ticket is not None and now - each.touched_at < SILENT_SECONDS
+                for each in self._sessions.values()
+            )
+
+    def close(self) -> None:
+        """End, and remove the copy. May be repeated."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for request in self._requests.values():
+                request.error = "its worker has ended"
+                request.done.set()
+            incoming = [*self._incoming.values()]
+            self._incoming.clear()
+        self._look_now.set()
+        self._thread.join()
+        for each in incoming:
+            each.abort()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    # --- called for the master ------------------------------------------------------------------
+
+    def read(self, ticket: int, parts: Sequence[Change]) -> list[Piece | None]:
+        """Return a piece of each of these files; None for one that has changed or is gone."""
+        pieces: list[Piece | None] = []
+        trial = self._touch(ticket)
+        for part in parts:
+            try:
+                pieces.append(read_piece(self.path, part.state, part.offset))
+            except (FileChanged, ValueError):
+                pieces.append(None)
+            except OSError as error:  # the trial has forbidden to read it, say
+                logger.warning("%s is not sent: %s", part.state.path, error)
+                pieces.append(None)
+                if trial is not None:
+                    self._local.skip(trial, part.state)
+        return pieces
+
+    def put(self, ticket: int, parts: Sequence[tuple[FileState, Piece]]) -> str:
+        """Write the next piece of each of these files; return why that failed, or ""."""
+        with self._lock:
+            request = self._requests.get(ticket)
+        if request is None:
+            return "the files are not wanted any more"
+        request.touched_at = time.monotonic()
+        for state, piece in parts:
+            try:
+                self._put(ticket, state, piece)
+            except (OSError, ValueError) as error:
+                request.is_full = isinstance(error, OSError) and error.errno in _FULL
+                return _words(error)
+        return ""
+
+    def _put(self, ticket: int, state: FileState, piece: Piece) -> None:
+        if state.link:
+            make_link(self.path, state)
+            return
+        key = ticket, state.path
+        incoming = self._incoming.get(key)
+        if incoming is None:
+            incoming = self._incoming[key] = Incoming(self.path, state)
+        try:
+            incoming.add(piece)
+            if incoming.is_complete:
+                incoming.commit()
+                del self._incoming[key]
+        except BaseException:
+            incoming.abort()
+            self._incoming.pop(key, None)
+            raise
+
+    def brought(self, ticket: int, error: str) -> None:
+        """Note that all wanted files are here, or why not."""
+        with self._lock:
+            request = self._requests.get(ticket)
+            keys = [key for key in self._incoming if key[0] == ticket]
+            left = [self._incoming.pop(key) for key in keys]
+        for each in left:
+            each.abort()
+        if request is not None:
+            request.error = error
+            request.done.set()
+
+    def taken(self, ticket: int, paths: Collection[str], not_sent: NotSent | None) -> None:
+        """Note which of the files that had changed the study has, and why it lacks the others."""
+        with self._lock:
+            found = next((i for i in self._sessions.items() if i[1].ticket == ticket), None)
+            if found is None:
+                return
+            trial, session = found
+            self._local.taken(trial, session.changes, paths)
+            session.ticket = None
+            wanted = session.changes.changed or session.changes.gone
+            if not_sent is None and wanted and not paths:
+                not_sent = NotSent("they change while they are read")
+            if not_sent is None:
+                session.failures = 0
+            elif session.failures < _TRIES:
+                session.failures += 1
+                session.not_sent = not_sent
+                if not_sent.is_full:
+                    session.failures = _TRIES
+        self._look_now.set()
+
+    def heard(self) -> None:
+        """Note that the master is alive."""
+        self._heard_at = time.monotonic()
+
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since the master was last heard."""
+        return time.monotonic() - self._heard_at
+
+    def _touch(self, ticket: int) -> int | None:
+        """Note a call of the master, and return the trial that it is about."""
+        with self._lock:
+            for trial, session in self._sessions.items():
+                if session.ticket == ticket:
+                    session.touched_at = time.monotonic()
+                    return trial
+        return None
+
+    # --- asking and looking -----------------------------------------------------------------
+
+    def _fetch(self, trial: int | None) -> None:
+        for _ in range(_TRIES):
+            ticket, request = next(self._tickets), _Request(time.monotonic())
+            with self._lock:
+                if self._is_closed:
+                    raise FilesNotBrought("its worker has ended")
+                self._requests[ticket] = request
+            self._tell(FilesWanted(self._worker, ticket, trial))
+            while not request.done.wait(LOOK_SECONDS):
+                if time.monotonic() - request.touched_at > SILENT_SECONDS:
+                    break
+            with self._lock:
+                del self._requests[ticket]
+            if request.done.is_set():
+                if request.error:
+                    raise FilesNotBrought(request.error, is_full=request.is_full)
+                return
+        raise FilesNotBrought("the master does not send them")
+
+    def _work(self) -> None:
+        while not self._is_closed:
+            self._look_now.wait(LOOK_SECONDS)
+            self._look_now.clear()
+            with self._lock:
+                sessions = [*self._sessions.items()]
+            for trial, session in sessions:
+                try:
+                    self._look_at(trial, session)
+                except Exception:
+                    logger.exception("the files of trial %s could not be looked at", trial)
+
+    def _look_at(self, trial: int, session: _Session) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if not session.ready.is_set() or session.failure is not None:
+                return
+            if session.ticket is not None:
+                if now - session.touched_at < SILENT_SECONDS:
+                    return
+                session.ticket = None
+                session.failures += 1
+                session.not_sent = NotSent("the master does not take them")
+            ending = dict(session.ending)
+        if ending and session.failures >= _TRIES:
+            self._end(trial, session, ending, session.not_sent)
+            return
+        is_last = bool(ending) and ending.keys() == session.users
+        if ending and not is_last:
+            # Another rank runs here, and its files are looked at until it ends.
+            self._end(trial, session, ending, None)
+            return
+        with_logs = bool(ending) or now - session.logs_at >= LOG_SECONDS
+        changes = self._local.look(trial, is_final=is_last, with_logs=with_logs)
+        if with_logs:
+            session.logs_at = now
+        if not changes:
+            if ending:
+                self._end(trial, session, ending, None)
+            return
+        with self._lock:
+            session.ticket, session.changes = next(self._tickets), changes
+            session.touched_at = now
+            notice = FilesChanged(
+                self._worker, session.ticket, trial, changes.changed, changes.gone, changes.left_out
+            )
+        self._tell(notice)
+
+    def _end(
+        self,
+        trial: int,
+        session: _Session,
+        ending: dict[AttemptId, Callable[[NotSent | None], None]],
+        not_sent: NotSent | None,
+    ) -> None:
+        with self._lock:
+            for attempt in ending:
+                session.ending.pop(attempt, None)
+        # First: the trial's next attempt may begin here as soon as this one's end is known.
+        self._leave(trial, session, {*ending})
+        for then in ending.values():
+            then(not_sent)
+
+    def _leave(self, trial: int, session: _Session, users: set[AttemptId]) -> None:
+        with self._lock:
+            session.users -= users
+            if not session.users and self._sessions.get(trial) is session:
+                del self._sessions[trial]
+                self._local.forget(trial)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"{os.strerror(error.errno or 0)}{where}"
+    return str(error)
