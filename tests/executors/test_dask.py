@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -247,11 +248,12 @@ class TestDaskExecutor(ExecutorSuite):
 
 def _sees_nothing(**_: Any) -> None:
     """Have this worker take every study's directory for another one, and wait for none."""
-    study_access.PATIENCE_SECONDS = 0.0  # type: ignore[misc]
+    study_access.PATIENCE_SECONDS = 0.0
     study_access._check_directory = _unseen
 
 
-def _unseen(directory: object, _token: str) -> None:
+def _unseen(directory: Path, token: str) -> None:
+    del token
     raise StudyAccessError(f"{directory} is another directory there")
 
 

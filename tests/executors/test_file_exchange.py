@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +17,9 @@ from real_runs import wait_for
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.trial import AttemptId
-from tuner.executors import file_exchange
 from tuner.executors.file_exchange import FileExchange
 from tuner.worker.dask.study_access import StudyAccess
-from tuner.worker.transport import remote_study
+from tuner.worker.transport import files, remote_study
 from tuner.worker.transport.files import INCOMING, PIECE_BYTES, FileState
 from tuner.worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted
 from tuner.worker.transport.remote_study import FilesNotBrought, NotSent, RemoteStudy
@@ -242,12 +242,12 @@ def test_a_full_disk_is_told_apart_on_both_sides(
     network.worker("one")
     here = network.begin("one", FIRST)
     with monkeypatch.context() as patched:
-        patched.setattr(file_exchange.Incoming, "add", full)
+        patched.setattr(files.Incoming, "add", full)
         write(here / "model.keras", b"x")
         assert network.finish("one", FIRST) == NotSent("No space left on device", is_full=True)
     write(network.trial / "resume" / "5.ckpt", b"x")
     with monkeypatch.context() as patched:
-        patched.setattr(remote_study.Incoming, "add", full)
+        patched.setattr(files.Incoming, "add", full)
         with pytest.raises(FilesNotBrought, match="No space left") as failed:
             network.begin("one", SECOND)
         assert failed.value.is_full
@@ -259,7 +259,8 @@ def test_a_lost_notice_is_repeated_and_a_master_that_is_gone_ends_the_wait(
 ) -> None:
     monkeypatch.setattr(remote_study, "SILENT_SECONDS", 0.2)
     one = network.worker("one")
-    lost, tell = [], one._tell
+    lost: list[FileNotice] = []
+    tell = one._tell
     one._tell = lambda notice: tell(notice) if lost else lost.append(notice)
     one.fetch_code()
     assert len(lost) == 1
@@ -296,7 +297,7 @@ def test_a_file_that_nobody_may_read_holds_nothing_up(
 ) -> None:
     network.worker("one")
     here = network.begin("one", FIRST)
-    read = remote_study.read_piece
+    read = files.read_piece
 
     def forbidden(root: Path, state: FileState, offset: int) -> Any:
         if state.path.endswith("secret"):
@@ -314,7 +315,7 @@ def test_the_way_of_the_files_is_told_once_and_when_it_changes(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exchange, now = network.exchange, [0.0]
-    monkeypatch.setattr(file_exchange.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     network.loop.call_later = lambda *_: None  # type: ignore[method-assign,assignment]
     said: list[str] = []
 

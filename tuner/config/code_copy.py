@@ -44,16 +44,26 @@ def keep_modules(source: ObjectiveSource, directory: Path) -> Mapping[str, str]:
     Raises:
         OSError: A copy cannot be written.
     """
-    model, digests = Path(source.path), {}
-    for file in local_modules(model):
-        name = file.relative_to(model.parent)
-        copy = directory / CODE / name
+    digests = {}
+    for file, copy in _modules(source, directory).items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         fresh = copy.with_name(f"{copy.name}.new")
         shutil.copyfile(file, fresh)
         fresh.replace(copy)
-        digests[name.as_posix()] = sha256(copy)
+        digests[copy.relative_to(directory / CODE).as_posix()] = sha256(copy)
     return digests
+
+
+def copies_of(source: ObjectiveSource, directory: Path) -> list[Path]:
+    """Return where the copies of a model file and its modules are, files in folders first."""
+    return [*sorted(_modules(source, directory).values(), reverse=True), copy_of(source, directory)]
+
+
+def _modules(source: ObjectiveSource, directory: Path) -> dict[Path, Path]:
+    model = Path(source.path)
+    return {
+        file: directory / CODE / file.relative_to(model.parent) for file in local_modules(model)
+    }
 
 
 def copy_of(source: ObjectiveSource, directory: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.code_copy import copy_of
+from ..config.code_copy import copies_of
 from ..config.model_file import SourceKind
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
@@ -110,7 +110,8 @@ def study_access(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyAc
     """
     source = plan.settings.source
     if source.kind is SourceKind.FILE:
-        study.directory.draft(copy_of(source, study.directory.path))
+        for copy in copies_of(source, study.directory.path):
+            study.directory.draft(copy)
     with storage_errors(study.directory.path):
         access = prepare_access(
             study.directory.path,
