@@ -14,6 +14,18 @@ because most are raised in one process and shown by another.
 from __future__ import annotations
 
 import importlib.util
+import re
+
+_PASSWORD = re.compile(r"(\w://[^\s/:@?#]*):[^\s/@]*@")
+
+
+def without_passwords(words: str) -> str:
+    """Return a text in which the passwords of URLs are masked.
+
+    >>> without_passwords("postgresql://ada:secret@db/studies cannot be read")
+    'postgresql://ada:***@db/studies cannot be read'
+    """
+    return _PASSWORD.sub(r"\1:***@", words)
 
 
 class HptuneError(Exception):
@@ -25,9 +37,9 @@ class HptuneError(Exception):
     """
 
     def __init__(self, message: str, detail: str = "") -> None:
-        super().__init__(message, detail)
-        self.message = message
-        self.detail = detail
+        self.message = without_passwords(message)
+        self.detail = without_passwords(detail)
+        super().__init__(self.message, self.detail)
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of a traceback."""

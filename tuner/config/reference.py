@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
+from ..errors import without_passwords
 from ..samplers.registry import SEARCH_SUMMARIES
 from .settings import SETTINGS, StudySettings
 from .table import Section, Setting
@@ -77,7 +78,10 @@ def resume_call(command: str, function: str = "...") -> str:
 
 
 def given_options(settings: StudySettings) -> list[tuple[str, str]]:
-    """Return the options that differ from their defaults, each with a value as a user writes it."""
+    """Return the options that differ from their defaults, each with a value as a user writes it.
+
+    Passwords of URLs are masked.
+    """
     found = []
     for each in SETTINGS:
         value = getattr(settings, each.name)
@@ -85,7 +89,7 @@ def given_options(settings: StudySettings) -> list[tuple[str, str]]:
             continue
         is_list = each.kind.is_repeated and isinstance(value, tuple | list)
         parts = [(one,) for one in value] if is_list else [value]
-        found += [(each.flag, each.kind.show(part)) for part in parts]
+        found += [(each.flag, without_passwords(each.kind.show(part))) for part in parts]
     return found
 
 

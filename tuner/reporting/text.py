@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.resources import Placement
@@ -140,6 +140,23 @@ def param(value: ParamValue) -> str:
     if isinstance(value, float):
         return number(value)
     return clean(str(value))
+
+
+def distinct(words: Sequence[str]) -> list[str]:
+    """Return the texts, each of which that came before with its count.
+
+    >>> distinct(["lr", "units", "lr"])
+    ['lr', 'units', 'lr (2)']
+    """
+    taken = set(words)
+    found: list[str] = []
+    for word in words:
+        shown, count = word, 1
+        while shown in found or (count > 1 and shown in taken):
+            count += 1
+            shown = f"{word} ({count})"
+        found.append(shown)
+    return found
 
 
 def assignments(params: Params) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from browser import browser
 from fake_study import attempt, trial
 from report_study import SETUP, SPACE, study, view
@@ -18,7 +19,7 @@ from tuner.core.space.space import (
 )
 from tuner.core.trial import Direction, Goal, Outcome, TrialState
 from tuner.reporting import text
-from tuner.reporting.html.panel import Shown
+from tuner.reporting.html.panel import Panel, Shown
 from tuner.reporting.html.report import make_report, page_of
 from tuner.reporting.html.run_figures import all_trials, timeline
 from tuner.reporting.html.search_figures import history
@@ -175,3 +176,52 @@ def test_a_thousand_trials_are_no_burden() -> None:
     page = page_of(make_report(of, SPACE, reports, SETUP, now=2000.0))
     assert len(page) < 10e6
     assert page.count('<section id="') == 13
+
+
+def test_importance_is_not_told_of_few_trials() -> None:
+    few = {each.name: each for each in panels_of(*study(12))}
+    assert few["importance"].words.startswith("Importance is not told: at least 20 trials")
+    assert few["importance"].figures == ()
+    assert "in the order of their declaration: 20 trials tell" in few["slices"].words
+    assert "most important" not in " ".join(f"{e.title} {e.words}" for e in few.values())
+    many = {each.name: each for each in panels_of(*study(39))}
+    assert "the most important first" in many["slices"].words
+    assert "the most important first" in many["contour"].words
+
+
+def test_names_and_values_that_look_alike_stay_apart() -> None:
+    space = SearchSpace(
+        (
+            FloatParameter("score", 0.0, 1.0),  # as the metric
+            FloatParameter("trial", 0.0, 1.0),  # as a column
+            FloatParameter("\x1btrial", 0.0, 1.0),
+            ChoiceParameter("rate", (0.123456789, 0.123456788), ordered=False),
+        )
+    )
+    rng = np.random.default_rng(0)
+    found = [trial(n, TrialState.COMPLETE, n / 30, params=space.sample(rng)) for n in range(30)]
+    of = replace(view(found, []), goals=Goals((Goal("score", Direction.MAX),)))
+    report = make_report(of, space, [], SETUP, now=2000.0)
+    panels = {each.name: each for each in report.panels()}
+    assert [row[0] for row in panels["importance"].tables[0].rows].count("trial") == 1
+    (table,) = panels["trials"].tables
+    assert table.columns[0::2][:1] == ("trial",)
+    assert len({*table.columns}) == len(table.columns)
+    assert {"score", "score (hyperparameter)", "trial (hyperparameter)"} <= {*table.columns}
+    rates = next(f for f in panels["slices"].figures if f.xaxis[0].axis_label == "rate")
+    assert [*rates.x_range.factors] == ["0.1235", "0.1235 (2)"]
+    assert {*rates.renderers[0].data_source.data["x"]} == {*rates.x_range.factors}
+    page_of(report)
+
+
+def test_each_section_is_named_as_its_panel() -> None:
+    found, reports = study(39)
+    report = make_report(found, SPACE, reports, SETUP, now=2000.0)
+    for each in report.sections:
+        panel = report.panel(each)
+        if panel is not None:
+            assert (each.name, each.title) == (panel.name, panel.title)
+
+
+def panels_of(of: StudyView, reports: list[ReportRow]) -> list[Panel]:
+    return make_report(of, SPACE, reports, SETUP, now=2000.0).panels()

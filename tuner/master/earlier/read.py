@@ -11,7 +11,7 @@ from ...core.space.earlier_study import EarlierStudy, EarlierTrial
 from ...core.space.parameters import Parameter, label
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, ParamValue
-from ...errors import UsageError
+from ...errors import UsageError, without_passwords
 from .found import FoundTrial, FoundTrials
 from .sources import read_source
 
@@ -67,7 +67,7 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> Earlier:
             f"{name} has no complete trial to learn from; leave out --warm-start {name}, or wait "
             "until it has"
         )
-    study = EarlierStudy(name, direction, is_same_metric, judged)
+    study = EarlierStudy(without_passwords(name), direction, is_same_metric, judged)
     _check_common(study, found, space)
     return Earlier(study, _note(study, found, skipped, goals, space))
 

@@ -6,13 +6,15 @@ import hashlib
 import json
 import math
 import os
+import posixpath
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...core.trial import Trial, TrialState
+from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
 from .. import text
 from .source import RESULT, ExportedStudy
@@ -26,6 +28,9 @@ _DIGEST = "hptune.digest"
 _METRICS_AT_ONCE = 1000
 _PARAMS_AT_ONCE = 100
 """What MLflow takes in one request at most."""
+
+_NAME_CHARACTERS = 240
+"""Less than MLflow's limit, as a number may follow."""
 
 _VALUE_CHARACTERS = 500
 """The shortest limit that MLflow has had for the value of a parameter."""
@@ -97,15 +102,17 @@ def _write(client: Any, study: ExportedStudy) -> str:
         for run in _runs(client, experiment)
         if _TRIAL in run.data.tags
     }
+    names = _Names.of(study)
     for trial in study.trials:
-        metrics = _metrics(study, trial)
+        metrics = _metrics(study, trial, names.metrics)
         digest = _digest(study, trial, metrics)
         run = present.get(str(trial.number))
         if run is not None:
             if run.data.tags.get(_DIGEST) == digest:
                 continue
             client.delete_run(run.info.run_id)
-        _write_run(client, experiment, study, trial, metrics, digest=digest)
+        params = {names.params[key]: value for key, value in trial.params.items()}
+        _write_run(client, experiment, study, trial, params=params, metrics=metrics, digest=digest)
     return name
 
 
@@ -133,10 +140,30 @@ def _runs(client: Any, experiment: str) -> Iterator[Any]:
             return
 
 
-def _metrics(study: ExportedStudy, trial: Trial) -> list[tuple[str, float, float, int]]:
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names in MLflow of hyperparameters and of metrics."""
+
+    params: Mapping[str, str]
+    metrics: Mapping[str, str]
+
+    @classmethod
+    def of(cls, study: ExportedStudy) -> _Names:
+        params = {name for trial in study.trials for name in trial.params}
+        measured = {row.metric for row in study.reports}
+        goals = {goal.metric for goal in study.view.goals.objectives}
+        results = {name for trial in study.trials for name in trial.metrics} | goals
+        return cls(
+            mlflow_names(params), mlflow_names(measured | {f"{RESULT}{name}" for name in results})
+        )
+
+
+def _metrics(
+    study: ExportedStudy, trial: Trial, names: Mapping[str, str]
+) -> list[tuple[str, float, float, int]]:
     """Return the metrics of a trial: name, value, time and step."""
     found = [
-        (_name(name), value, reported.time, step)
+        (names[name], value, reported.time, step)
         for step, reported in study.steps(trial)
         for name, value in reported.metrics.items()
     ]
@@ -144,7 +171,7 @@ def _metrics(study: ExportedStudy, trial: Trial) -> list[tuple[str, float, float
     objectives = zip(study.view.goals.objectives, trial.values, strict=False)
     result = {goal.metric: value for goal, value in objectives} | dict(trial.metrics)
     found += [
-        (_name(f"{RESULT}{name}"), value, ended, trial.step or 0) for name, value in result.items()
+        (names[f"{RESULT}{name}"], value, ended, trial.step or 0) for name, value in result.items()
     ]
     # A store for people holds no NaN as a last value: some of MLflow's databases refuse it.
     return [each for each in found if math.isfinite(each[1])]
@@ -162,8 +189,9 @@ def _write_run(
     experiment: str,
     study: ExportedStudy,
     trial: Trial,
-    metrics: Sequence[tuple[str, float, float, int]],
     *,
+    params: Mapping[str, ParamValue],
+    metrics: Sequence[tuple[str, float, float, int]],
     digest: str,
 ) -> None:
     from mlflow.entities import Metric, Param
@@ -176,11 +204,10 @@ def _write_run(
         tags=_tags(study, trial),
     )
     number = run.info.run_id
-    params = [
-        Param(_name(name), text.shorten(str(value), _VALUE_CHARACTERS))
-        for name, value in trial.params.items()
+    values = [
+        Param(name, text.shorten(str(value), _VALUE_CHARACTERS)) for name, value in params.items()
     ]
-    for some in _parts(params, _PARAMS_AT_ONCE):
+    for some in _parts(values, _PARAMS_AT_ONCE):
         client.log_batch(number, params=some)
     points = [Metric(name, value, _milliseconds(time), step) for name, value, time, step in metrics]
     for points_at_once in _parts(points, _METRICS_AT_ONCE):
@@ -204,9 +231,31 @@ def _tags(study: ExportedStudy, trial: Trial) -> Mapping[str, str]:
     return tags | ({"hptune.infeasible": "; ".join(broken)} if broken else {})
 
 
-def _name(name: str) -> str:
-    """Return a name with the characters that MLflow allows."""
-    return re.sub(r"[^\w\-. :/]", "_", text.clean(name))[:250]
+def mlflow_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a name that MLflow allows for each name; those of different names differ.
+
+    >>> mlflow_names(["lr", "units[0]", "units(0)", "../x"])
+    {'lr': 'lr', '../x': '.._x', 'units(0)': 'units_0_', 'units[0]': 'units_0__2'}
+    """
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    # First those that keep their names. Some databases do not tell small letters from capitals.
+    for name in sorted(set(names), key=lambda each: (_allowed(each) != each, each)):
+        shown, count = _allowed(name), 1
+        while shown.lower() in taken:
+            count += 1
+            shown = f"{_allowed(name)}_{count}"
+        taken.add(shown.lower())
+        found[name] = shown
+    return found
+
+
+def _allowed(name: str) -> str:
+    """Return a name with the characters that MLflow allows, which is no path to elsewhere."""
+    shown = re.sub(r"[^\w\-. :/]", "_", text.clean(name))[:_NAME_CHARACTERS]
+    if posixpath.normpath(shown) != shown or shown.startswith(("/", "..")):
+        shown = shown.replace("/", "_")
+    return "_" if shown in ("", ".", "..") else shown
 
 
 def _milliseconds(seconds: float) -> int:

@@ -7,7 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
-from ...errors import UsageError
+from ...errors import UsageError, without_passwords
 from .. import text
 from .source import ExportedStudy
 
@@ -63,5 +63,7 @@ def export_to(tool: Tool, study: ExportedStudy, place: str) -> str:
             named = f" as {export_mlflow(study, uri)!r}"
             is_server = uri.startswith("http")
             command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    # The user who has the password sets it in the command.
+    place, command = without_passwords(place), without_passwords(command)
     written = f"Wrote {count} to {place if '://' in place else text.path(place)}{named}"
     return f"{written}. To look at them: {command}" if command else written

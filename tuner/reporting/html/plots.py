@@ -135,14 +135,14 @@ class Plots(ABC):
         return self._plot(parallel, none, complete_only=complete_only)
 
     def plot_slices(self, *, complete_only: bool | None = None) -> Plot:
-        """Return the values over each of the six most important hyperparameters."""
+        """Return the values over each of six hyperparameters, the most important first."""
         from .space_figures import slices
 
         none = "a hyperparameter and a trial with a value are needed"
         return self._plot(slices, none, complete_only=complete_only)
 
     def plot_contour(self, *, complete_only: bool | None = None) -> Plot:
-        """Return the values over the two most important numbers, smoothed."""
+        """Return the values over the first two numbers, the most important first, smoothed."""
         from .space_figures import contour
 
         none = "two numbers among the hyperparameters and ten complete trials are needed"

@@ -183,7 +183,7 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
         Section("curves", "Learning curves", of_values(search.curves)),
         Section("importance", "Importance", of_values(search.importance)),
         Section("slices", "One hyperparameter at a time", of_values(space.slices)),
-        Section("contour", "The two most important numbers", of_values(space.contour)),
+        Section("contour", "Two numbers at a time", of_values(space.contour)),
         Section("parallel", "All configurations", of_values(space.parallel)),
         Section("stopping", "Early stopping", partial(search.stopping, trials)),
         Section("timeline", "Workers", partial(run.timeline, trials, now=now), everything),

@@ -254,5 +254,8 @@ def all_trials(trials: StudyTrials) -> Panel:
         for trial in sorted(view.trials, key=lambda trial: trial.number)
     ]
     step = text.step_word(view.epochs)
-    columns = ("trial", "state", *metrics, step, "time", *map(text.clean, names))
+    first = ("trial", "state", *metrics, step, "time")
+    params = [f"{each} (hyperparameter)" if each in first else each for each in
+              map(text.clean, names)]  # fmt: skip
+    columns = (*first, *text.distinct(params))
     return Panel("trials", "All trials", view.counts_text() + ".", tables=[Table(columns, rows)])

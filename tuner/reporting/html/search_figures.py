@@ -137,26 +137,30 @@ def importance(trials: StudyTrials) -> Panel:
     found = trials.importances
     widest = max(found.values(), key=len)
     if not widest:
-        words = f"At least {MIN_TRIALS} trials with a value are needed to tell what matters."
+        words = (
+            f"Importance is not told: at least {MIN_TRIALS} trials with a value are needed, and "
+            f"there are {len(trials.of(Shown.WITH_PRUNED))}."
+        )
         return Panel("importance", "Importance", words)
-    names = [text.clean(each.name) for each in widest]
+    labels = text.distinct([text.clean(each.name) for each in widest])
+    names = dict(zip((each.name for each in widest), labels, strict=True))
     plot = blank_figure(
         "share of the importance",
         "",
         height=70 + 34 * len(names),
-        y_range=FactorRange(*names[::-1]),
+        y_range=FactorRange(*labels[::-1]),
     )
     tables = []
     for shown, ranked in found.items():
         if not ranked:
             continue
-        y = [text.clean(each.name) for each in ranked]
+        y = [names[each.name] for each in ranked]
         shares = [each.share for each in ranked]
         mark(plot.hbar(y, right=shares, height=0.55, color=COMPLETE, alpha=0.8), shown)
         ends = ([each.low for each in ranked], [each.high for each in ranked])
         mark(plot.segment(ends[0], y, ends[1], y, color=MUTED, line_width=2), shown)
         cells = [
-            (text.clean(each.name), f"{each.share:.0%}", f"{each.low:.0%} to {each.high:.0%}")
+            (names[each.name], f"{each.share:.0%}", f"{each.low:.0%} to {each.high:.0%}")
             for each in ranked
         ]
         tables.append(Table(("hyperparameter", "importance", "80 % interval"), cells, shown))

@@ -48,7 +48,7 @@ _Number = FloatParameter | IntParameter
 
 
 def slices(trials: StudyTrials) -> Panel | None:
-    """Return the values over the most important hyperparameters, one figure for each."""
+    """Return the values over the leading hyperparameters, one figure for each."""
     chosen = trials.leading_parameters[:_SLICES]
     if not chosen or not trials.of(Shown.WITH_PRUNED):
         return None
@@ -67,7 +67,7 @@ def slices(trials: StudyTrials) -> Panel | None:
     return Panel(
         "slices",
         "One hyperparameter at a time",
-        f"{trials.metric} over each of {len(chosen)} hyperparameters, the most important first.",
+        f"{trials.metric} over each of {len(chosen)} hyperparameters, {trials.order_words}.",
         figures,
         [Table(("hyperparameter", "range", "best trial"), rows)],
     )
@@ -80,7 +80,7 @@ def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
     name = text.clean(parameter.name)
     options: dict[str, Any] = {"tooltips": POINTED, "height": 260}
     if _has_words(parameter):
-        words = [text.param(each) for each in parameter.values or ()]
+        words = text.distinct([text.param(each) for each in parameter.values or ()])
         across = FactorRange(*words)
         plot = blank_figure(name, trials.metric, x_range=across, **options)
         draw_points(
@@ -100,8 +100,9 @@ def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
 
 
 def _word(parameter: Parameter, trial: Trial, words: Sequence[str]) -> str | None:
-    word = text.param(trial.params.get(parameter.name))
-    return word if parameter.name in trial.params and word in words else None
+    value = value_in(parameter, trial)
+    alike = (each == value and type(each) is type(value) for each in parameter.values or ())
+    return next((word for word, is_it in zip(words, alike, strict=True) if is_it), None)
 
 
 def _number(parameter: Parameter, trial: Trial) -> float | None:
@@ -237,7 +238,7 @@ def _ends(parameter: Parameter) -> list[tuple[float, str]]:
 
 
 def contour(trials: StudyTrials) -> Panel | None:
-    """Return the smoothed values over the two most important numbers; None without two."""
+    """Return the smoothed values over the two leading numbers; None without two."""
     numbers = [
         each
         for each in trials.leading_parameters
@@ -287,9 +288,10 @@ def contour(trials: StudyTrials) -> Panel | None:
     _colour_bar(plot, mapper)
     return Panel(
         "contour",
-        "The two most important numbers",
-        f"{trials.metric}, smoothed over {text.clean(across.name)} and {text.clean(up.name)}. "
-        "Points are trials; empty regions were not tried.",
+        "Two numbers at a time",
+        f"{trials.metric}, smoothed over {text.clean(across.name)} and {text.clean(up.name)}, the "
+        f"first two numbers ({trials.order_words}). Points are trials; empty regions were not "
+        "tried.",
         [plot],
     )
 

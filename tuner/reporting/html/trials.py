@@ -14,7 +14,7 @@ from ...core.space.space import FixedParameter, Parameter, SearchSpace
 from ...core.trial import Direction, ParamValue, Trial, TrialState
 from .. import text
 from ..results.export import ReportedValue
-from ..results.importance import Importance, importances
+from ..results.importance import MIN_TRIALS, Importance, importances
 from ..results.view import StudyView
 from .panel import COMPLETE, PRUNED, Shown, mark
 
@@ -106,9 +106,16 @@ class StudyTrials:
             found[shown] = importances(self.space, results, self.direction)
         return found
 
+    @property
+    def order_words(self) -> str:
+        """The order of `leading_parameters`, in words."""
+        if self.importances[Shown.WITH_PRUNED]:
+            return "the most important first"
+        return f"in the order of their declaration: {MIN_TRIALS} trials tell what is important"
+
     @cached_property
     def leading_parameters(self) -> list[Parameter]:
-        """The searched hyperparameters, the most important first."""
+        """The searched hyperparameters, in the order that `order_words` tells."""
         ranked = [each.name for each in self.importances[Shown.WITH_PRUNED]]
         names = dict.fromkeys([*ranked, *self.parameters])
         return [self.parameters[name] for name in names if name in self.parameters]
