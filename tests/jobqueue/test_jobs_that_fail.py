@@ -1,0 +1,179 @@
+"""Jobs that fail: what is given up, what is tried again, and which nodes are avoided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from job_queue import (
+    Queue,
+    drive,
+    ended,
+    in_turn,
+    jobs_of,
+    pending_for,
+    quick_queue,
+    ran_and_ended,
+    running,
+)
+
+from jobqueue.commands import Job
+from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    return quick_queue(monkeypatch)
+
+
+def test_a_job_that_slurm_will_never_start_ends_the_study(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = pending_for("PartitionTimeLimit")
+    with pytest.raises(SubmissionError, match="never start the job: PartitionTimeLimit"):
+        drive(jobs_of(queue, tmp_path), queue)
+    assert len(queue.there) == 1
+
+
+def test_another_shape_takes_the_place_of_one_that_slurm_will_never_start(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change.update(a=pending_for("BadConstraints"), b=running)
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, "a", "b", notes=notes), queue)
+    assert [job.name for job in queue.there.values()] == ["a", "b"]
+    assert "Slurm would never start the job: BadConstraints" in notes
+
+
+@pytest.mark.parametrize("word", ["FAILED", "COMPLETED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY"])
+def test_jobs_that_ran_for_nothing_are_given_up(queue: Queue, tmp_path: Path, word: str) -> None:
+    queue.change["a"] = ran_and_ended(word)
+    with pytest.raises(JobsFailError, match="3 jobs in a row ended before their worker had joined"):
+        drive(jobs_of(queue, tmp_path), queue)
+    assert len(queue.there) == 3
+
+
+def test_jobs_that_slurm_itself_ended_say_nothing_of_the_next(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = in_turn(ran_and_ended("PREEMPTED"), ran_and_ended("NODE_FAIL"))
+    drive(jobs_of(queue, tmp_path), queue)
+    assert len(queue.there) > 6
+
+
+def test_jobs_whose_workers_are_refused_are_cancelled_and_given_up(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change["a"] = running
+    notes: list[str] = []
+    with pytest.raises(JobsFailError, match=r"3 jobs in a row .* refused.*: other versions"):
+        drive(
+            jobs_of(queue, tmp_path, notes=notes),
+            queue,
+            refused=lambda queue: dict.fromkeys(queue.alive, "other versions"),
+        )
+    assert len(queue.there) == 3
+    assert "job 1_0 is cancelled, because its worker was refused" in notes
+
+
+def test_a_shape_whose_jobs_fail_is_given_up_while_another_one_works(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change.update(a=ran_and_ended("FAILED"), b=running)
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, "a", "b", max_jobs=2, notes=notes)
+    drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True))
+    names = [job.name for job in queue.there.values()]
+    assert names.count("a") == 3
+    assert names.count("b") == 2
+    assert [line for line in notes if line.startswith("shape a is given up: 3 jobs in a row")]
+
+
+def test_a_useful_job_clears_its_shape(queue: Queue, tmp_path: Path) -> None:
+    """Every third job is useful for a while, and is lost."""
+    queue.change["a"] = in_turn(ran_and_ended("FAILED"), ran_and_ended("FAILED"), running)
+
+    def useful(queue: Queue) -> dict[str, bool]:
+        there = dict.fromkeys(queue.alive, True)
+        for identity in there:
+            queue.there[identity] = ended("FAILED")(queue.there[identity])
+        return there
+
+    drive(jobs_of(queue, tmp_path), queue, useful=useful)
+    assert len(queue.there) > 6
+
+
+def test_a_slurm_that_is_silent_for_a_while_ends_nothing(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = running
+
+    def silent() -> None:
+        if 2 <= queue.looks < 5:
+            queue.looks += 1
+            raise SlurmUnavailableError("squeue has not answered")
+
+    queue.before_answer = silent
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    assert "Slurm does not answer: squeue has not answered" in notes
+    assert len(queue.there) == 1
+
+
+def test_a_thread_that_breaks_ends_the_study_aloud(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = running
+
+    def broken() -> None:
+        if queue.looks == 3:
+            queue.looks += 1
+            raise ValueError("no such thing")
+
+    queue.before_answer = broken
+    with pytest.raises(JobsFailError, match="managed any more: ValueError"):
+        drive(jobs_of(queue, tmp_path), queue)
+
+
+def test_a_job_that_ends_before_its_worker_joined_shows_its_last_line(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change["a"] = ran_and_ended("FAILED")
+    (tmp_path / "a-1_0.log").write_text("loading\nhptune: setup failed: module load cuda/99\n\n")
+    notes: list[str] = []
+    with pytest.raises(JobsFailError):
+        drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    assert (
+        "job 1_0 on n1 ended: FAILED before its worker had joined. Its last line: hptune: setup "
+        "failed: module load cuda/99"
+    ) in notes
+
+
+def test_a_setup_line_that_failed_in_a_working_job_is_told_once(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change["a"] = running
+    for job in ("1_0", "1_1"):
+        (tmp_path / f"a-{job}.log").write_text("hptune: setup failed: ls /x (status 2)\njoined\n")
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
+    drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=9)
+    told = [line.partition(": ")[2] for line in notes if "setup" in line]
+    assert told == ["hptune: setup failed: ls /x (status 2)"]
+
+
+def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:
+    """A broken node is free again at once, so Slurm would send it one job after the other."""
+
+    def change(job: Job) -> Job:
+        is_broken = queue.there and "n2" not in queue.excluded
+        return replace(ran_and_ended("FAILED")(job), node="n2") if is_broken else running(job)
+
+    queue.change["a"] = change
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
+    jobs.open(1)
+    try:
+        jobs.set_demand(1, {"1_0": True})
+        while len(queue.there) < 3:
+            jobs.set_demand(2, {"1_0": True})
+            queue.wait_for_a_look()
+    finally:
+        jobs.close()
+    assert [
+        line for line in notes if line.startswith("node n2 is excluded from now on (--exclude=")
+    ]
+    assert [job.node for job in queue.there.values()] == ["n1", "n2", "n1"]
