@@ -306,6 +306,7 @@ class Study(Reports, Exports):
             model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
             workers=None if run is None else run.workers,
             paused_by="" if run is None else run.paused_by,
+            dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
         )

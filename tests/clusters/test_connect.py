@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 
 from tuner.clusters.base import SchedulerCluster
 from tuner.clusters.existing import ClientWorkers, ExistingScheduler
 from tuner.clusters.layout import WorkerLayout
+from tuner.clusters.running_studies import study_at
 from tuner.clusters.scheduler import serve
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
+from tuner.core.clock import SystemClock
 from tuner.core.resources import Resources
-from tuner.errors import StudyError, UsageError
+from tuner.errors import NoStudyError, StudyError, UsageError
+from tuner.executors.dask import DaskExecutor
 from tuner.master.workforce import Workforce, choose_cluster
+from tuner.worker.dask.study_access import StudyAccess
 
 ADDRESS = "tls://node1:8786"
 
@@ -134,3 +138,38 @@ def test_workers_stop_before_anything_that_may_hang() -> None:
             cluster.executor(workers.layout({}), None)
     assert cluster.connected[0] == ("scale_down", 1)
     assert cluster.connected[-1] == ("close", 0)
+
+
+def test_the_study_of_a_scheduler_is_found(tmp_path: Path) -> None:
+    source = ObjectiveSource(SourceKind.FILE, "model.py")
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as dask,
+        Client(dask, set_as_default=False) as client,
+    ):
+        place = str(dask.scheduler_address)
+
+        def running(directory: Path) -> DaskExecutor:
+            access = StudyAccess(str(directory), "token", source)
+            return DaskExecutor(
+                name=f"hptune-{directory.name}",
+                source=source,
+                clock=SystemClock(),
+                client=client,
+                access=access,
+            )
+
+        with pytest.raises(NoStudyError, match="no study runs on the scheduler at tcp://127"):
+            study_at(place, insecure=True)
+        first, second = running(tmp_path / "one"), running(tmp_path / "two")
+        first.open()
+        with pytest.raises(NoStudyError, match=r"is in .*/one, which this machine does not see"):
+            study_at(place, insecure=True)
+        (tmp_path / "one").mkdir()
+        (tmp_path / "one/study.db").touch()
+        assert study_at(place, insecure=True) == tmp_path / "one"
+        second.open()
+        with pytest.raises(StudyError, match=r"2 studies run .*one, .*two"):
+            study_at(place, insecure=True)
+        second.close()
+        assert study_at(place, insecure=True) == tmp_path / "one"
+        first.close()

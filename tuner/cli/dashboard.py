@@ -13,7 +13,7 @@ import click
 
 from ..core.user_requests import UserAction
 from ..errors import StudyError, UsageError
-from .options import study_directory
+from .options import newest_study, setting_option
 from .output import echo
 
 if TYPE_CHECKING:
@@ -30,15 +30,21 @@ _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
 
 
 @click.command(short_help="Show a study live in a browser.")
-@study_directory
+@click.argument("place", metavar="[DIR|ADDRESS]", required=False)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: a free one]")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser of this machine.")
-def dashboard(directory: Path, *, port: int, opens: bool) -> None:
+@setting_option("certs")
+@click.option("--insecure", is_flag=True, help="Accept a scheduler without certificates.")
+def dashboard(
+    place: str | None, *, port: int, opens: bool, certs: str | None, insecure: bool
+) -> None:
     """Show the study in DIR live in a browser, also while it runs.
 
     The page has the figures of `hptune report`. It stops the study or one of its trials, pauses it,
     adds trials, and follows the logs of trials. Only this machine can reach it, and only who has
     the address that is printed.
+
+    ADDRESS is that of a scheduler, or its file: the page shows the study that runs there.
     """
     from ..errors import check_installed
     from ..storage.directory import StudyDirectory
@@ -48,6 +54,7 @@ def dashboard(directory: Path, *, port: int, opens: bool) -> None:
     check_installed("bokeh", "the dashboard")
     from ..reporting.html.live import LivePage, LiveStudy
 
+    directory = _directory(place, certs or "", insecure=insecure)
     found, study = StudyDirectory(directory), Study(directory)
     study.view()  # an error of the study comes now, not in the browser
 
@@ -76,6 +83,19 @@ def dashboard(directory: Path, *, port: int, opens: bool) -> None:
             if click.launch(str(door)) != 0:
                 raise StudyError("no browser could be opened; open the address by hand")
         page.serve()
+
+
+def _directory(place: str | None, certs: str, *, insecure: bool) -> Path:
+    """Return the directory of the study that DIR or ADDRESS means."""
+    if place is None:
+        return newest_study()
+    if "://" not in place and not Path(place).is_file():
+        return Path(place)
+    from ..clusters.running_studies import study_at
+
+    directory = study_at(place, certs=certs, insecure=insecure)
+    echo(f"The study that runs there is in {directory}")
+    return directory
 
 
 def _log_part(path: Path, start: int) -> tuple[str, int]:

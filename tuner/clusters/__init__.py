@@ -6,7 +6,7 @@ scheduler of the user's, Slurm jobs, or the nodes of the Slurm job that the run 
 Offers: `base.Cluster` (the contract), `local.LocalWorkers`, `existing.ExistingScheduler`,
 `existing.ClientWorkers`, `slurm_jobs.SlurmWorkers`, `slurm_allocation.AllocationWorkers`,
 `shown_jobs` (the jobs in `hptune status`), `layout` (how a machine's cores are divided),
-`scheduler.serve` (`hptune scheduler`).
+`scheduler.serve` (`hptune scheduler`), `running_studies.study_at`.
 
 May import: `errors`, `core`, `security`, `config`, `worker`, `executors`, `reporting`.
 """

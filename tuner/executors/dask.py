@@ -55,6 +55,9 @@ from .local_cluster import interrupts_held_back, start_cluster
 _SCHEDULER_TOPIC = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
 
+_METADATA = "hptune"
+"""Key of the directories of the studies in the scheduler's metadata."""
+
 _CONNECT_SECONDS = 10.0
 _ANNOUNCE_SECONDS = 15.0
 """Time for a new Dask worker's plugin to announce itself; after that, the worker is asked."""
@@ -114,6 +117,15 @@ def connect(address: str, *, name: str, identity: Identity | None) -> Client:
             "from the same environment as the study."
         )
     return client
+
+
+def studies_of(client: Client) -> list[Path]:
+    """Return the directories of the studies that run on a client's scheduler.
+
+    A study whose master was killed is among them until the scheduler ends.
+    """
+    found = client.get_metadata([_METADATA], {})
+    return sorted({Path(each) for each in found.values() if each})
 
 
 def _no_scheduler(address: str, why: str) -> StudyError:
@@ -232,9 +244,15 @@ class DaskExecutor(Executor):
                 self._client.subscribe_topic(self._name, self._on_plugin_event)
                 self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
                 self._install_plugin()
+                self._tell_scheduler(None if self._access is None else self._access.directory)
                 # Announcements of present workers may have come before the subscription.
                 for worker in self._client.nthreads():
                     self._client.loop.add_callback(self._ask_who, worker)
+
+    def _tell_scheduler(self, directory: str | None) -> None:
+        """Tell the scheduler where the study is, for `studies_of`; None when it ends."""
+        if self._access is not None:
+            self._client.set_metadata([_METADATA, self._name], directory)
 
     def _connected(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of calls that need the scheduler."""
@@ -339,7 +357,7 @@ class DaskExecutor(Executor):
         client = self._client
         futures = [future for _, future in self._futures.values()]
         self._futures.clear()
-        steps: list[Callable[[], Any]] = []
+        steps: list[Callable[[], Any]] = [lambda: self._tell_scheduler(None)]
         if not self._workers_end:
             steps.append(lambda: client.unregister_worker_plugin(self._name))
         steps += [

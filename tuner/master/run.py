@@ -299,6 +299,7 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
                 dashboard=executor.dashboard,
                 notes=(*cluster.notes, *_ways_to(executor.dashboard)),
             )
+            study.ledger.set_facts({"dask_page": executor.dashboard})
             display.progress.start(header)
             finish = loop.run(opened(plan, at=workers.clock.now()))
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}

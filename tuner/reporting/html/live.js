@@ -116,6 +116,9 @@ async function update() {
   document.getElementById("go-on").hidden = !state.is_running || !state.is_paused;
   document.getElementById("resume").hidden = state.is_running;
   document.getElementById("add").hidden = !state.is_running;
+  const dask = document.getElementById("dask");
+  dask.hidden = !/^https?:/.test(state.dask_page);
+  if (!dask.hidden) dask.firstElementChild.href = state.dask_page;
   let isDrawn = false;
   for (const [name, section] of Object.entries(state.sections)) {
     if (isHeld(name)) continue;

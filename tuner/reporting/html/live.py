@@ -162,6 +162,7 @@ class LivePage:
             "has_pruned": contents.has_pruned,
             "is_running": contents.is_running,
             "is_paused": bool(contents.paused_by),
+            "dask_page": contents.dask_page,
             "seconds": seconds,
             "sections": {
                 name: {"version": each.version, "html": each.html, "figures": each.figures}

@@ -49,6 +49,7 @@ class ReportContents:
         has_pruned: Whether there are pruned trials, so that the reader has a choice.
         is_running: Whether the study runs.
         paused_by: The user who paused it; empty if it is not paused.
+        dask_page: Address of Dask's own dashboard; empty if there is none.
         space: Its search space.
         mark: A text that changes whenever a trial's value or state does.
     """
@@ -60,6 +61,7 @@ class ReportContents:
     has_pruned: bool
     is_running: bool
     paused_by: str
+    dask_page: str
     space: SearchSpace
     mark: str
 
@@ -103,6 +105,7 @@ def make_report(
         bool(trials.pruned),
         view.master is not None,
         view.paused_by,
+        view.dask_page,
         space,
         trials.mark,
     )
@@ -133,6 +136,7 @@ def scaling_page(title: str, head: Sequence[str], panel: Panel) -> str:
             has_pruned=False,
             is_running=False,
             paused_by="",
+            dask_page="",
             space=SearchSpace(),
             mark="",
         )

@@ -75,6 +75,7 @@ class StudyView:
         created_at: When it was created, in seconds since the epoch; 0 if unknown.
         carrier: What trains a trial on several devices, in words; empty for one device.
         paused_by: The user who paused the study; empty if it is not paused.
+        dask_page: Address of Dask's own dashboard; empty if there is none.
     """
 
     directory: str
@@ -96,6 +97,7 @@ class StudyView:
     created_at: float = 0.0
     carrier: str = ""
     paused_by: str = ""
+    dask_page: str = ""
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
