@@ -212,7 +212,7 @@ def test_odd_files_of_a_trial_end_no_study(
     assert json.loads((directory.best / "best.json").read_text())["hyperparameters"] == {
         "x": "\udc80"
     }
-    subprocess.run(["rm", "-r", folder], check=True)  # Python cannot remove it
+    subprocess.run(["rm", "-rf", folder], check=True)  # Python before 3.13 could not
 
 
 def _make_directories(folder: Path, levels: int) -> None:

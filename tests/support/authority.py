@@ -10,6 +10,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 DAY = datetime.timedelta(days=1)
+_USES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+    "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 
 
 class Authority:
@@ -57,6 +61,12 @@ class Authority:
         def named(name: str) -> x509.Name:
             return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
 
+        # Python 3.13 refuses certificates without these extensions.
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        authority = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        usage = dict.fromkeys(_USES, False) | {
+            "key_cert_sign" if is_authority else "digital_signature": True
+        }
         return (
             x509.CertificateBuilder()
             .subject_name(named(name))
@@ -66,5 +76,11 @@ class Authority:
             .not_valid_before(now - since_days * DAY)
             .not_valid_after(now + days * DAY)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(own, critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority),
+                critical=False,
+            )
+            .add_extension(x509.KeyUsage(**usage), critical=True)
             .sign(self._key, hashes.SHA256())
         )
