@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ from tuner.storage.ledger import Ledger
 from tuner.worker.forkserver.client import ForkServer
 
 SLURM_TURN_SECONDS = 900
-
 if TYPE_CHECKING:
     from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
@@ -39,6 +39,40 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("XDG_CONFIG_HOME", str(config))
         ensure(default_folder())
         yield default_folder()
+
+
+def is_jax_used() -> bool:
+    """Return whether this process has used JAX, which warns at every later fork.
+
+    TensorFlow imports JAX; that alone does no harm.
+    """
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bridge is not None and bridge.backends_are_initialized()
+
+
+NO_JAX = "uses JAX in the process of the tests, where others fork; use child.answer_of"
+
+
+@pytest.fixture(autouse=True)
+def _jax_is_used_in_children_only() -> Iterator[None]:
+    """Fail a test that uses JAX in this process."""
+    before = is_jax_used()
+    yield
+    if is_jax_used() and not before:
+        pytest.fail(f"this test {NO_JAX}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail a file that uses JAX in this process when it is imported."""
+    before = is_jax_used()
+    report = yield
+    if is_jax_used() and not before:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} {NO_JAX}"
+    return report
 
 
 @pytest.fixture
@@ -66,21 +100,31 @@ def hptune(tmp_path: Path) -> Iterator[Hptune]:
 
 @pytest.fixture
 def cli(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> InProcess:
-    """Return the command, called in this process; `reading_cli` also reads model files."""
-    from in_process import InProcess
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[InProcess]:
+    """Return the command, called in this process; it runs whole studies with `--executor joblib`.
 
+    Model files are read, and trials run, in children of `warm`, and workers are threads. So a study
+    costs a tenth of what its own processes cost.
+    """
+    import joblib
+    from in_process import InProcess, SharedForkServer
+
+    def shared(_source: object) -> SharedForkServer:
+        return SharedForkServer(request.getfixturevalue("warm"))
+
+    monkeypatch.setattr("tuner.master.workforce.ForkServer", shared)
     monkeypatch.chdir(tmp_path)
-    return InProcess(tmp_path, capfd)
+    with joblib.parallel_config("threading"):
+        yield InProcess(tmp_path, capfd)
 
 
 @pytest.fixture
-def reading_cli(cli: InProcess, warm: ForkServer, monkeypatch: pytest.MonkeyPatch) -> InProcess:
-    """Return the command, called in this process; the shared fork server reads model files."""
-    from in_process import SharedForkServer
-
-    monkeypatch.setattr("tuner.master.workforce.ForkServer", lambda _source: SharedForkServer(warm))
+def reading_cli(cli: InProcess) -> InProcess:
+    """Return `cli`."""
     return cli
 
 

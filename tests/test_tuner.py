@@ -63,83 +63,83 @@ def test_an_objective_is_tuned_from_a_script_without_a_main_guard(
     assert causes == ["returned"] * 5
 
 
-def test_a_study_that_was_moved_can_be_resumed(hptune: Hptune) -> None:
-    first = hptune.script(
-        PLAIN + '\n    Tuner(objective, trials=2, directory="study").fit()\n'
-    ).wait()
+def test_a_study_that_was_moved_can_be_resumed(cli: InProcess) -> None:
+    first = cli.script(
+        PLAIN + '\n    Tuner(objective, trials=2, directory="study", executor="joblib").fit()\n'
+    )
     assert first.code == 0, first.err
-    shutil.move(hptune.study(), hptune.study("elsewhere"))
-    (hptune.directory / "script.py").unlink()
-    ended = hptune("resume", "elsewhere", "--trials", 4)
+    shutil.move(cli.study(), cli.study("elsewhere"))
+    (cli.directory / "script.py").unlink()
+    ended = cli("resume", "elsewhere", "--trials", 4)
     assert ended.code == 0, ended.err
-    assert states(hptune.study("elsewhere")) == {"COMPLETE": 4}
+    assert states(cli.study("elsewhere")) == {"COMPLETE": 4}
 
 
-def test_a_study_is_resumed_only_on_request(hptune: Hptune) -> None:
+def test_a_study_is_resumed_only_on_request(cli: InProcess) -> None:
     script = (
         PLAIN
         + """
-    import sys
-    Tuner(objective, trials=int(sys.argv[1]) if len(sys.argv) > 1 else 2, directory="study",
-          resume=RESUME, quiet=True).fit()
+    Tuner(objective, trials=2, directory="study", resume=RESUME, quiet=True,
+          executor="joblib").fit()
     """
     )
-    assert hptune.script(script.replace("RESUME", "True")).wait().code == 0
-    again = hptune.script(script.replace("RESUME", "False")).wait()
+    assert cli.script(script.replace("RESUME", "True")).code == 0
+    again = cli.script(script.replace("RESUME", "False"))
     assert again.code == 1
     assert "StudyExistsError" in again.err
     assert "Tuner(objective, directory='study', resume=True).fit()" in again.err
     assert "another directory with directory=" in again.err
-    more = hptune.script(script.replace("RESUME", "True").replace("else 2", "else 3")).wait()
+    more = cli.script(script.replace("RESUME", "True").replace("trials=2", "trials=3"))
     assert more.code == 0, more.err
-    assert states(hptune.study()) == {"COMPLETE": 3}
+    assert states(cli.study()) == {"COMPLETE": 3}
 
 
-def test_a_resumed_study_uses_the_objective_as_it_is_now(hptune: Hptune) -> None:
+def test_a_resumed_study_uses_the_objective_as_it_is_now(cli: InProcess) -> None:
     script = """
         from tuner import Tuner
 
         def study(objective, trials):
-            return Tuner(objective, trials=trials, directory="study", resume=True, quiet=True)
+            return Tuner(objective, trials=trials, directory="study", resume=True, quiet=True,
+                         executor="joblib")
 
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0), 1).fit()
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0) + 10, 2).fit()
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0) + 20, 3).fit()
         study(lambda hp, trial: hp.Float("y", 0.0, 1.0) + 30, 4).fit()
     """
-    ended = hptune.script(script).wait()
+    ended = cli.script(script)
     assert "SpaceChangedError" in ended.err
-    assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 20]
+    assert [int(trial["value"]) for trial in trials(cli.study())] == [0, 10, 20]
     # What was refused is not used later.
-    ended = hptune("resume", "study", "--trials", "4")
+    ended = cli("resume", "study", "--trials", "4")
     assert ended.code == 0, ended.err
-    assert [int(trial["value"]) for trial in trials(hptune.study())] == [0, 10, 20, 20]
-    assert not [*hptune.study().glob("*.before")]
+    assert [int(trial["value"]) for trial in trials(cli.study())] == [0, 10, 20, 20]
+    assert not [*cli.study().glob("*.before")]
 
 
-def test_later_start_points_are_tried_next_and_once(hptune: Hptune) -> None:
+def test_later_start_points_are_tried_next_and_once(cli: InProcess) -> None:
     script = """
     def run(trials, *values):
         points = [{"x": value} for value in values]
         Tuner(objective, trials=trials, directory="study", resume=True, quiet=True,
-              start_points=points).fit()
+              start_points=points, executor="joblib").fit()
 
     run(1, 0.5, 0.25)
     run(3, 0.5, 0.25, 0.75)
     run(3, 0.5, 0.25, 0.75)
     """
-    ended = hptune.script(PLAIN + script).wait()
+    ended = cli.script(PLAIN + script)
     assert ended.code == 0, ended.err
-    assert [trial["params"]["x"] for trial in trials(hptune.study())] == [0.5, 0.75, 0.25]
+    assert [trial["params"]["x"] for trial in trials(cli.study())] == [0.5, 0.75, 0.25]
 
 
-def test_an_unknown_metric_leaves_nothing(hptune: Hptune) -> None:
-    call = 'Tuner(wrapped, "auc", direction="max", directory="study").fit()'
+def test_an_unknown_metric_leaves_nothing(cli: InProcess) -> None:
+    call = 'Tuner(wrapped, "auc", direction="max", directory="study", executor="joblib").fit()'
     wrapped = 'wrapped = lambda hp, trial: {"loss": objective(hp, trial)}'
-    ended = hptune.script(PLAIN + f"\n    {wrapped}\n    {call}\n").wait()
+    ended = cli.script(PLAIN + f"\n    {wrapped}\n    {call}\n")
     assert "UnknownMetricError" in ended.err
     assert "returns no metric called 'auc'" in ended.err
-    assert not hptune.study().exists()
+    assert not cli.study().exists()
 
 
 def test_ctrl_c_stops_the_study_and_resume_continues(hptune: Hptune) -> None:

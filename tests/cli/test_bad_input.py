@@ -121,11 +121,9 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
         (["--prior", "x~normal(9,1)"], ["almost no weight within", "0.0..1.0"]),
     ],
 )
-def test_the_request_for_a_file(
-    reading_cli: InProcess, arguments: list[str], words: list[str]
-) -> None:
-    reading_cli.file("good.py", GOOD)
-    refused(reading_cli(*RUN, *LIGHT, *arguments), reading_cli.directory, *words)
+def test_the_request_for_a_file(cli: InProcess, arguments: list[str], words: list[str]) -> None:
+    cli.file("good.py", GOOD)
+    refused(cli(*RUN, *LIGHT, *arguments), cli.directory, *words)
 
 
 @pytest.mark.parametrize(
@@ -153,31 +151,31 @@ def test_the_request_for_a_file(
         "cores",
     ],
 )
-def test_the_file(reading_cli: InProcess, text: str, words: list[str]) -> None:
-    model = reading_cli.file("model.py", text)
-    ended = reading_cli("run", model, *LIGHT, "--study", reading_cli.study())
-    refused(ended, reading_cli.directory, *words)
+def test_the_file(cli: InProcess, text: str, words: list[str]) -> None:
+    model = cli.file("model.py", text)
+    ended = cli("run", model, *LIGHT, "--study", cli.study())
+    refused(ended, cli.directory, *words)
     assert "Traceback" not in ended.err
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_extra(
-    reading_cli: InProcess, finished_study: Path, monkeypatch: pytest.MonkeyPatch
+    cli: InProcess, finished_study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_spec = importlib.util.find_spec
     missing = {"skopt", "optuna", "bokeh"}
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name)
     )
-    reading_cli.file("good.py", GOOD)
+    cli.file("good.py", GOOD)
     for arguments, extra in (
         ((*RUN, *LIGHT, "--search", "skopt"), "skopt"),
         ((*RUN, *LIGHT, "--search", "optuna:TPESampler"), "optuna"),
         (("report", finished_study), "dashboard"),
     ):
-        refused(reading_cli(*arguments), reading_cli.directory, f"pip install 'hptune[{extra}]'")
+        refused(cli(*arguments), cli.directory, f"pip install 'hptune[{extra}]'")
     file = "raise ModuleNotFoundError(\"No module named 'jax'\", name='jax')"
-    ended = reading_cli("run", reading_cli.file("model.py", file), *LIGHT)
-    refused(ended, reading_cli.directory, "No module named 'jax'", "pip install 'hptune[jax]'")
+    ended = cli("run", cli.file("model.py", file), *LIGHT)
+    refused(ended, cli.directory, "No module named 'jax'", "pip install 'hptune[jax]'")
 
 
 def test_the_users_own_error(hptune: Hptune) -> None:
@@ -188,32 +186,32 @@ def test_the_users_own_error(hptune: Hptune) -> None:
     assert ended.err.count('  File "') == 1
 
 
-def test_an_unknown_metric_is_answered_with_those_there_are(hptune: Hptune) -> None:
-    model = hptune.file(
+def test_an_unknown_metric_is_answered_with_those_there_are(cli: InProcess) -> None:
+    model = cli.file(
         "model.py",
         """
         def objective(hp, trial):
             return {"loss": hp.Float("x", 0, 1), "auc": 0.5}
         """,
     )
-    command = ("run", model, *LIGHT, "--study", hptune.study(), "--objective")
+    command = ("run", model, *LIGHT, "--study", cli.study(), "--objective")
     refused(
-        hptune(*command, "val_auc"),
-        hptune.directory,
+        cli(*command, "val_auc"),
+        cli.directory,
         "objective() returns no metric called 'val_auc': did you mean auc? It reports loss, auc",
     )
     said = "objective() returns loss, auc, and none is named to optimise. Name one, such as --obj"
-    refused(hptune(*command[:-1]), hptune.directory, said)
+    refused(cli(*command[:-1]), cli.directory, said)
     constraint = ("--objective", "auc", "--constraint", "params<9")
-    refused(hptune(*command[:-1], *constraint), hptune.directory, "'params'", "reports loss, auc")
+    refused(cli(*command[:-1], *constraint), cli.directory, "'params'", "reports loss, auc")
 
 
-def test_if_all_trials_failed_the_message_asks_for_more(hptune: Hptune) -> None:
+def test_if_all_trials_failed_the_message_asks_for_more(cli: InProcess) -> None:
     text = "def objective(hp, trial):\n    raise ValueError(hp.Float('x', 0, 1))\n"
-    model = hptune.file("model.py", text)
-    ended = hptune("run", model, *LIGHT, "--objective", "loss:min", "--study", hptune.study())
+    model = cli.file("model.py", text)
+    ended = cli("run", model, *LIGHT, "--objective", "loss:min", "--study", cli.study())
     assert ended.code == 1
-    assert f"`hptune resume {hptune.study().name} --trials 6`" in ended.err
+    assert f"`hptune resume {cli.study().name} --trials 6`" in ended.err
 
 
 def test_an_interruption_before_there_is_a_study_says_so(hptune: Hptune) -> None:
@@ -265,8 +263,7 @@ def objective(hp, trial):
 """
 
 
-def test_a_changed_space_is_shown(reading_cli: InProcess, finished_study: Path) -> None:
-    cli = reading_cli
+def test_a_changed_space_is_shown(cli: InProcess, finished_study: Path) -> None:
     shutil.copytree(finished_study, cli.study())
     changed = cli.file("changed.py", CHANGED)
     ended = cli("resume", cli.study(), "--trials", "6", "--model-file", changed)
@@ -276,16 +273,16 @@ def test_a_changed_space_is_shown(reading_cli: InProcess, finished_study: Path) 
     assert len(trials(cli.study())) == 3
 
 
-def test_a_changed_space_can_be_accepted(hptune: Hptune, finished_study: Path) -> None:
-    shutil.copytree(finished_study, hptune.study())
-    changed = ("--model-file", hptune.file("changed.py", CHANGED))
-    ended = hptune("resume", hptune.study(), "--trials", "6", *changed, "--accept-space")
+def test_a_changed_space_can_be_accepted(cli: InProcess, finished_study: Path) -> None:
+    shutil.copytree(finished_study, cli.study())
+    changed = ("--model-file", cli.file("changed.py", CHANGED))
+    ended = cli("resume", cli.study(), "--trials", "6", *changed, "--accept-space")
     assert ended.code == 0, ended.err
-    found = trials(hptune.study())
+    found = trials(cli.study())
     assert [set(trial["params"]) for trial in found] == [{"x"}] * 3 + [{"x", "n"}] * 3
     assert all(2 <= trial["params"]["x"] <= 3 for trial in found[3:])
     # And from now on, this is the space.
-    assert hptune("resume", hptune.study(), "--trials", "7").code == 0
+    assert cli("resume", cli.study(), "--trials", "7").code == 0
 
 
 def contents(study: Path) -> list[str]:
@@ -311,9 +308,9 @@ def test_a_study_whose_trials_ended_by_other_rules_is_not_continued(
     assert contents(cli.study()) == before
 
 
-def test_a_hyperparameter_that_the_probe_did_not_reach_is_kept(hptune: Hptune) -> None:
+def test_a_hyperparameter_that_the_probe_did_not_reach_is_kept(cli: InProcess) -> None:
     """The file fails once before it has declared all."""
-    model = hptune.file(
+    model = cli.file(
         "model.py",
         """
         import pathlib
@@ -326,16 +323,16 @@ def test_a_hyperparameter_that_the_probe_did_not_reach_is_kept(hptune: Hptune) -
             return x + hp.Int("n", 1, 4)
         """,
     )
-    assert hptune("run", model, *LIGHT, "--study", hptune.study()).code == 0
-    hptune.file("broken", "")
-    ended = hptune("resume", hptune.study(), "--trials", "6")
+    assert cli("run", model, *LIGHT, "--study", cli.study()).code == 0
+    cli.file("broken", "")
+    ended = cli("resume", cli.study(), "--trials", "6")
     assert ended.code == 0, ended.err
-    assert [set(trial["params"]) for trial in trials(hptune.study())] == [{"x", "n"}] * 6
+    assert [set(trial["params"]) for trial in trials(cli.study())] == [{"x", "n"}] * 6
 
 
-def test_no_hyperparameters_means_one_trial(hptune: Hptune) -> None:
-    model = hptune.file("model.py", "def objective(hp, trial):\n    return 1.5")
-    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+def test_no_hyperparameters_means_one_trial(cli: InProcess) -> None:
+    model = cli.file("model.py", "def objective(hp, trial):\n    return 1.5")
+    ended = cli("run", model, *LIGHT, "--study", cli.study())
     assert ended.code == 0
     assert "no hyperparameters" in ended.err
     assert "1/3 trials" in ended.out
@@ -391,19 +388,19 @@ def test_a_framework_that_runs_at_import(hptune: Hptune) -> None:
             return DATA, DATA
         """,
     )
-    ended = hptune("run", model, *LIGHT, "--study", hptune.study())
+    ended = hptune("run", model, *LIGHT, "--trials", 1, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert "starts threads when it is imported" in ended.err
     assert (hptune.study() / "best" / "model.keras").exists()
 
 
-def test_a_path_with_spaces_and_quotes(hptune: Hptune) -> None:
-    odd = Path(hptune.directory / "an odd 'place'")
+def test_a_path_with_spaces_and_quotes(cli: InProcess) -> None:
+    odd = Path(cli.directory / "an odd 'place'")
     odd.mkdir()
-    model = hptune.file("an odd 'place'/my model.py", GOOD)
-    ended = hptune("run", model, *LIGHT, "--study", odd / "a study")
+    model = cli.file("an odd 'place'/my model.py", GOOD)
+    ended = cli("run", model, *LIGHT, "--study", odd / "a study")
     assert ended.code == 0, ended.err
-    assert hptune("best", odd / "a study").code == 0
+    assert cli("best", odd / "a study").code == 0
 
 
 def test_a_long_temporary_path(hptune: Hptune) -> None:

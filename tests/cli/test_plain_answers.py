@@ -25,8 +25,7 @@ EPOCHS = """
     """
 
 
-def test_limits_pruners_and_spaces_that_do_not_fit(reading_cli: InProcess) -> None:
-    cli = reading_cli
+def test_limits_pruners_and_spaces_that_do_not_fit(cli: InProcess) -> None:
     cli.file("model.py", SILENT.format(high=1))
     limits = ("--timeout", "1h", "--budget", "5core-h")
     ended = cli("run", "model.py", *LIGHT, *limits, "--trials", "4", "--pruner", "asha")
@@ -47,8 +46,7 @@ def test_limits_pruners_and_spaces_that_do_not_fit(reading_cli: InProcess) -> No
     assert cli("replay", "study").out == said
 
 
-def test_epochs_that_were_lowered_and_are_raised_again(reading_cli: InProcess) -> None:
-    cli = reading_cli
+def test_epochs_that_were_lowered_and_are_raised_again(cli: InProcess) -> None:
     cli.file("model.py", EPOCHS)
     assert cli("run", "model.py", *LIGHT, "--trials", "2", "--epochs", "4").code == 0
     ended = cli("resume", "study", "--trials", "3", "--epochs", "2")

@@ -37,19 +37,19 @@ for step in 1 2 3; do echo "{{\\"step\\": $step, \\"loss\\": $1}}"; done
 """
 
 
-def test_a_program_is_tuned_and_its_study_is_like_any_other(hptune: Hptune) -> None:
-    (hptune.directory / "space.toml").write_text(SPACE)
-    (hptune.directory / "go.sh").write_text(PROGRAM.replace("{{", "{").replace("}}", "}"))
+def test_a_program_is_tuned_and_its_study_is_like_any_other(cli: InProcess) -> None:
+    (cli.directory / "space.toml").write_text(SPACE)
+    (cli.directory / "go.sh").write_text(PROGRAM.replace("{{", "{").replace("}}", "}"))
     command = "sh go.sh {lr} {kind} --depth={depth}"
     arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min")
-    ended = hptune("run", *arguments, "--trials", "4", "--executor", "joblib", "--workers", "1")
+    ended = cli("run", *arguments, "--trials", "4", "--executor", "joblib", "--workers", "1")
     assert ended.code == 0, ended.err
-    study = hptune.directory / "studies" / "go-1"
+    study = cli.directory / "studies" / "go-1"
     assert {each["state"] for each in trials(study)} == {"COMPLETE"}
-    best = json.loads(hptune("best", study, "--json").out)["best"]
+    best = json.loads(cli("best", study, "--json").out)["best"]
     assert best["value"] == pytest.approx(best["params"]["lr"])
     assert ("depth" in best["params"]) == (best["params"]["kind"] == "a")
-    more = hptune("resume", study, "--trials", "6", "--workers", "1")
+    more = cli("resume", study, "--trials", "6", "--workers", "1")
     assert more.code == 0, more.err
     assert len(trials(study)) == 6
 

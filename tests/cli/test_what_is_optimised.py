@@ -53,22 +53,22 @@ def weights(path: Path) -> str:
     return (path / "checkpoint" / "weights.txt").read_text()
 
 
-def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune, cli: InProcess) -> None:
-    model = hptune.file("model.py", TWO)
+def test_the_front_is_found_kept_shown_and_exported(cli: InProcess) -> None:
+    model = cli.file("model.py", TWO)
     goals = ("--objective", "quality:max", "--objective", "params")
-    ended = hptune("run", model, *LIGHT, *goals, "--trials", "16")
+    ended = cli("run", model, *LIGHT, *goals, "--trials", "16")
     assert ended.code == 0, ended.err
-    expected = front_of(trials(hptune.study()))
+    expected = front_of(trials(cli.study()))
     assert len(expected) > 2
     assert f"and {len(expected) - 1} more on the Pareto front" in ended.out
 
-    shelves = {int(p.name): p for p in (hptune.study() / "best").iterdir() if p.name.isdecimal()}
+    shelves = {int(p.name): p for p in (cli.study() / "best").iterdir() if p.name.isdecimal()}
     assert set(shelves) == expected
     assert all(weights(path) == str(number) for number, path in shelves.items())
     data = json.loads(cli("best", "study", "--json").out)
     assert {each["trial"] for each in data["front"]} == expected
     assert data["best"] == {k: v for k, v in data["front"][0].items() if k != "model"}
-    assert weights(hptune.study() / "best") == str(data["best"]["trial"])
+    assert weights(cli.study() / "best") == str(data["best"]["trial"])
     assert [each["metric"] for each in data["objectives"]] == ["quality", "params"]
 
     shown = cli("best", "study").out
@@ -77,18 +77,18 @@ def test_the_front_is_found_kept_shown_and_exported(hptune: Hptune, cli: InProce
     assert "on the Pareto front" in cli("status", "study").out
     table = list(csv.DictReader(io.StringIO(cli("export", "study").out)))
     assert {int(row["number"]) for row in table if row["front"] == "True"} == expected
-    study = Study(hptune.study())
+    study = Study(cli.study())
     assert {trial.number for trial in study.best_trials} == expected
     assert study.best_trial.values == tuple(
         study.best_trial.metrics[name] for name in ("quality", "params")
     )
 
 
-def test_a_constraint_is_met_and_shown(hptune: Hptune, cli: InProcess) -> None:
-    model = hptune.file("model.py", "CONSTRAINTS = ['params < 400']\n" + TWO)
-    ended = hptune("run", model, *LIGHT, "--objective", "quality:max", "--trials", "12")
+def test_a_constraint_is_met_and_shown(cli: InProcess) -> None:
+    model = cli.file("model.py", "CONSTRAINTS = ['params < 400']\n" + TWO)
+    ended = cli("run", model, *LIGHT, "--objective", "quality:max", "--trials", "12")
     assert ended.code == 0, ended.err
-    found = [json.loads(trial["metrics"]) for trial in trials(hptune.study())]
+    found = [json.loads(trial["metrics"]) for trial in trials(cli.study())]
     feasible = [m["quality"] for m in found if m["params"] < 400]
     assert 0 < len(feasible) < 12
     assert max(feasible) < max(m["quality"] for m in found), "the constraint must matter"
@@ -103,15 +103,15 @@ def test_a_constraint_is_met_and_shown(hptune: Hptune, cli: InProcess) -> None:
 
 
 def test_if_no_trial_meets_the_constraint_the_nearest_is_shown_as_infeasible(
-    hptune: Hptune, cli: InProcess
+    cli: InProcess,
 ) -> None:
-    model = hptune.file("model.py", TWO)
+    model = cli.file("model.py", TWO)
     goals = ("--objective", "quality:max", "--constraint", "params<-1000")
-    ended = hptune("run", model, *LIGHT, *goals, "--trials", "5")
+    ended = cli("run", model, *LIGHT, *goals, "--trials", "5")
     assert ended.code == 1
     assert "Error: no trial keeps params < -1000; trial " in ended.err
     assert "`hptune resume study --trials 10` tries others" in ended.err
-    least = min(json.loads(trial["metrics"])["params"] for trial in trials(hptune.study()))
+    least = min(json.loads(trial["metrics"])["params"] for trial in trials(cli.study()))
     for shown in (ended.out, cli("best", "study").out, cli("status", "study").out):
         assert f"infeasible: params is {least:.6g}, allowed is < -1000" in shown
 
@@ -160,10 +160,9 @@ def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune, cli:
 
 
 def test_workers_are_asked_for_by_all_trials_that_are_left(
-    reading_cli: InProcess, monkeypatch: pytest.MonkeyPatch
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repeats that have ended are none of the study's trials; a used-up time is refused early."""
-    cli = reading_cli
     cli.file("model.py", TWO)
     goals = ("--objective", "quality:max", "--confirm", "1")
     assert cli("run", "model.py", *LIGHT, *goals, "--trials", "3", "--quiet").code == 0

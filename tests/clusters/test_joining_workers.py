@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import psutil
 import pytest
+from in_process import InProcess
 from real_runs import Hptune, Started, is_alive, rows, trials, wait_for
 
 from tuner.core.seeds import training_seed
@@ -363,8 +364,8 @@ def test_a_scheduler_that_is_not_there_is_said_at_once(hptune: Hptune) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(
-    hptune: Hptune, arguments: tuple[str, ...], words: str
+    cli: InProcess, arguments: tuple[str, ...], words: str
 ) -> None:
-    model_of(hptune)
-    ended = hptune(*arguments)
+    cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    ended = cli(*arguments)
     assert (ended.code, words in ended.err) == (2, True), ended

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 from in_process import InProcess
-from real_runs import Hptune, trials
+from real_runs import trials
 
 from tuner import Tuner, UsageError
 from tuner.config.kinds import objective_texts
@@ -189,22 +189,22 @@ def test_objectives_may_be_objects_of_keras_tuners(read: Callable[..., UserCode]
             Tuner(print, given)
 
 
-def test_resumed_studies_take_the_same_one(hptune: Hptune, cli: InProcess) -> None:
+def test_resumed_studies_take_the_same_one(cli: InProcess) -> None:
     """Also when the file has got a candidate that would be found first."""
     first = "def tune(hp, trial):\n    return hp.Float('x', 0, 1)\n"
-    model = hptune.file("model.py", first + "def other(hp, trial):\n    return hp.Int('n', 1, 2)\n")
-    run = ("run", model, "--trials", "1", "--executor", "joblib", "--study", hptune.study())
-    ended = hptune(*run, "--entry", "tune")
+    model = cli.file("model.py", first + "def other(hp, trial):\n    return hp.Int('n', 1, 2)\n")
+    run = ("run", model, "--trials", "1", "--executor", "joblib", "--study", cli.study())
+    ended = cli(*run, "--entry", "tune")
     assert ended.code == 0, ended.err
     model.write_text(model.read_text() + OBJECTIVE)
-    ended = hptune("resume", hptune.study(), "--trials", "2")
+    ended = cli("resume", cli.study(), "--trials", "2")
     assert ended.code == 0, ended.err
     assert "entry points" not in ended.err
-    assert [list(each["params"]) for each in trials(hptune.study())] == [["x"], ["x"]]
+    assert [list(each["params"]) for each in trials(cli.study())] == [["x"], ["x"]]
     shown = cli("space", model)
     assert "3 entry points (tune, other, objective); objective is tuned" in shown.out + shown.err
     assert "x" in cli("space", model, "--entry", "tune").out
     model.write_text(OBJECTIVE)
-    ended = cli("resume", hptune.study(), "--trials", "3")
+    ended = cli("resume", cli.study(), "--trials", "3")
     assert ended.code == 2
     assert "model.py has no tune; it has objective" in ended.err

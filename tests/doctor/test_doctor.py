@@ -11,6 +11,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from in_process import InProcess
 from real_runs import Hptune, wait_for
 
 from tuner.doctor.examination import CHECKS, Check, examine
@@ -96,8 +97,8 @@ def test_an_interrupt_ends_all_of_it(hptune: Hptune) -> None:
     assert list(hptune.directory.glob("*")) == []
 
 
-def test_a_file_that_is_not_there_is_a_usage_error(hptune: Hptune) -> None:
-    ended = hptune("doctor", "modle.py")
+def test_a_file_that_is_not_there_is_a_usage_error(cli: InProcess) -> None:
+    ended = cli("doctor", "modle.py")
     assert ended.code == 2
     assert "there is no file modle.py" in ended.err
 

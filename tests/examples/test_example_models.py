@@ -12,9 +12,12 @@ from typing import Any
 import keras_tuner
 import numpy as np
 import pytest
+from child import answer_of
+from recorded_trial import RecordedTrial
 from requirements import require
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def load_example(name: str) -> ModuleType:
@@ -24,21 +27,6 @@ def load_example(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-class RecordedTrial:
-    """Replacement of the trial that hptune passes to an objective."""
-
-    def __init__(self, checkpoint_dir: Path, *, stop_after: int | None = None) -> None:
-        self.checkpoint_dir = checkpoint_dir
-        self.stop_after = stop_after
-        self.reports: list[tuple[int, dict[str, float]]] = []
-
-    def report(self, step: int, **metrics: float) -> None:
-        self.reports.append((step, metrics))
-
-    def should_stop(self) -> bool:
-        return len(self.reports) == self.stop_after
 
 
 def hyperparameters(**values: Any) -> Any:
@@ -177,6 +165,32 @@ class TestPlainPython:
         assert results[1] > 8
 
 
+INTERRUPTED_AND_RESUMED = """
+import json, sys
+from pathlib import Path
+
+sys.path[:0] = sys.argv[1:3]
+import torch_mlp
+from recorded_trial import RecordedTrial
+from tuner.training.hyperparameters import make_hyperparameters
+
+place = Path(sys.argv[3])
+whole = RecordedTrial(place / "whole")
+first = RecordedTrial(place / "parts", stop_after=7)
+second = RecordedTrial(place / "parts")
+results = []
+for trial in (whole, first, second):
+    trial.checkpoint_dir.mkdir(exist_ok=True)
+    hp = make_hyperparameters((), {"learning_rate": 3e-3, "dropout": 0.2, "units": 64})
+    results.append(torch_mlp.objective(hp, trial))
+print(json.dumps({
+    "whole": whole.reports, "first": first.reports, "second": second.reports,
+    "result": results[0], "result of two": results[2],
+    "epochs": torch_mlp.EPOCHS, "objective": torch_mlp.OBJECTIVE,
+}))
+"""
+
+
 class TestTorchMlp:
     def test_without_torch_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)
@@ -189,20 +203,13 @@ class TestTorchMlp:
 
     def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path: Path) -> None:
         require("torch")
-        example = load_example("torch_mlp")
-        settings = {"learning_rate": 3e-3, "dropout": 0.2, "units": 64}
-        whole = RecordedTrial(tmp_path / "whole")
-        first = RecordedTrial(tmp_path / "parts", stop_after=7)
-        second = RecordedTrial(tmp_path / "parts")
-        for trial in (whole, first, second):
-            trial.checkpoint_dir.mkdir(exist_ok=True)
-        result = example.objective(hyperparameters(**settings), whole)
-        example.objective(hyperparameters(**settings), first)
-        assert len(first.reports) == 7
-        assert example.objective(hyperparameters(**settings), second) == result
-        assert first.reports + second.reports == whole.reports
-        assert [step for step, _ in whole.reports] == list(range(1, example.EPOCHS + 1))
-        assert result[example.OBJECTIVE] > 0.95
+        found = answer_of(INTERRUPTED_AND_RESUMED, str(EXAMPLES), str(SUPPORT), str(tmp_path))
+        assert found["result of two"] == found["result"]
+        first, second, whole = (found[name] for name in ("first", "second", "whole"))
+        assert len(first) == 7
+        assert first + second == whole
+        assert [step for step, _ in whole] == list(range(1, found["epochs"] + 1))
+        assert found["result"][found["objective"]] > 0.95
 
 
 IMPORT_THEN_FORK = """

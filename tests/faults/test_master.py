@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from in_process import InProcess
 from real_runs import Hptune, Started, is_alive, rows, states, trials, wait_for
 from requirements import require_root
 
@@ -100,7 +101,7 @@ def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> No
     "how",
     ["Ctrl-C", "SIGTERM to all", "hang-up", "hptune stop"],
 )
-def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
+def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
     started = hptune.start("run", model, "--trials", "5", "--study", hptune.study())
@@ -108,16 +109,16 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
 
     if how == "Ctrl-C":
         # Meanwhile, it can be watched, and no other master can run it.
-        plain = json.loads(hptune("status", hptune.study(), "--json").out)
+        plain = json.loads(cli("status", "study", "--json").out)
         assert plain["master"]["pid"] == started.pid
-        assert "running" in hptune("status", hptune.study()).out
-        assert hptune("export", hptune.study()).out.startswith("number,state,origin,value")
-        ended = hptune("best", hptune.study())
+        assert "running" in cli("status", "study").out
+        assert cli("export", "study").out.startswith("number,state,origin,value")
+        ended = cli("best", "study")
         assert (ended.code, "no trial" in ended.err) == (1, True)
-        second = hptune("resume", hptune.study())
+        second = cli("resume", "study")
         assert second.code == 1
         assert str(started.pid) in second.err
-        assert hptune("run", model, "--study", hptune.study()).code == 2
+        assert cli("run", model, "--study", "study").code == 2
         started.interrupt()
     elif how == "SIGTERM to all":
         os.killpg(started.pid, signal.SIGTERM)
@@ -142,7 +143,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, how: str) -> None:
         "RELEASED"
     }
     if how == "hptune stop":
-        again = hptune("stop", hptune.study())
+        again = cli("stop", "study")
         assert (again.code, "nothing to stop" in again.err) == (1, True)
 
     gate.touch()
@@ -183,11 +184,11 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     assert not hptune.study().exists()
 
 
-def test_a_study_that_is_starting_can_be_stopped(hptune: Hptune) -> None:
+def test_a_study_that_is_starting_can_be_stopped(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", f"import time\ntime.sleep(2)\n{QUICK}")
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
     wait_for((hptune.study() / "lease").exists, "the start")
-    status = hptune("status", hptune.study())
+    status = cli("status", "study")
     assert (status.code, "is being started by process" in status.err) == (2, True)
     stopped = hptune("stop", hptune.study())
     assert (stopped.code, stopped.err) == (0, "")
@@ -246,7 +247,7 @@ def test_the_studys_time_is_up(hptune: Hptune) -> None:
     assert_each_trial_exactly_once(hptune.study(), len(trials(hptune.study())))
 
 
-def test_killed_again_and_again(hptune: Hptune) -> None:
+def test_killed_again_and_again(hptune: Hptune, cli: InProcess) -> None:
     """`kill -9` before, at and after the first trial; every trial is run exactly once."""
     model = hptune.file("model.py", QUICK)
     study = hptune.study()
@@ -257,7 +258,7 @@ def test_killed_again_and_again(hptune: Hptune) -> None:
     )
     started.kill()
     hptune.assert_nothing_left(seconds=15)
-    resumed = hptune("resume", study)
+    resumed = cli("resume", study)
     assert (resumed.code, "ended before its first trial" in resumed.err) == (2, True)
 
     command: tuple[object, ...] = ("run", model, "--trials", "8", "--study", study)
@@ -272,7 +273,7 @@ def test_killed_again_and_again(hptune: Hptune) -> None:
         hptune.assert_nothing_left()
         # A study that was killed can be looked at.
         if command[0] == "resume":
-            status = hptune("status", study)
+            status = cli("status", study)
             assert status.code == 0
             assert "hptune resume" in status.out
         command = ("resume", study)
@@ -283,7 +284,7 @@ def test_killed_again_and_again(hptune: Hptune) -> None:
     assert re.search(rf"resumed: {before} trials are over", ended.err)
     assert_each_trial_exactly_once(study, 8)
     # The total is the total.
-    assert hptune("resume", study).code == 0
+    assert cli("resume", study).code == 0
     assert len(trials(study)) == 8
     ended = hptune("resume", study, "--trials", "10")
     assert ended.code == 0, ended.err

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+from in_process import InProcess
 from real_runs import Hptune, rows, states, trials
 
+LIGHT = ("--executor", "joblib")
 WAYS = {
     "good": "",
     "raises": "raise ValueError(f'bad point {trial.number}')",
@@ -74,7 +76,7 @@ def model_text() -> str:
     return MODEL.format(ways=list(WAYS), branches=branches)
 
 
-def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> None:
+def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", model_text())
     ended = hptune(
         "run", model, "--search", "grid", "--study", hptune.study(), "--trial-timeout", "3"
@@ -142,14 +144,14 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
     assert "Segmentation fault" in log
 
     # All of it can be read.
-    text = hptune("status", hptune.study()).out
+    text = cli("status", "study").out
     for word in ("5 complete, 14 failed", "SIGSEGV", "hptune show study "):
         assert word in text
-    plain = json.loads(hptune("status", hptune.study(), "--json").out)
+    plain = json.loads(cli("status", "study", "--json").out)
     # Failures whose texts differ in numbers alone are of one kind; long texts are cut.
     kinds = {reason[:100] for way, reason in reasons.items() if way != "closes"}
     assert {each["reason"][:100] for each in plain["failures"]} == kinds
-    best = json.loads(hptune("best", hptune.study(), "--json").out)
+    best = json.loads(cli("best", "study", "--json").out)
     assert (best["best"]["value"], best["best"]["metrics"]["other"]) == (0.5, None)
 
     def refuse(word: str) -> None:
@@ -161,8 +163,8 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune) -> N
     assert links == {"dangling", "system"}
 
 
-def test_the_same_failure_at_first_stops_the_study(hptune: Hptune) -> None:
-    model = hptune.file(
+def test_the_same_failure_at_first_stops_the_study(cli: InProcess) -> None:
+    model = cli.file(
         "model.py",
         """
         def objective(hp, trial):
@@ -173,25 +175,25 @@ def test_the_same_failure_at_first_stops_the_study(hptune: Hptune) -> None:
             raise ValueError(f"{x} is no good")
         """,
     )
-    ended = hptune("run", model, "--trials", "20", "--study", hptune.study())
+    ended = cli("run", model, *LIGHT, "--trials", "20", "--study", cli.study())
     assert ended.code == 1
     for word in ("first 3 trials all failed the same way", "raise ValueError(f", "in check",
-                 f"hptune resume {hptune.study().name}"):  # fmt: skip
+                 f"hptune resume {cli.study().name}"):  # fmt: skip
         assert word in ended.err
     assert "tuner/" not in ended.err
     # Trials that ran next to the third one may have ended meanwhile.
-    assert 3 <= states(hptune.study())["FAILED"] <= 4
+    assert 3 <= states(cli.study())["FAILED"] <= 4
 
     # It continues with the file corrected, or with --same-failures 0.
-    hptune.file("model.py", 'def objective(hp, trial):\n    return hp.Float("x", 0, 1)')
-    ended = hptune("resume", hptune.study(), "--trials", "6")
+    cli.file("model.py", 'def objective(hp, trial):\n    return hp.Float("x", 0, 1)')
+    ended = cli("resume", cli.study(), "--trials", "6")
     assert ended.code == 0, ended.err
-    assert states(hptune.study())["COMPLETE"] >= 2
-    assert len(trials(hptune.study())) == 6
+    assert states(cli.study())["COMPLETE"] >= 2
+    assert len(trials(cli.study())) == 6
 
 
-def test_max_failures(hptune: Hptune) -> None:
-    model = hptune.file(
+def test_max_failures(cli: InProcess) -> None:
+    model = cli.file(
         "model.py",
         """
         def objective(hp, trial):
@@ -201,18 +203,20 @@ def test_max_failures(hptune: Hptune) -> None:
             return x
         """,
     )
-    ended = hptune("run", model, "--trials", "50", "--max-failures", "2", "--study", hptune.study())
+    ended = cli(
+        "run", model, *LIGHT, "--trials", "50", "--max-failures", "2", "--study", cli.study()
+    )
     assert ended.code == 1
     for word in ("3 trials failed, allowed are 2", "an odd trial", "hptune resume"):
         assert word in ended.err
-    assert 3 <= states(hptune.study())["FAILED"] <= 4
+    assert 3 <= states(cli.study())["FAILED"] <= 4
     # What was finished is there.
-    assert hptune("best", hptune.study()).code == 0
+    assert cli("best", cli.study()).code == 0
 
 
-def test_no_room_for_a_trial_is_not_its_fault(hptune: Hptune) -> None:
+def test_no_room_for_a_trial_is_not_its_fault(cli: InProcess) -> None:
     """The disk is full the first time, and has room the second time."""
-    model = hptune.file(
+    model = cli.file(
         "model.py",
         """
         import errno, os
@@ -227,8 +231,8 @@ def test_no_room_for_a_trial_is_not_its_fault(hptune: Hptune) -> None:
             return x
         """,
     )
-    ended = hptune("run", model, "--trials", "3", "--executor", "joblib", "--study", hptune.study())
+    ended = cli("run", model, *LIGHT, "--trials", "3", "--study", cli.study())
     assert ended.code == 0, ended.err
-    assert states(hptune.study()) == {"COMPLETE": 3}
-    lost = rows(hptune.study(), "SELECT reason FROM attempts WHERE outcome = 'LOST'")
+    assert states(cli.study()) == {"COMPLETE": 3}
+    lost = rows(cli.study(), "SELECT reason FROM attempts WHERE outcome = 'LOST'")
     assert ["No space left on device" in row["reason"] for row in lost] == [True] * 3

@@ -11,8 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from in_process import InProcess
 from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
-from real_runs import Hptune, trials
+from real_runs import trials
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.objectives import goals_to_json
@@ -225,8 +226,8 @@ def test_there_must_be_a_study(tmp_path: Path) -> None:
         replay(StudyDirectory(tmp_path / "nowhere"))
 
 
-def test_the_command_tells_the_same_from_the_tampered(hptune: Hptune) -> None:
-    model = hptune.file(
+def test_the_command_tells_the_same_from_the_tampered(cli: InProcess) -> None:
+    model = cli.file(
         "model.py",
         """
         def objective(hp, trial):
@@ -235,28 +236,28 @@ def test_the_command_tells_the_same_from_the_tampered(hptune: Hptune) -> None:
             return x + hp.Int("late", 1, 50)
         """,
     )
-    run = ("run", model, "--search", "tpe", "--seed", 1, "--try", "x=0.25")
-    assert hptune(*run, "--trials", 6, "--study", hptune.study("old")).code == 0
-    warm = ("--warm-start", hptune.study("old"))
-    assert hptune(*run, *warm, "--trials", 8, "--study", hptune.study()).code == 0
-    assert hptune("resume", hptune.study(), "--trials", 14).code == 0
+    run = ("run", model, "--executor", "joblib", "--search", "tpe", "--seed", 1, "--try", "x=0.25")
+    assert cli(*run, "--trials", 6, "--study", cli.study("old")).code == 0
+    warm = ("--warm-start", cli.study("old"))
+    assert cli(*run, *warm, "--trials", 8, "--study", cli.study()).code == 0
+    assert cli("resume", cli.study(), "--trials", 14).code == 0
     model.unlink()
-    (hptune.study("old") / "study.db").unlink()
-    ended = hptune("replay", hptune.study())
+    (cli.study("old") / "study.db").unlink()
+    ended = cli("replay", cli.study())
     assert (ended.code, ended.out) == (0, "14 suggestions, all equal\n"), ended.err
-    plain = json.loads(hptune("replay", hptune.study(), "--json").out)
+    plain = json.loads(cli("replay", cli.study(), "--json").out)
     assert plain == {"same": 14, "not_of_the_search": 0, "difference": None}
 
-    victim = trials(hptune.study())[9]["params"]["x"]
-    with closing(sqlite3.connect(hptune.study() / "study.db")) as db, db:
+    victim = trials(cli.study())[9]["params"]["x"]
+    with closing(sqlite3.connect(cli.study() / "study.db")) as db, db:
         rows = db.execute("SELECT seq, payload FROM events WHERE kind = ?", [Suggested.__name__])
         for number, payload in rows.fetchall():
             if repr(victim) in payload:
                 changed = payload.replace(repr(victim), "0.125")
                 db.execute("UPDATE events SET payload = ? WHERE seq = ?", [changed, number])
-    ended = hptune("replay", hptune.study())
+    ended = cli("replay", cli.study())
     assert ended.code == 1
     assert "9 suggestions are equal; trial 9 differs:" in ended.out
     assert f"* x: 0.125 in the study, {victim!r} now" in ended.out
-    ended = hptune("replay", hptune.study(), "--json")
+    ended = cli("replay", cli.study(), "--json")
     assert (ended.code, json.loads(ended.out)["difference"]["trial"]) == (1, 9)

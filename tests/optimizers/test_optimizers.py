@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from child import answer_of
 from numpy.typing import NDArray
 from requirements import require
 
 from tuner.core.space.space import SearchSpace
 from tuner.training.hyperparameters import make_hyperparameters
 
-keras = require("keras")
+require("keras")
+import keras  # noqa: E402
 
 STEPS = 4
 K = (3, 3, 2, 2)
@@ -39,6 +37,11 @@ def gradients() -> list[list[Array]]:
 def start() -> list[Array]:
     rng = np.random.default_rng(1)
     return [rng.normal(size=(3, 2)), np.zeros(2), np.zeros((2, 2)), rng.normal(size=K)]
+
+
+def as_lists() -> list[Any]:
+    """Return the start and the gradients of all steps."""
+    return [[x.tolist() for x in start()], [[x.tolist() for x in step] for step in gradients()]]
 
 
 def trained(optimizer: Any, steps: list[list[Array]]) -> list[Array]:
@@ -124,42 +127,46 @@ print(json.dumps(found))
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_steps_are_the_same_on_other_backends(backend: str) -> None:
     require(backend)
-    steps = [[each.tolist() for each in step] for step in gradients()]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", STEPS_OF_A_BACKEND],
-        env={**os.environ, "KERAS_BACKEND": backend},
-        input=json.dumps([[each.tolist() for each in start()], steps]),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = answer_of(STEPS_OF_A_BACKEND, given=as_lists(), KERAS_BACKEND=backend)
     assert found["backend"] == backend
     assert_equal(found["lars"], lars_by_hand(), rtol=1e-5, atol=1e-6)
     assert_equal(found["lamb"], lamb_by_hand(), rtol=1e-5, atol=1e-6)
 
 
+STEPS_OF_OPTAX = """
+import json, sys
+
+import numpy as np
+import optax
+
+start, gradients = json.load(sys.stdin)
+as_arrays = lambda lists: [np.array(each, "float32") for each in lists]
+scaled = [each.ndim > 1 for each in as_arrays(start)]
+# With decay, the ratio of optax's LARS is that of |g + d w|; the paper's is of |g| + d |w|.
+lars = optax.lars(2.0, 0.0, trust_coefficient=0.01, momentum=0.8, trust_ratio_mask=scaled)
+lamb_steps = [
+    optax.scale_by_adam(eps=1e-6),
+    optax.add_decayed_weights(0.1, scaled),
+    optax.masked(optax.scale_by_trust_ratio(), scaled),  # optax.lamb scales the biases too
+    optax.scale_by_learning_rate(0.05),
+]
+found = []
+for optimizer in (lars, optax.chain(*lamb_steps)):
+    weights = as_arrays(start)
+    state = optimizer.init(weights)
+    for step in gradients:
+        updates, state = optimizer.update(as_arrays(step), state, weights)
+        weights = optax.apply_updates(weights, updates)
+    found.append([np.asarray(each).tolist() for each in weights])
+print(json.dumps(found))
+"""
+
+
 def test_optax_takes_the_same_steps() -> None:
-    optax = require("optax")
-    scaled = [each.ndim > 1 for each in start()]
-    # With decay, the ratio of optax's LARS is that of |g + d w|; the paper's is of |g| + d |w|.
-    lars = optax.lars(2.0, 0.0, trust_coefficient=0.01, momentum=0.8, trust_ratio_mask=scaled)
-    lamb_steps = [
-        optax.scale_by_adam(eps=1e-6),
-        optax.add_decayed_weights(0.1, scaled),
-        optax.masked(optax.scale_by_trust_ratio(), scaled),  # optax.lamb scales the biases too
-        optax.scale_by_learning_rate(0.05),
-    ]
-    pairs = [(lars, lars_by_hand(decay=0.0)), (optax.chain(*lamb_steps), lamb_by_hand())]
-    for optimizer, ours in pairs:
-        weights: Any = [each.astype("float32") for each in start()]
-        state = optimizer.init(weights)
-        for step in gradients():
-            updates, state = optimizer.update(step, state, weights)
-            weights = optax.apply_updates(weights, updates)
-        assert_equal(weights, ours, rtol=1e-5, atol=1e-6)
+    require("optax")
+    lars, lamb = answer_of(STEPS_OF_OPTAX, given=as_lists())
+    assert_equal(lars, lars_by_hand(decay=0.0), rtol=1e-5, atol=1e-6)
+    assert_equal(lamb, lamb_by_hand(), rtol=1e-5, atol=1e-6)
 
 
 def test_lamb_without_decay_is_keras_where_all_is_scaled() -> None:

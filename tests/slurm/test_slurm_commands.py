@@ -6,33 +6,32 @@ import json
 from pathlib import Path
 
 import pytest
+from in_process import InProcess
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
 
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
 
 
-def test_what_init_writes_is_what_script_takes(hptune: Hptune, slurm: PrivateSlurm) -> None:
-    ended = hptune("slurm", "init", "--account", "project")
+def test_what_init_writes_is_what_script_takes(cli: InProcess, slurm: PrivateSlurm) -> None:
+    ended = cli("slurm", "init", "--account", "project")
     assert (ended.code, ended.err) == (0, "")
     assert "Wrote slurm.toml" in ended.out
-    again = hptune("slurm", "init")
+    again = cli("slurm", "init")
     assert again.code == 2
     assert "slurm.toml already exists" in again.err
-    ended = hptune("slurm", "script", "slurm.toml", "--gpus-per-trial", "1", "--study", "s")
+    ended = cli("slurm", "script", "slurm.toml", "--gpus-per-trial", "1", "--study", "s")
     assert (ended.code, ended.err) == (0, "")
     assert "#SBATCH -p main\n#SBATCH -A project\n" in ended.out
     assert "#SBATCH --gres=gpu:2\n" in ended.out
-    assert (
-        f"-P -m hptune worker {hptune.directory}/s/jobs/scheduler.json --name slurm-" in ended.out
-    )
-    halves = hptune("slurm", "script", "slurm.toml", "--gpus-per-trial", "0.5")
+    assert f"-P -m hptune worker {cli.directory}/s/jobs/scheduler.json --name slurm-" in ended.out
+    halves = cli("slurm", "script", "slurm.toml", "--gpus-per-trial", "0.5")
     assert "#SBATCH --cpus-per-task=4\n#SBATCH --mem=4000M\n" in halves.out
     assert "#SBATCH --gres=gpu:2\n" in halves.out
-    ended = hptune("slurm", "script", "slurm.toml", "--gpus-per-trial", "1.5")
+    ended = cli("slurm", "script", "slurm.toml", "--gpus-per-trial", "1.5")
     assert (ended.code, "parts of one GPU, such as 0.5" in ended.err) == (2, True)
     assert slurm.jobs() == []
-    assert not hptune.study("s").exists()
+    assert not cli.study("s").exists()
 
 
 @pytest.mark.parametrize(
@@ -53,45 +52,51 @@ def test_what_init_writes_is_what_script_takes(hptune: Hptune, slurm: PrivateSlu
     ],
 )
 def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(
-    hptune: Hptune, slurm: PrivateSlurm, text: str, said: str
+    cli: InProcess, slurm: PrivateSlurm, text: str, said: str
 ) -> None:
-    hptune.file("model.py", MODEL)
-    hptune.file("slurm.toml", text)
-    ended = hptune("run", "model.py", "--slurm", "slurm.toml", "--study", "study")
+    cli.file("model.py", MODEL)
+    cli.file("slurm.toml", text)
+    ended = cli("run", "model.py", "--slurm", "slurm.toml", "--study", "study")
     assert ended.code == 2, ended.err
     assert said in ended.err
     assert "Traceback" not in ended.err
     assert slurm.jobs() == []
-    assert not hptune.study().exists()
+    assert not cli.study().exists()
 
 
 def test_gpus_that_no_job_has_are_refused_before_there_is_a_study(
-    hptune: Hptune, slurm: PrivateSlurm
+    cli: InProcess, slurm: PrivateSlurm
 ) -> None:
-    hptune.file("model.py", MODEL)
-    hptune.file("gpus.py", f"RESOURCES = {{'gpus': 3}}\n{MODEL}")
-    hptune.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"\ninterface = "lo"')
+    cli.file("model.py", MODEL)
+    cli.file("gpus.py", f"RESOURCES = {{'gpus': 3}}\n{MODEL}")
+    cli.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"\ninterface = "lo"')
     run = ("--slurm", "slurm.toml", "--study", "study")
     asked = ("--gpus-per-trial", "3")
     for command in (("model.py", *asked), ("model.py", *asked, "--detach"), ("gpus.py",)):
-        ended = hptune("run", *command, *run)
+        ended = cli("run", *command, *run)
         assert ended.code == 2, ended.err
         assert "Error: a trial needs 1 core and 3 GPUs, but a job in partition gpu" in ended.err
         assert slurm.jobs() == []
-        assert not hptune.study().exists()
+        assert not cli.study().exists()
 
 
-def test_without_slurm_it_is_said_where_to_go(hptune: Hptune) -> None:
-    hptune.file("model.py", MODEL)
-    hptune.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"')
-    ended = hptune("run", "model.py", "--slurm", "slurm.toml", PATH="/nowhere")
+def test_without_slurm_it_is_said_where_to_go(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.file("model.py", MODEL)
+    cli.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"')
+    monkeypatch.setenv("PATH", "/nowhere")
+    ended = cli("run", "model.py", "--slurm", "slurm.toml")
     assert ended.code == 2, ended.err
     assert "sinfo is not found: run this where Slurm's commands are" in ended.err
 
 
-def test_without_a_slurm_that_answers_init_says_what_to_do(hptune: Hptune, tmp_path: Path) -> None:
+def test_without_a_slurm_that_answers_init_says_what_to_do(
+    cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     by_hand = 'partition = "gpu", walltime = "04:00:00", and account where your site asks for one'
-    ended = hptune.start("slurm", "init", PATH="/nowhere").wait()
+    monkeypatch.setenv("PATH", "/nowhere")
+    ended = cli("slurm", "init")
     assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
     assert "sinfo is not found: run this where Slurm's commands are" in ended.err
     assert by_hand in ended.err
@@ -102,13 +107,14 @@ def test_without_a_slurm_that_answers_init_says_what_to_do(hptune: Hptune, tmp_p
         "#!/bin/sh\necho first; echo 'sinfo: fatal: no controller' >&2; exit 1"
     )
     (silent / "sinfo").chmod(0o755)
-    ended = hptune.start("slurm", "init", PATH=f"{silent}:/usr/bin:/bin").wait()
+    monkeypatch.setenv("PATH", f"{silent}:/usr/bin:/bin")
+    ended = cli("slurm", "init")
     assert (ended.code, "sinfo failed: fatal: no controller. Run this where" in ended.err) == (
         2,
         True,
     )
     assert by_hand in ended.err
-    assert not (hptune.directory / "slurm.toml").exists()
+    assert not (cli.directory / "slurm.toml").exists()
 
 
 @pytest.mark.slow
@@ -177,12 +183,18 @@ def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_ca
     ],
 )
 def test_a_run_on_one_of_several_nodes_says_so(
-    hptune: Hptune, options: list[object], environment: dict[str, str], why: str
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[object],
+    environment: dict[str, str],
+    why: str,
 ) -> None:
-    hptune.file("model.py", MODEL)
-    command = ("run", "model.py", "--trials", 1, "--study", "study", *options)
+    cli.file("model.py", MODEL)
+    light = ("--executor", "joblib", "--trials", 1, "--study", "study")
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "n1"}
-    ended = hptune.start(*command, **job, **environment).wait()
+    for name, value in {**job, **environment}.items():
+        monkeypatch.setenv(name, value)
+    ended = cli("run", "model.py", *light, *options)
     assert ended.code == 0, ended.err
     said = " ".join(ended.err.split())
     assert f"Slurm job 7 has 3 nodes, but the trials run on this machine only, {why}" in said

@@ -1,10 +1,12 @@
-"""The command called as a function: for usage errors, where no process is the subject."""
+"""The command called as a function, for tests in which no process of hptune's is the subject."""
 
 from __future__ import annotations
 
 import contextlib
+import runpy
 import signal
 import textwrap
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,14 +50,27 @@ class InProcess:
             code = end.code or 0
         return Ended(code, *self._capture.readouterr())
 
+    def script(self, text: str) -> Ended:
+        """Run a Python script in this process, as its `__main__`."""
+        path = self.file("script.py", text)
+        self._capture.readouterr()
+        code = 0
+        try:
+            with _signals_kept():
+                runpy.run_path(str(path), run_name="__main__")
+        except Exception:
+            traceback.print_exc()
+            code = 1
+        return Ended(code, *self._capture.readouterr())
+
     def file(self, name: str, text: str) -> Path:
         """Write a model file."""
         path = self.directory / name
         path.write_text(textwrap.dedent(text))
         return path
 
-    def study(self) -> Path:
-        return self.directory / "study"
+    def study(self, name: str = "study") -> Path:
+        return self.directory / name
 
 
 @contextlib.contextmanager

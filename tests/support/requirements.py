@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -16,11 +16,12 @@ def unavailable(why: str) -> NoReturn:
     pytest.skip(why, allow_module_level=True)
 
 
-def require(name: str) -> Any:
-    """Return a module; without it, the test, or the file of tests, is skipped or fails."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
+def require(name: str) -> None:
+    """Skip the test, or the file of tests, without a module; fail where everything is required.
+
+    The module is not imported here.
+    """
+    if importlib.util.find_spec(name) is None:
         unavailable(f"{name} is not installed")
 
 

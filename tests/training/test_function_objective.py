@@ -6,10 +6,12 @@ import textwrap
 
 import pytest
 from attempts import Attempts
-from real_runs import Hptune, trials
+from in_process import InProcess
+from real_runs import trials
 
 from tuner.core.trial import NEVER_ASKED, Cause, Halt
 
+LIGHT = ("--executor", "joblib")
 OBJECTIVE = """
 OBJECTIVE = "score"
 DIRECTION = "max"
@@ -174,32 +176,32 @@ def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> N
     ],
 )
 def test_a_number_is_not_called_what_the_command_line_asks_for(
-    hptune: Hptune, model: str, known: str
+    cli: InProcess, model: str, known: str
 ) -> None:
-    path = hptune.file("model.py", model.replace("{returned}", "score"))
-    ended = hptune("run", path, "--objective", "accuracy", "--study", hptune.study())
+    path = cli.file("model.py", model.replace("{returned}", "score"))
+    ended = cli("run", path, *LIGHT, "--objective", "accuracy", "--study", cli.study())
     assert ended.code == 2
     assert f"unknown metric 'accuracy'; the trial reports: {known}" in ended.err
-    assert not hptune.study().exists()
+    assert not cli.study().exists()
 
 
 def test_of_several_metrics_the_one_asked_for_counts_and_not_the_number_that_is_returned(
-    hptune: Hptune,
+    cli: InProcess,
 ) -> None:
-    path = hptune.file("model.py", OBJECTIVE.replace("{returned}", "0.9"))
-    study = hptune.study()
-    ended = hptune("run", path, "--objective", "loss", "--study", study, "--trials", 1)
+    path = cli.file("model.py", OBJECTIVE.replace("{returned}", "0.9"))
+    study = cli.study()
+    ended = cli("run", path, *LIGHT, "--objective", "loss", "--study", study, "--trials", 1)
     assert ended.code == 0, ended.err
     assert trials(study)[0]["value"] == pytest.approx(0.1)  # of the step that had this score
 
 
 @pytest.mark.parametrize("written", [False, True])
 def test_a_checkpoint_directory_stays_only_if_anything_lies_in_it(
-    hptune: Hptune, written: bool
+    cli: InProcess, written: bool
 ) -> None:
     lines = ["OBJECTIVE = 'loss'", "def objective(hp, trial):", "    here = trial.checkpoint_dir"]
     lines += ["    (here / 'kept').touch()"] * written + ["    return hp.Float('x', 0.0, 1.0)"]
-    model = hptune.file("keeps.py", "\n".join(lines))
-    study = hptune.study()
-    assert hptune("run", model, "--study", study, "--trials", 1).code == 0
+    model = cli.file("keeps.py", "\n".join(lines))
+    study = cli.study()
+    assert cli("run", model, *LIGHT, "--study", study, "--trials", 1).code == 0
     assert (study / "trials" / "0" / "checkpoint").exists() == written

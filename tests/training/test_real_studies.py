@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import InProcess
 from real_runs import Hptune, rows, trials
 
 LIGHT = ("--executor", "joblib")
 
 
-def test_scopes_branches_and_late_parameters(hptune: Hptune) -> None:
-    model = hptune.file(
+def test_scopes_branches_and_late_parameters(cli: InProcess) -> None:
+    model = cli.file(
         "model.py",
         """
         def objective(hp, trial):
@@ -37,9 +38,9 @@ def test_scopes_branches_and_late_parameters(hptune: Hptune) -> None:
             return float(len(hp.values))
         """,
     )
-    ended = hptune("run", model, *LIGHT, "--trials", "30", "--study", hptune.study())
+    ended = cli("run", model, *LIGHT, "--trials", "30", "--study", cli.study())
     assert ended.code == 0, ended.err
-    found = trials(hptune.study())
+    found = trials(cli.study())
     assert {trial["state"] for trial in found} == {"COMPLETE"}
     for trial in found:
         params = trial["params"]
@@ -51,7 +52,7 @@ def test_scopes_branches_and_late_parameters(hptune: Hptune) -> None:
     assert {trial["params"]["kind"] for trial in found} == {"linear", "tree"}
     # What only a trial found is part of the space from then on, and varied.
     facts = {
-        row["key"]: json.loads(row["value"]) for row in rows(hptune.study(), "SELECT * FROM study")
+        row["key"]: json.loads(row["value"]) for row in rows(cli.study(), "SELECT * FROM study")
     }
     names = {entry["config"]["name"] for entry in facts["space"]}
     assert names == {
@@ -60,11 +61,11 @@ def test_scopes_branches_and_late_parameters(hptune: Hptune) -> None:
     assert len({trial["params"].get("late") for trial in found}) > 10
     assert len({trial["params"].get("units_2") for trial in found}) > 5
     # The file still declares it when it is read: nothing has changed.
-    assert hptune("resume", hptune.study(), "--trials", "32").code == 0
+    assert cli("resume", cli.study(), "--trials", "32").code == 0
 
 
-def test_what_the_best_objective_left_is_kept(hptune: Hptune) -> None:
-    model = hptune.file(
+def test_what_the_best_objective_left_is_kept(cli: InProcess) -> None:
+    model = cli.file(
         "model.py",
         """
         DIRECTION, EPOCHS = "max", 3
@@ -79,22 +80,20 @@ def test_what_the_best_objective_left_is_kept(hptune: Hptune) -> None:
             return {"value": x, "size": 3}
         """,
     )
-    ended = hptune("run", model, *LIGHT, "--trials", "6", "--study", hptune.study())
+    ended = cli("run", model, *LIGHT, "--trials", "6", "--study", cli.study())
     assert ended.code == 0, ended.err
-    best = max(trials(hptune.study()), key=lambda trial: trial["value"])
-    kept = hptune.study() / "best" / "checkpoint"
+    best = max(trials(cli.study()), key=lambda trial: trial["value"])
+    kept = cli.study() / "best" / "checkpoint"
     text = f"{best['number']}: {best['params']['x']}"
     assert {path.name: path.read_text() for path in kept.iterdir()} == {
         f"weights_{step}.txt": text for step in (1, 2, 3)
     }
-    assert (
-        json.loads((hptune.study() / "best" / "best.json").read_text())["trial"] == best["number"]
-    )
+    assert json.loads((cli.study() / "best" / "best.json").read_text())["trial"] == best["number"]
     # What the others left is gone; their logs stay.
-    left = sorted(path.parent.name for path in (hptune.study() / "trials").glob("*/checkpoint"))
+    left = sorted(path.parent.name for path in (cli.study() / "trials").glob("*/checkpoint"))
     assert left in ([], [str(best["number"])])
-    assert len(list((hptune.study() / "trials").glob("*/log.txt"))) == 6
-    steps = rows(hptune.study(), "SELECT trial, step, value FROM reports WHERE metric = 'score'")
+    assert len(list((cli.study() / "trials").glob("*/log.txt"))) == 6
+    steps = rows(cli.study(), "SELECT trial, step, value FROM reports WHERE metric = 'score'")
     assert len(steps) == 18
 
 

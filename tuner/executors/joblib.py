@@ -32,7 +32,7 @@ from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
 from ..core.trial import AttemptId, Halt
 from ..errors import StudyError
 from ..worker.addresses import outward
-from ..worker.joblib_worker import serve
+from ..worker.joblib_worker import MASTERS_SIGNALS, serve
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from .base import EventQueue, Executor
 
@@ -186,6 +186,9 @@ class JoblibExecutor(Executor):
         """Keep the workers running: a backend that loses one of them drops all."""
         if self._listener is None:
             return
+        if self._backend_name == "LokyBackend":
+            # loky's processes inherit the mask: a signal to the whole group ends none that starts.
+            signal.pthread_sigmask(signal.SIG_BLOCK, MASTERS_SIGNALS)
         call = joblib.delayed(serve)
         while not self._closing.is_set():
             workers = [

@@ -85,6 +85,15 @@ def storage_full(path: Path, what: str) -> StorageFullError:
     return StorageFullError(f"{_quoted(path)} cannot be used: {found}. {remedy}, then {then}")
 
 
+def is_removed(directory: Path) -> bool:
+    """Return whether there is no such directory; False where that cannot be seen."""
+    try:
+        directory.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
+
+
 def removed(directory: Path) -> StudyError:
     """Return the error for a study directory that was removed or renamed while a master ran."""
     return StudyError(

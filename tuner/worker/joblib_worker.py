@@ -23,6 +23,9 @@ from .runner import AttemptRunner
 ORPHANED_SECONDS = 1.0
 """Seconds to wait for a master's exit after its connection has closed."""
 
+MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP)
+"""Signals of the terminal, Ctrl-C and hang-up, to which only the master reacts."""
+
 
 def serve(
     address: tuple[str, int],
@@ -106,8 +109,9 @@ def _interrupts_ignored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signals = (signal.SIGINT, signal.SIGHUP)
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in signals}
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in MASTERS_SIGNALS}
+    # A process of loky's starts with them blocked; what this worker starts must not.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, MASTERS_SIGNALS)
     try:
         yield
     finally:

@@ -150,7 +150,9 @@ def test_a_project_of_keras_tuner(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_project_that_keras_tuner_wrote(tmp_path: Path) -> None:
-    keras_tuner = require("keras_tuner")
+    require("keras_tuner")
+    import keras_tuner
+
     hp = keras_tuner.HyperParameters()
     hp.Float("lr", 0.0, 1.0)
     hp.Int("units", 16, 64, step=16)

@@ -170,6 +170,25 @@ def test_a_writer_waits_for_a_program_that_keeps_the_file_locked(
     assert whole_batches(directory) == 1
 
 
+def test_a_study_that_is_renamed_in_the_middle_of_a_write(directory: StudyDirectory) -> None:
+    """A reader holds up the commit, so that the rename comes after SQLite has begun to write."""
+    renamed = StudyDirectory(directory.path.with_name("renamed"))
+    program = contextlib.ExitStack()
+
+    def rename(_seconds: float, _what: str) -> None:
+        directory.path.rename(renamed.path)
+        program.close()
+
+    with Ledger.create(directory, {}, while_locked=rename) as ledger:
+        append_batch(ledger, 0)
+        browser = program.enter_context(contextlib.closing(sqlite3.connect(directory.database)))
+        browser.execute("BEGIN")
+        browser.execute("SELECT * FROM events").fetchall()
+        with pytest.raises(StudyError, match="was removed or renamed while it ran"):
+            append_batch(ledger, 1)
+    assert whole_batches(renamed) == 1
+
+
 def test_a_writer_refuses_what_follows_on_events_of_others(
     directory: StudyDirectory, ledger: Ledger
 ) -> None:

@@ -22,7 +22,7 @@ from ...core.resources import Placement
 from ...core.trial import Attempt, AttemptId, Cause, HeldBefore, Outcome, Trial, TrialState, Usage
 from ...errors import StudyError
 from ..directory import StudyDirectory
-from ..file_errors import removed, storage_full
+from ..file_errors import is_removed, removed, storage_full
 from .codec import decode_event, dumps, loads
 
 FORMAT = 1
@@ -171,7 +171,8 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
 
     Raises:
         StorageFullError: No space, no quota, no permission, or the file system failed.
-        StudyError: The file is damaged or no study, or another program keeps it locked.
+        StudyError: The file is damaged or no study, another program keeps it locked, or the
+            directory was removed or renamed.
     """
     try:
         yield
@@ -181,7 +182,8 @@ def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
             if isinstance(err, sqlite3.OperationalError):  # a text that is not UTF-8
                 raise damaged(directory, str(err)) from err
             raise  # a wrong call, not a wrong file
-        if code == sqlite3.SQLITE_READONLY_DBMOVED:
+        # In the middle of a write, SQLite finds its journal gone, and tells of an I/O error.
+        if code == sqlite3.SQLITE_READONLY_DBMOVED or is_removed(directory.path):
             raise removed(directory.path) from err
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
             raise StudyError(
