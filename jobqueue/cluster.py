@@ -13,6 +13,7 @@ from typing import Any
 from .commands import Slurm
 from .config import Shape, SlurmConfig
 from .errors import ClosedForNowError, ConfigError, JobQueueError, SubmissionError
+from .image import check_image
 from .job_kinds import JobKind, size_suffix
 from .jobs import Jobs
 from .jobs_file import remove_jobs
@@ -131,6 +132,7 @@ def _job_kind(
     order: ClusterOrder, shape: Shape, partitions: Sequence[Partition], need: Need, suffix: str = ""
 ) -> JobKind:
     try:
+        check_image(shape)
         worker = choose_worker(partitions, shape, need)
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error

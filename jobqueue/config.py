@@ -26,7 +26,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,12 @@ class Shape:
         modules: Environment modules to load before anything else.
         environment: Variables to export.
         prologue: Lines of shell that run before the worker.
-        python: The Python of the jobs; None for the one that submits them.
-        launcher: The command that runs Python, such as `apptainer exec --nv image.sif`.
-        container: An Apptainer image: short for that launcher (with `--nv` if there are GPUs) and
+        python: The Python of the jobs; None for the one that submits them or, with an image, for
             the image's `python3`.
+        launcher: The command that runs Python, such as `apptainer exec --nv image.sif`.
+        image: The image that the jobs run in: a file for Apptainer, or a folder for ch-run
+            (Charliecloud); None for none.
+        mounts: Directories that the image shows under the same path, besides those of the study.
         interface: The network interface of workers and scheduler, such as `ib0`.
         scratch: A directory on the node's own disk for Dask's files.
         log_directory: Where the jobs' output goes; None for the study's directory.
@@ -88,7 +90,8 @@ class Shape:
     prologue: tuple[str, ...] = ()
     python: str | None = None
     launcher: str | None = None
-    container: str | None = None
+    image: str | None = None
+    mounts: tuple[str, ...] = ()
     interface: str | None = None
     scratch: str | None = None
     log_directory: str | None = None
@@ -124,6 +127,12 @@ class SlurmConfig:
         """The network interface for the scheduler: the first that a shape names."""
         return next((shape.interface for shape in self.shapes if shape.interface), None)
 
+    def showing(self, *directories: Path) -> SlurmConfig:
+        """Return the same with these directories visible in the images of all shapes."""
+        more = tuple(map(str, directories))
+        shapes = (replace(each, mounts=(*each.mounts, *more)) for each in self.shapes)
+        return replace(self, shapes=tuple(shapes))
+
     def prefix(self, shape: Shape) -> str:
         """Return the prefix of messages on one of several shapes, such as "shape big: "."""
         return f"shape {shape.name}: " if len(self.shapes) > 1 else ""
@@ -143,9 +152,18 @@ def read_config(path: Path) -> SlurmConfig:
             f"{path} cannot be read: {reason}. `hptune slurm init` writes a slurm.toml"
         ) from error
     try:
-        return parse_config(text)
+        config = parse_config(text)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+    shapes = (_with_image_in(path.absolute().parent, each) for each in config.shapes)
+    return replace(config, shapes=tuple(shapes))
+
+
+def _with_image_in(folder: Path, shape: Shape) -> Shape:
+    """Return the shape with the whole path of its image, if that is no URL."""
+    if shape.image is None or "://" in shape.image:
+        return shape
+    return replace(shape, image=str(folder / Path(shape.image).expanduser()))
 
 
 def parse_config(text: str) -> SlurmConfig:
@@ -221,7 +239,7 @@ _KEYS = tuple(each.name for each in fields(Shape))
 
 _MASTER_KEYS = (
     "partition", "walltime", "account", "qos", "cpus", "memory", "directives", "modules",
-    "environment", "prologue", "python", "launcher", "container", "notice_seconds",
+    "environment", "prologue", "python", "launcher", "notice_seconds",
 )  # fmt: skip
 
 _SHARED_KEYS = ("account", "modules", "environment", "prologue")
@@ -272,10 +290,9 @@ def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
         raise ConfigError(f"name is {name!r}; allowed are letters, digits, '_', '-' and '.'")
     shape = Shape(**values)
-    if shape.container and (shape.launcher or shape.python):
+    if shape.image and shape.launcher:
         raise ConfigError(
-            "`container` is given with `launcher` or `python`, which it is short for; for another "
-            'Python in an image use launcher = "apptainer exec …" and python'
+            "`image` is given with `launcher`, which it is short for; leave one of them out"
         )
     check_notice(shape)
     return shape

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import Shape
+from .image import prepare_lines, python_command
 from .sizing import MEBIBYTE, WorkerShape
 from .values import gres_of
 
@@ -295,7 +296,7 @@ def _file_name(path: Path, pattern: str = "") -> str:
 
 
 def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
-    lines = [*_LOAD_MODULE] if shape.modules else []
+    lines = [*prepare_lines(shape), *(_LOAD_MODULE if shape.modules else ())]
     lines += [f"hptune_load {shlex.quote(each)}" for each in shape.modules]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in shape.environment]
     if shape.prologue:
@@ -322,9 +323,8 @@ def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
 
 
 def _python(shape: Shape, worker: WorkerShape) -> str:
-    if shape.container:
-        devices = " --nv" if worker.gpus else ""
-        return f"apptainer exec{devices} {shlex.quote(shape.container)} python3 -P"
     # -P: a file in the job's directory must not hide a module of the same name.
+    if shape.image:
+        return python_command(shape, shape.image, has_gpus=worker.gpus > 0)
     python = f"{shlex.quote(shape.python or sys.executable)} -P"
     return f"{shape.launcher} {python}" if shape.launcher else python

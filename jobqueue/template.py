@@ -26,7 +26,7 @@ walltime = "{walltime}"  # how long a job may run; trials then continue in anoth
 # environment = {{ DATA = "/data" }}
 # prologue = ["source ~/venv/bin/activate"]
 # python = "/path/to/python"
-# container = "/path/to/image.sif"           # or launcher = "apptainer exec …", with python
+# image = "hptune.sif"                       # a container with hptune, next to this file
 # interface = "ib0"                          # the network between the nodes and this machine
 # scratch = "/tmp"
 # log_directory = "/path/to/logs"

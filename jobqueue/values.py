@@ -42,6 +42,14 @@ def gres_of(directive: str) -> str:
     return found[1] if found else ""
 
 
+def _paths(key: str, value: object) -> tuple[str, ...]:
+    found = _lines(key, value)
+    for each in found:
+        if not each.startswith("/"):
+            raise ConfigError(f"{key} has {each!r}; allowed are directories as whole paths")
+    return found
+
+
 def _table(key: str, value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
         raise ConfigError(f'{key} is {value!r}; allowed is a table, as in {{ NAME = "value" }}')
@@ -100,13 +108,14 @@ def _size(key: str, value: object) -> int:
 READERS: Mapping[str, Any] = {
     # Each takes a key and its value, and returns the parsed value or raises a ConfigError.
     **dict.fromkeys(
-        ("name", "partition", "account", "qos", "gpu_type", "python", "launcher", "container",
+        ("name", "partition", "account", "qos", "gpu_type", "python", "launcher", "image",
          "interface", "scratch", "log_directory"),
         _text,
     ),
     **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs"), _whole(1)),
     **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
     **dict.fromkeys(("modules", "prologue"), _lines),
+    "mounts": _paths,
     "directives": _directives,
     "environment": _table,
     "exclusive": _yes_or_no,

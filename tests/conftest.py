@@ -24,10 +24,13 @@ from tuner.storage.ledger import Ledger
 from tuner.worker.forkserver.client import ForkServer
 
 SLURM_TURN_SECONDS = 900
+BASE_IMAGE_SECONDS = 900
+
 if TYPE_CHECKING:
     from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
     from in_process import InProcess
+    from real_containers import Containers
     from xdist.remote import Producer
 
 
@@ -157,6 +160,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if needs_slurm(item.nodeid) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLURM_TURN_SECONDS))
+        elif "image" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(BASE_IMAGE_SECONDS))
     items.sort(key=lambda item: not needs_slurm(item.nodeid))
 
 
@@ -212,6 +217,29 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         wait_until(lambda: not one_slurm.jobs(), "an empty queue", seconds=20)
     left = one_slurm.clear()
     assert left == [], "the test left jobs behind"
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """Return the name of an image of this checkout, without a framework."""
+    from real_containers import build_image, missing
+    from requirements import unavailable
+
+    if why := missing():
+        unavailable(f"the tests on containers cannot run: {why}")
+    return build_image()
+
+
+@pytest.fixture
+def containers(image: str, hptune: Hptune) -> Iterator[Containers]:
+    """Return containers of the image; none is left after the test."""
+    from real_containers import Containers
+
+    opened = Containers(image, hptune)
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 @pytest.fixture

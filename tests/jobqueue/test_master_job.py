@@ -56,7 +56,7 @@ exec /opt/python -P -m hptune resume /study
 
 def test_it_asks_for_little_and_for_as_long_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/opt/python")
-    config = parse_config(TOP + 'modules = ["python"]\ncontainer = "image.sif"')
+    config = parse_config(TOP + 'modules = ["python"]\nimage = "image.sif"')
     shape = master_shape(config, PARTITIONS)
     lines = ["cd /home/me || exit", "python -m hptune resume /study"]
     script = master_script(

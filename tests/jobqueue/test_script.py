@@ -56,6 +56,9 @@ EVERYTHING = """\
 #SBATCH --exclusive
 #SBATCH --constraint=skylake
 #SBATCH --time-min=60
+unset PYTHONPATH PYTHONHOME
+export PYTHONNOUSERSITE=1
+mkdir -p /scratch
 hptune_load() {
   local status before=$LOADEDMODULES
   module load "$1"; status=$?
@@ -76,7 +79,7 @@ ulimit -n 65536
 trap - ERR
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
-exec apptainer exec '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
+exec apptainer exec --bind /data --bind /scratch --bind "${TMPDIR:-/tmp}" '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
 """  # noqa: E501 - a golden file has the lines that it has
 
 
@@ -143,7 +146,8 @@ def test_the_script_of_all_that_can_be_said() -> None:
         modules = ["gcc/12", "python/3.11"]
         environment = { DATA = "/data/my set" }
         prologue = ["ulimit -n 65536"]
-        container = "/images/my tf.sif"
+        image = "/images/my tf.sif"
+        mounts = ["/data"]
         interface = "ib0"
         scratch = "/scratch"
         log_directory = "/logs"

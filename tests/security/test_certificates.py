@@ -89,7 +89,8 @@ def test_another_users_certificates_are_refused(
     # Root in a container may read a file that its user mounts.
     assert read(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(StudyError, match="belongs to another user"):
+    told = "belongs to another user: its owner is user 65534, and this process is user 1000"
+    with pytest.raises(StudyError, match=f"{told}.*`docker run --user 65534`"):
         read(tmp_path)
 
 

@@ -23,6 +23,7 @@ from ..errors import StudyError
 from ..security.certificates import Identity
 from ..worker.dask.dask_settings import HTTP_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
+from ..worker.health import announce
 from ..worker.private_folder import dask_folder
 
 _STUDY = "hptune-"
@@ -152,6 +153,7 @@ def serve(
             identity=identity,
             opened=opened,
             notify=notify,
+            folder=scratch,
         )
         with _refusals_to(notify) if notify else contextlib.nullcontext():
             asyncio.run(serving)
@@ -177,6 +179,7 @@ async def _serve(
     identity: Identity | None,
     opened: Callable[[str, str], None],
     notify: Callable[[str], None] | None,
+    folder: Path,
 ) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -212,6 +215,7 @@ async def _serve(
         dashboard = scheduler.services.get("dashboard")
         has_pages = dashboard is not None and importlib.util.find_spec("bokeh") is not None
         link = "" if not has_pages else f"http://127.0.0.1:{dashboard.port}/status"
+        announce(folder, scheduler.http_server.port)
         opened(scheduler.address, link)
         if notify is not None:
             scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")

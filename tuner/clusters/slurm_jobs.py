@@ -21,6 +21,7 @@ from ..core.messages import Event
 from ..core.resources import Resources
 from ..core.trial import Attempt
 from ..errors import UsageError
+from .base import RunContext
 from .jobs import (
     COMMAND,
     JobWorkers,
@@ -69,6 +70,17 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self._usual = Need()
         self._failures = NodeFailures()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def open(self, run: RunContext) -> None:
+        """Start the scheduler and connect to it; no job is submitted yet.
+
+        Raises:
+            UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
+        """
+        # The model file may import modules next to it.
+        config = self._order.config.showing(Path(run.source.path).parent)
+        self._order = replace(self._order, config=config)
+        super().open(run)
 
     def _make(self, security: Any) -> SlurmCluster:
         return SlurmCluster(self._order, notify=self._lines.put, security=security)
@@ -214,7 +226,7 @@ def _order(
     with translated_errors():
         read = read_config(config)
     return ClusterOrder(
-        config=read,
+        config=read.showing(study.absolute()),
         name=jobs_name(study),
         directory=jobs_folder(study),
         module=COMMAND,

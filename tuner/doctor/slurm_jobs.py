@@ -69,7 +69,7 @@ def _examine_one(
     subject: Subject, shape: Shape, folder: Path, wait_seconds: float
 ) -> Iterator[Finding]:
     order = ClusterOrder(
-        config=SlurmConfig((shortened(shape),)),
+        config=SlurmConfig((shortened(shape),)).showing(*_seen(subject, folder)),
         name=f"hptune-doctor-{secrets.token_hex(4)}",
         directory=folder,
         module="hptune worker",
@@ -96,6 +96,12 @@ def _examine_one(
         f"{time.monotonic() - began:.0f} s",
     )
     yield from findings
+
+
+def _seen(subject: Subject, folder: Path) -> list[Path]:
+    """Return the directories that the checks use, which the image of a job must show."""
+    model = [Path(subject.model_file).absolute().parent] if subject.model_file else []
+    return [folder.absolute().parent, *model]
 
 
 def _read(answer: Path) -> list[Finding] | None:

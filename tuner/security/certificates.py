@@ -185,6 +185,8 @@ def read(path: Path) -> Identity:
         with path.open(encoding="ascii") as file:
             found = os.fstat(file.fileno())
             text = file.read()
+    except PermissionError as error:
+        raise StudyError(f"{path} cannot be read: {_whose(path)}") from error
     except OSError as error:
         raise StudyError(
             f"the certificates in {path} cannot be read: {error.strerror}. `hptune certs` on the "
@@ -194,13 +196,26 @@ def read(path: Path) -> Identity:
         raise _damaged(path) from error
     # Root in a container reads files of the user who mounts them.
     if found.st_uid not in (0, os.geteuid()) and os.geteuid() != 0:
-        raise StudyError(f"{path} belongs to another user; copy it, so that it is yours")
+        raise StudyError(f"{path} belongs to another user: {_whose(path)}")
     if found.st_mode & _OPEN:
         raise StudyError(
             f"other users may read or change {path}, which holds a private key; "
             f"`chmod 600 {path}` prevents it"
         )
     return _parsed(text, path)
+
+
+def _whose(path: Path) -> str:
+    """Return whose a file is that this process may not use, and what to do."""
+    me = os.geteuid()
+    try:
+        found = path.stat()
+    except OSError:
+        return f"this process is user {me}, who may not enter its folder"
+    return (
+        f"its owner is user {found.st_uid}, and this process is user {me}. Copy it, so that it is "
+        f"yours; in a container, start this as its owner (`docker run --user {found.st_uid}`)"
+    )
 
 
 def _parsed(text: str, path: Path) -> Identity:

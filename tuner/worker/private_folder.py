@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .process_ids import began, place
 
-_NAME = "hptune-"
+NAME = "hptune-"
 _OWNER = "owner"
 """The file that names the process that the folder belongs to."""
 
@@ -20,14 +20,14 @@ _OWNER = "owner"
 @contextlib.contextmanager
 def dask_folder(parent: str | None = None) -> Iterator[Path]:
     """Create a folder for Dask's files as `create_folder` does, and remove it in the end."""
-    folder = create_folder(parent, prefix=f"dask-{_NAME}")
+    folder = create_folder(parent, prefix=f"dask-{NAME}")
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def create_folder(parent: str | None = None, *, prefix: str = _NAME) -> Path:
+def create_folder(parent: str | None = None, *, prefix: str = NAME) -> Path:
     """Create a folder that only this user may enter.
 
     Folders that killed processes of this user left in the same directory are removed.
@@ -45,15 +45,28 @@ def create_folder(parent: str | None = None, *, prefix: str = _NAME) -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    for folder in parent.glob(f"*{_NAME}*"):
+    for folder in parent.glob(f"*{NAME}*"):
         with contextlib.suppress(OSError, ValueError):
-            found = folder.lstat()
-            # Another user's could be a link, or hold a pipe or an endless file instead of a name.
-            if (
-                stat.S_ISDIR(found.st_mode)
-                and found.st_uid == os.getuid()
-                and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-            ):
+            if _is_mine(folder):
                 where, pid, since = (folder / _OWNER).read_text().rsplit(" ", 2)
                 if where == place() and began(int(pid)) != since:
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether a folder belongs to a process of this user's that runs here."""
+    with contextlib.suppress(OSError, ValueError):
+        if _is_mine(folder):
+            where, pid, since = (folder / _OWNER).read_text().rsplit(" ", 2)
+            return where == place() and began(int(pid)) == since
+    return False
+
+
+def _is_mine(folder: Path) -> bool:
+    # Another user's could be a link, or hold a pipe or an endless file instead of a name.
+    found = folder.lstat()
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.getuid()
+        and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,10 @@ OF_FRAMEWORKS = ("keras", "tensorflow", "jax", "torch")
 """Packages of which all workers of a study need the same version, for comparable results."""
 
 
+_OTHER_NAMES = {"tensorflow": ("tensorflow-cpu",)}
+"""Other distributions of a package; hptune's image for CPUs has the smaller one of TensorFlow."""
+
+
 def installed() -> dict[str, str]:
     """Return the versions of the packages that are installed here.
 
@@ -25,10 +30,9 @@ def installed() -> dict[str, str]:
     found = {"python": f"{major}.{minor}"}
     names = ("hptune", "distributed", "dask", *OF_PICKLED_CODE, *OF_FRAMEWORKS, "numpy")
     for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+        for distribution in (name, *_OTHER_NAMES.get(name, ())):
+            with contextlib.suppress(PackageNotFoundError):
+                found.setdefault(name, version(distribution))
     return found
 
 

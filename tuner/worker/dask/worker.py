@@ -21,6 +21,7 @@ from ...security.certificates import Identity
 from ...security.handshake import INSECURE, identity_for, why_refused
 from .. import device_locks, devices
 from ..addresses import address_of, is_over, reach
+from ..health import announce
 from ..private_folder import dask_folder
 from .dask_settings import DASK_SETTINGS, silence
 from .encryption import security
@@ -259,6 +260,7 @@ class _Joining:
             if worker.is_useless.is_set():
                 await worker.close()
                 raise StudyError("no study here can use this worker; the reason is above.")
+            announce(self._scratch, None)
             await self._left(worker)
             self._is_joined = False
         self._say("left")
@@ -358,6 +360,7 @@ class _Joining:
             if isinstance(cause, OSError | TimeoutError):
                 return None
             raise StudyError(f"the scheduler at {address} takes no such worker: {cause}") from error
+        announce(self._scratch, worker.http_server.port)  # type: ignore[attr-defined]  # Dask's
         return worker
 
     def _identity(self, address: str) -> Identity | None:

@@ -1,0 +1,110 @@
+"""A scheduler, workers and a study in containers with networks and limits of their own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_containers import Container, Containers, note
+from real_runs import Hptune, rows, trials, wait_for
+
+STEPS = 6
+MODEL = """
+import json, pathlib, time
+
+OBJECTIVE, DIRECTION = "score", "max"
+
+def objective(hp, trial):
+    x = hp.Float("x", 0.0, 1.0)
+    state, kept = trial.checkpoint_dir / "state.json", [0.0]
+    if trial.resumed_from is not None:
+        kept = json.loads(state.read_text())[:trial.resumed_from + 1]
+    for step in range(len(kept), 7):
+        kept.append(kept[-1] + x * step)
+        state.write_text(json.dumps(kept))
+        trial.report(step, score=kept[-1])
+        while step >= 3 and not pathlib.Path("/work/go").exists():
+            if trial.should_stop():
+                return None
+            time.sleep(0.02)
+    return kept[-1]
+"""
+"""Model file whose trials wait in their middle until the file `go` is there."""
+
+
+def attempts(study: Path) -> list[dict[str, Any]]:
+    if not (study / "study.db").exists():
+        return []
+    return rows(study, "SELECT * FROM attempts ORDER BY trial, number")
+
+
+def in_the_middle(study: Path) -> list[int]:
+    if not (study / "study.db").exists():
+        return []
+    return [row["trial"] for row in rows(study, "SELECT trial FROM reports WHERE step = 3")]
+
+
+def test_containers_join_a_study_use_what_they_may_and_leave_without_loss(
+    containers: Containers, hptune: Hptune
+) -> None:
+    (containers.work / "model.py").write_text(MODEL)
+    study = containers.work / "study"
+    host = containers.address("scheduler")
+    scheduler = containers.start("scheduler", "scheduler", "--host", host, "--certs", "/work/certs")
+    address = scheduler.until(r"join:  hptune worker (tls://\S+)")[1]
+    assert address == f"tls://{host}:8786"
+    certs = ("--certs", "/work/certs/worker.pem")
+    run = containers.start(
+        "study", "run", "model.py", "--connect", address, *certs, "--study", "study",
+        "--trials", "4", "--seed", "5", "--search", "random", "--cpus-per-trial", "1",
+    )  # fmt: skip
+
+    def worker(name: str, cpus: str, memory: str) -> Container:
+        limits = (f"--cpus={cpus}", f"--memory={memory}")
+        return containers.start(name, "worker", address, *certs, options=limits)
+
+    began = time.monotonic()
+    one = worker("one", "1", "700m")
+    two = worker("two", "2", "900m")
+    wait_for(lambda: attempts(study), "a first trial")
+    note(
+        "from the start of a worker's container to its first trial: "
+        f"{time.monotonic() - began:.1f} s"
+    )
+    wait_for(lambda: len(in_the_middle(study)) == 3, "three trials in their middle")
+    assert one.until(r"joined .* with (.*)")[1] == "1 core, 0.734 GB of memory"
+    assert two.until(r"joined .* with (.*)")[1] == "2 cores, 0.944 GB of memory"
+    late = worker("late", "1.5", "500m")
+    late.until("joined ")
+    joined = time.monotonic()
+    wait_for(lambda: len(attempts(study)) == 4, "a trial on the worker that came late", seconds=5)
+    note(f"from a worker's joining to its first trial: {time.monotonic() - joined:.1f} s")
+    wait_for(lambda: len(in_the_middle(study)) == 4, "its middle")
+    for name in ("scheduler", "one"):
+        assert containers.health(name).code == 0, containers.health(name)
+    containers.kill("two")
+    assert late.terminate().code == 0
+    (containers.work / "go").touch()
+    ended = run.end()
+    assert ended.code == 0, ended
+    by_node: dict[str, list[str]] = {}
+    for attempt in attempts(study):
+        by_node.setdefault(attempt["node"], []).append(attempt["outcome"])
+    assert by_node == {
+        "one": ["FINISHED"] * 4,
+        "two": ["LOST"] * 2,
+        "late": ["RELEASED"],
+    }
+    for trial in trials(study):
+        assert trial["value"] == pytest.approx(trial["params"]["x"] * sum(range(STEPS + 1)))
+    steps = rows(study, "SELECT trial, attempt, min(step) AS step FROM reports GROUP BY 1, 2")
+    again = [row["step"] for row in steps if row["attempt"] > 0]
+    assert again == [4, 4, 4], "they did not continue from their checkpoints"
+    for each in (one, scheduler):
+        assert each.terminate().code == 0
+    wait_for(lambda: not containers.running(), "no container", seconds=10)
+    assert (containers.work / "study").stat().st_uid != 0
+    status = hptune("status", study)
+    assert "4 complete" in status.out, status

@@ -1,0 +1,108 @@
+"""Images of jobs: which program runs them, what they show, and what is refused at the start."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobqueue.config import Shape, read_config
+from jobqueue.errors import ConfigError
+from jobqueue.image import check_image
+from jobqueue.script import WorkerCommand, job_script
+from jobqueue.sizing import WorkerShape
+
+GIBIBYTE = 2**30
+
+
+def shape_of(folder: Path, lines: str) -> Shape:
+    file = folder / "slurm.toml"
+    file.write_text(f'partition = "gpu"\nwalltime = "04:00:00"\n{lines}')
+    config = read_config(file).showing(Path("/home/me/study"), Path("/home/me"), Path("/tmp/model"))
+    return config.shapes[0]
+
+
+def commands(shape: Shape, *, gpus: int = 0) -> list[str]:
+    """Return the lines of a job's script that are neither directives nor hptune's variables."""
+    script = job_script(
+        shape,
+        WorkerShape(cpus=2, gpus=gpus, memory_bytes=GIBIBYTE, trials=1),
+        WorkerCommand(address="/home/me/study/jobs/scheduler.json", module="hptune worker"),
+        job_name="j",
+        logs=Path("/home/me/study/jobs"),
+    )
+    skipped = ("#", "export HPTUNE_", "export CUDA_")
+    return [line for line in script.splitlines() if line and not line.startswith(skipped)]
+
+
+def test_apptainer_runs_a_file_with_its_gpus_and_the_directories_of_the_study(
+    tmp_path: Path,
+) -> None:
+    shape = shape_of(tmp_path, 'image = "my tf.sif"\nmounts = ["/data"]\nscratch = "/local"')
+    *prepare, command = commands(shape, gpus=1)
+    assert prepare == [
+        "unset PYTHONPATH PYTHONHOME",
+        "export PYTHONNOUSERSITE=1",
+        "mkdir -p /local",
+    ]
+    assert command.startswith(
+        "exec apptainer exec --nv --bind /data --bind /home/me --bind /local "
+        f"--bind \"${{TMPDIR:-/tmp}}\" '{tmp_path}/my tf.sif' python3 -P -m hptune worker "
+    )
+    assert "--nv" not in commands(shape)[-1]
+    url = shape_of(tmp_path, 'image = "oras://site/hptune"\npython = "/env/bin/python"')
+    assert commands(url)[-1].startswith("exec apptainer exec ")
+    assert " oras://site/hptune /env/bin/python -P -m hptune" in commands(url)[-1]
+
+
+def test_charliecloud_runs_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "image" / "usr").mkdir(parents=True)
+    shape = shape_of(tmp_path, 'image = "image"')
+    *prepare, command = commands(shape)
+    # ch-run mounts only on folders that the image has.
+    assert prepare[2:] == [f"mkdir -p {tmp_path}/image/home/me"]
+    assert command.startswith(
+        "exec ch-run --bind=/home/me --set-env=PATH=/opt/hptune/bin:/usr/local/bin:/usr/bin:/bin "
+        f"{tmp_path}/image -- python3 -P -m hptune worker "
+    )
+
+
+def test_what_is_missing_is_refused_before_a_job_is_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "image" / "usr").mkdir(parents=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "hptune.sif").touch()
+    for name, words in (
+        ("absent.sif", "there is no such file or folder; allowed are an Apptainer image"),
+        ("folder", "a folder without usr/"),
+        ("image", "which ch-run runs, but there is no ch-run on this machine"),
+        ("hptune.sif", "there is no apptainer on this machine. If a module brings it, add it, as "),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            check_image(shape_of(tmp_path, f'image = "{name}"'))
+    check_image(shape_of(tmp_path, 'image = "hptune.sif"\nmodules = ["apptainer"]'))
+    check_image(shape_of(tmp_path, ""))
+    (tmp_path / "apptainer").touch(0o755)
+    check_image(shape_of(tmp_path, 'image = "hptune.sif"'))
+
+
+def test_the_shell_understands_the_command(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "apptainer"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    shape = shape_of(tmp_path, "image = 'it''s a $HOME.sif'".replace("''", "\u2019"))
+    command = commands(shape)[-1]
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={"PATH": f"{program.parent}:/usr/bin:/bin", "TMPDIR": "/node/my tmp"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = done.stdout.splitlines()
+    assert "/node/my tmp" in words
+    assert f"{tmp_path}/it\u2019s a $HOME.sif" in words
