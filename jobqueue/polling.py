@@ -94,7 +94,7 @@ class Polling:
                 self._failure = error
                 return
             except Exception as error:
-                # Without this thread the jobs are not managed, and the study would wait for ever.
+                # Without this thread the jobs are not managed, and the study would wait forever.
                 log.exception("The thread that keeps the Slurm jobs broke")
                 self._failure = JobsFailError(
                     f"the Slurm jobs cannot be managed any more: {error!r}"

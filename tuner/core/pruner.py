@@ -119,7 +119,7 @@ class Pruner(abc.ABC):
 
     @abc.abstractmethod
     def promotion(self, *, is_last: bool) -> int | None:
-        """Return the PAUSED trial that deserves a placement most; None if none does.
+        """Return the PAUSED trial to promote next; None if there is none.
 
         Args:
             is_last: Whether only paused trials are left, so that no more results will come to

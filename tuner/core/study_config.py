@@ -13,7 +13,7 @@ from .resources import Amount, Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyConfig:
-    """Everything that the engine's decisions depend on, besides what happens.
+    """Everything that the engine's decisions depend on, apart from the events.
 
     Attributes:
         trials: Total number of trials to suggest; None until the space is exhausted.

@@ -15,7 +15,7 @@ _NAME = "certificates"
 
 
 def certificate_findings(subject: Subject) -> Iterator[Finding]:
-    """Yield the state of the certificates that are at hand; nothing if there are none."""
+    """Yield the state of the certificates on this machine; nothing if there are none."""
     own = Path(subject.certs) if subject.certs else default_folder()
     places = [(own, "`hptune certs --renew`, then copy worker.pem to the workers again")]
     jobs = certificates_folder(Path(subject.study))

@@ -123,7 +123,7 @@ def check_request(settings: StudySettings) -> None:
     anything = Goals((Goal("", Direction.MAX),))
     sampler_maker(settings, goals=anything, seed=0)(SearchSpace())
     if settings.search == "grid" and settings.priors:
-        raise UsageError("a grid tries all values alike and ignores priors; leave --prior out")
+        raise UsageError("--search grid tries every value and ignores priors; leave --prior out")
     checked_pruner(settings, settings.epochs or _PLENTY, anything)
     for name in settings.warm_start:
         check_source(name)

@@ -33,7 +33,7 @@ UNLIMITED_TRIALS = 1_000_000
 
 
 def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> Cluster:
-    """Return the cluster that the user asked for, or the one at hand; it is not open yet.
+    """Return the cluster that the user asked for, or else this job's or machine's; not open yet.
 
     Args:
         settings: What the user asked for.

@@ -193,7 +193,7 @@ class StudyFiles:
         return any((self._directory.trial(number) / RESUME).glob("*.ckpt"))
 
     def can_continue(self, number: int) -> bool:
-        """Return whether the trial has a checkpoint, be it of hptune or of the objective's own."""
+        """Return whether the trial has a checkpoint, of hptune or of the objective itself."""
         own = self._directory.trial(number) / "checkpoint"
         return self.has_checkpoint(number) or bool(_entries(own))
 

@@ -268,7 +268,7 @@ class StudyDirectory:
         return cls(max(started)[1])
 
     def draft(self, file: Path) -> None:
-        """Take note of a file in the directory that is of no use if the study does not begin."""
+        """Note a file in the directory that is removed if the study does not begin."""
         self._drafts.append(file)
 
     def give_up(self) -> None:

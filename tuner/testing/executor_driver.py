@@ -225,7 +225,7 @@ class Driver:
             waited += 0.0 if self.listen(0.25) else 0.25
 
     def listen(self, seconds: float) -> list[Event]:
-        """What the executor tells next, checked."""
+        """Return the executor's next events, checked."""
         events = self.executor.events(seconds)
         for event in events:
             self._check(event)
@@ -233,7 +233,7 @@ class Driver:
         return events
 
     def nothing_more(self, seconds: float = 0.5) -> None:
-        """Check that nothing is told of any attempt for a while."""
+        """Check that no event of any attempt comes for a while."""
         waited = 0.0
         while waited < seconds:
             told = self.listen(0.25)

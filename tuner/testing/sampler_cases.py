@@ -42,7 +42,7 @@ class Case:
         return SPACES[self.space_name]
 
     def history(self) -> list[Trial]:
-        """The trials that the sampler is told of first; they come from no sampler."""
+        """Return the trials that `tell` passes first; they come from no sampler."""
         every = self.space.configurations()
         match self.phase:
             case Phase.FRESH:

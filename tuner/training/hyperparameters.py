@@ -311,7 +311,8 @@ class HyperParameters(OtherTuners):
 class ChosenHyperparameters(dict[str, Any], HyperParameters):
     """A configuration as a dict, which the user's code can also take as its `hp`.
 
-    What the code declares besides gets its default, and is not added to the dict.
+    Any other hyperparameter that the code declares gets its default, and is not added to the
+    dict.
     """
 
     values: Any

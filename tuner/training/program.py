@@ -70,7 +70,7 @@ def run_program(
         command: The program and its arguments.
         trial: The trial, as `objective` gets it.
         hp: The hyperparameters, as `objective` gets them.
-        env: Variables to set for the program besides.
+        env: Further environment variables for the program.
 
     Returns:
         The metrics of the last report; empty if the trial was told to stop.
@@ -321,7 +321,7 @@ def _reading(
         yield
     finally:
         over.set()
-        # A process that left the program's group may keep its pipes open for ever.
+        # A process that left the program's group may keep its pipes open forever.
         deadline = time.monotonic() + GRACE_SECONDS
         for reader in readers:
             reader.join(max(0.0, deadline - time.monotonic()))

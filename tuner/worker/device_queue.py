@@ -46,7 +46,7 @@ class DeviceQueue:
 
     So whole cores and GPUs go from study to study in turn, and the parts of a GPU add up to one at
     most. An attempt that needs several devices gets them all at once, and later ones cannot
-    overtake it for ever. There is no deadlock: an attempt waits only for those that hold devices
+    overtake it forever. There is no deadlock: an attempt waits only for those that hold devices
     and for earlier ones.
 
     All methods may be called from any thread.

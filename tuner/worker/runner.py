@@ -290,7 +290,7 @@ class AttemptRunner:
             try:
                 self._wait_once()
             except Exception:
-                # No attempt may wait for ever: they end, and the study runs them again.
+                # No attempt may wait forever: they end, and the study runs them again.
                 logger.exception("the attempts of this worker are lost; they run again")
                 with self._lock:
                     for client in {each.client for each in self._processes.values()}:

@@ -210,7 +210,7 @@ class Dispatch:
         self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
 
     def rooms_for_more(self, at_most: int, *, at: float) -> int:
-        """Return for how many more trials there is room, besides those that wait."""
+        """Return for how many more trials there is room, after those that wait."""
         if not self.spending.pays_for(self._usual):
             return 0
         until = at + self._step_times.seconds()[0]

@@ -87,5 +87,5 @@ class EarlyStopping:
             self._pruner.moved(trial.number, trial.state)
 
     def promotion(self, *, is_last: bool) -> int | None:
-        """Return the paused trial that deserves a placement most; None if none does."""
+        """Return the paused trial to promote next; None if there is none."""
         return self._pruner.promotion(is_last=is_last)

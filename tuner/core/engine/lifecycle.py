@@ -210,12 +210,12 @@ class Lifecycle:
     # --- a trial is paused ------------------------------------------------------------------
 
     def promote(self, *, is_last: bool) -> list[Command]:
-        """Let the paused trial wait that deserves a placement most; empty if none does."""
+        """Promote the best paused trial, so that it waits; empty if there is none."""
         number = self.promotion(is_last=is_last)
         return [] if number is None else self._promote(self.records[number])
 
     def promotion(self, *, is_last: bool) -> int | None:
-        """Return the paused trial that deserves a placement most; None if none does."""
+        """Return the paused trial to promote next; None if there is none."""
         if not self.records.count(TrialState.PAUSED):
             return None
         return self._early_stopping.promotion(is_last=is_last)

@@ -34,7 +34,7 @@ _WITHOUT_RESULT = Trial(0, {}, "", TrialState.WAITING)
 
 @dataclass(slots=True)
 class TrialRecord:
-    """A trial, and what the engine knows of it besides.
+    """A trial, and what else the engine knows of it.
 
     Attributes:
         trial: The trial as others see it.

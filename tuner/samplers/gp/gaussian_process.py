@@ -288,7 +288,7 @@ def _constant_mean(shares: Floats, targets: Floats) -> float:
     Points that are close together count little more than one of them, because a search leaves
     many points where values are low. The prior has the opposite effect: the rest of the space
     looks better the longer a search stays in one place. With a spread of 1 searches stayed in the
-    first valley for ever; with a constant of 0 they left too early.
+    first valley forever; with a constant of 0 they left too early.
 
     Args:
         shares: Inverse of the covariance, summed over its columns.

@@ -54,7 +54,7 @@ class ReportRow:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """The last run of a study, besides its trials.
+    """The last run of a study, without its trials.
 
     Attributes:
         workers: How many workers have joined and not left since.
@@ -121,7 +121,7 @@ class LedgerReader:
             yield from read_events(connection)
 
     def run_state(self) -> RunState:
-        """Return what the events say of the last run besides its trials."""
+        """Return what the events say of the last run, without its trials."""
         joined: set[str] = set()
         paused_by = ""
         with self._reading() as connection:

@@ -48,7 +48,7 @@ result would cost disk space and time for nothing.
 
 
 class NotShared(Exception):
-    """The result cannot be shared. The message says why, or is empty if that is no surprise."""
+    """The result cannot be shared. The message says why; empty if the user need not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ if the cache fails; no trial fails for that.
 
 The first trial that needs the data calls `load_data` under a lock, while others wait. If that
 trial dies, its lock goes with it and another trial takes over. If `load_data` raises, each trial
-calls it in turn and gets the error as its own.
+calls it, one after another, and fails with its own error.
 
 `load_data` starts from the same random state in every trial. So the data does not depend on which
 trial loads it.

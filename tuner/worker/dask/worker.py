@@ -52,7 +52,7 @@ class Offer:
         scheduler: The scheduler's address, or the path of a scheduler file.
         capacity: The cores, GPUs and memory to offer.
         name: The worker's name in Dask; empty for its address.
-        death_timeout_seconds: How long to wait for a scheduler before leaving; None for ever.
+        death_timeout_seconds: How long to wait for a scheduler before leaving; None forever.
         interface: The network interface to listen on; None for the one towards the scheduler.
         local_directory: Where to put the folder of Dask's files; None for the temporary directory.
         note: A warning to the user; empty if there is none.

@@ -60,7 +60,7 @@ class Channel:
             socket.send_fds(self._socket, [b"file"], [file.fileno()])
 
     def poll(self, timeout_seconds: float | None = 0.0) -> bool:
-        """Return whether `recv` would return at once; wait for that, for ever if None."""
+        """Return whether `recv` would return at once; wait for that, forever if None."""
         waiting = select.poll()
         waiting.register(self._socket, select.POLLIN)
         return bool(waiting.poll(None if timeout_seconds is None else timeout_seconds * 1000))
