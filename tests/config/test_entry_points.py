@@ -172,6 +172,8 @@ def test_what_has_no_effect_is_told(read: Callable[..., UserCode]) -> None:
     assert len(code.notes) == 2
     assert "HyperParameters object hp is not used" in code.notes[0]
     assert "Mine.run_trial is not used" in code.notes[1]
+    used = "space = kt.HyperParameters()\nHYPERPARAMETERS = space\n"
+    assert read(used + OBJECTIVE).notes == ()
     # The library is as it was: a trial may search.
     with pytest.raises(SystemExit, match="it trains"):
         sys.modules["keras_tuner"].Tuner().search()

@@ -345,8 +345,8 @@ def _unused(own: Iterable[str], names: Mapping[str, Any]) -> tuple[str, ...]:
     for name in own:
         if _is_own_tuner(names[name]):
             notes.append(_RUN_TRIAL.format(name))
-        kind = _keras_tuner("HyperParameters")
-        if name != "HYPERPARAMETERS" and kind is not None and isinstance(names[name], kind):
+        kind, used = _keras_tuner("HyperParameters"), names.get("HYPERPARAMETERS")
+        if kind is not None and isinstance(names[name], kind) and names[name] is not used:
             notes.append(
                 f"the HyperParameters object {name} is not used; call it HYPERPARAMETERS, or "
                 "declare in build_model(hp) what it declares"

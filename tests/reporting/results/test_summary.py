@@ -372,6 +372,10 @@ def test_the_end_of_a_finished_run() -> None:
         "  hptune report 'runs/my digits'             write figures and tables as a web page\n"
         "  hptune resume 'runs/my digits' --trials 2  continue with more trials"
     )
+    # More trials are no remedy where every configuration was tried.
+    whole = closing_text(replace(view, possible_trials=1), Finish(FinishReason.DONE, ""), seconds=1)
+    assert "hptune report" in whole
+    assert "resume" not in whole
 
 
 def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:

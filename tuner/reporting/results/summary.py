@@ -231,14 +231,15 @@ def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:
         return f"{message}." + (f" `{more}` tries others." if more else ""), ""
     last = next(trial for trial in view.trials if trial.number == groups[0].trials[-1])
     remedy = f"continue with `{_resume(view, finish)}`"
-    if view.possible_trials is not None and view.ended >= view.possible_trials:
+    if _is_exhausted(view):
         remedy = "start a new study: every configuration was tried"
     return f"{message} ({text.failure(last)}). Fix the cause and {remedy}.", last.detail
 
 
 def _more_trials(view: StudyView, finish: Finish) -> str:
     """Return the command for more trials; empty if more of them are no remedy."""
-    if finish.finish_reason is not FinishReason.DONE or view.budget_trials is None:
+    is_done = finish.finish_reason is FinishReason.DONE
+    if not is_done or view.budget_trials is None or _is_exhausted(view):
         return ""
     return f"hptune resume {_directory(view)} --trials {2 * view.budget_trials}"
 
@@ -256,9 +257,15 @@ def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
         is_broken = view.best is None and view.counts.get(TrialState.FAILED)
         first = "when the cause is mended, " if is_broken else ""
         commands.append((more, f"{first}continue with more trials"))
-    elif finish.finish_reason is not FinishReason.EXHAUSTED:
+    elif finish.finish_reason is not FinishReason.EXHAUSTED and not _is_exhausted(view):
         commands.append((_resume(view, finish), "continue from here"))
     return commands
+
+
+def _is_exhausted(view: StudyView) -> bool:
+    """Return whether every configuration of the search was tried."""
+    tried = view.ended - view.confirmations
+    return view.possible_trials is not None and tried >= view.possible_trials
 
 
 def _resume(view: StudyView, finish: Finish | None) -> str:
