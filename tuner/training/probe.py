@@ -7,6 +7,7 @@ hide the hyperparameters that were declared before it.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -152,6 +153,7 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     model = _build(code, hp)
     owns_fit = code.owns_fit
     _check_model(model, code.build_text, owns_fit=owns_fit)
+    _check_loss(model)
     data = load_data(code, hp)
     arguments = {} if code.fit is not None else fit_arguments(data)[1]  # or its error
     given = {**arguments, **code.fit_arguments}
@@ -228,6 +230,32 @@ def _check_model(model: Any, built_by: str, *, owns_fit: bool) -> None:
             f"{built_by} returned a model that is not compiled; {wanted}: call "
             "model.compile(…) before returning it"
         )
+
+
+def _check_loss(model: Any) -> None:
+    """Check the names of losses, which Keras looks up only when it trains."""
+    import keras
+
+    for name in _loss_names(_compile_config(model).get("loss")):
+        try:
+            keras.losses.get(name)
+        except ValueError as error:
+            near = difflib.get_close_matches(name, dir(keras.losses), 1)
+            hint = f"; did you mean {near[0]}?" if near else " (see keras.losses)"
+            raise ModelFileError(
+                f"the loss is {name!r}, which Keras does not know{hint}"
+            ) from error
+
+
+def _loss_names(config: Any) -> Iterator[str]:
+    """Yield the losses that are given as texts, of all outputs."""
+    if isinstance(config, str):
+        yield config
+    elif isinstance(config, Mapping | list | tuple):
+        is_object = isinstance(config, Mapping) and "class_name" in config
+        inner = config.values() if isinstance(config, Mapping) else config
+        for each in () if is_object else inner:
+            yield from _loss_names(each)
 
 
 def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
@@ -344,8 +372,16 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bo
     return False
 
 
+def _compile_config(model: Any) -> Mapping[str, Any]:
+    """Return what the model was compiled with, in the form of Keras's JSON if it has one."""
+    try:
+        return getattr(model, "get_compile_config", dict)() or {}
+    except Exception:  # Keras reads the source of a function, which may have none
+        return getattr(getattr(model, "_compile_config", None), "config", {})
+
+
 def _metric_names_of(model: Any) -> list[str]:
-    config: dict[str, Any] = getattr(model, "get_compile_config", dict)() or {}
+    config = _compile_config(model)
     return [*_metric_names(config.get("metrics")), *_metric_names(config.get("weighted_metrics"))]
 
 
@@ -378,11 +414,12 @@ def _metric_names(config: Any) -> list[str]:
     """Return the names under which a model of one output reports its compiled metrics."""
     if isinstance(config, str):
         return [config]
+    if not isinstance(config, Mapping | list | tuple):
+        name = getattr(config, "name", getattr(config, "__name__", None))
+        return [name] if isinstance(name, str) else []
     if isinstance(config, Mapping):
         inner = config.get("config")
         name = inner.get("name") if isinstance(inner, Mapping) else inner
         return [name] if isinstance(name, str) else []
-    if not isinstance(config, list | tuple):
-        return []
     # A list within the list belongs to one of several outputs; Keras puts its name first.
     return [name for each in config if not isinstance(each, list) for name in _metric_names(each)]

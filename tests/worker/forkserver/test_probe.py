@@ -145,6 +145,12 @@ def load_data():
 """
 
 
+def test_a_loss_without_source(probe: Any) -> None:
+    loss = 'eval("lambda y, p: (y - p) ** 2"), metrics=["mae", keras.metrics.MeanSquaredError()]'
+    found = probe(KERAS.replace('"mse"', loss))
+    assert {"val_mae", "val_mean_squared_error"} <= set(found.metrics)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -155,6 +161,7 @@ def load_data():
             ["compiled Keras model; train other models in objective(hp, trial)"],
         ),
         (('    model.compile("sgd", "mse")\n', ""), ["not compiled", "model.compile"]),
+        (("mse", "mean_squared_eror"), ["the loss is 'mean_squared_eror'", "mean_squared_error?"]),
         (("def load_data", "def read_data"), ["no load_data()", "((x, y), (x_val, y_val))"]),
         (("return (x, y), (x, y)", "return x, y, x, y"), ["a tuple of 4", "(train, validation)"]),
         (("return (x, y), (x, y)", "return x, y"), ["two arrays", "((x, y), (x_val, y_val))"]),
