@@ -63,7 +63,7 @@ def test_all_checks_pass_here(hptune: Hptune) -> None:
     assert {
         *("Python", "packages", "cores", "memory", "GPUs", "study directory", "room", "locks"),
         *("SQLite", "rename", "fsync", "file clock", "network", "workers", "same versions"),
-        *("clocks", "shared directory", "framework", "one batch"),
+        *("clocks", "files", "framework", "one batch"),
     } <= set(findings)
     assert "up to its first report" in findings["one batch"]["found"]
     assert [path.name for path in hptune.directory.iterdir()] == ["model.py"]

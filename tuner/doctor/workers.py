@@ -68,7 +68,7 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
             if subject.connect:
                 yield from _resources(client, addresses)
             yield _clocks(client, addresses)
-            yield _shared_directory(client, addresses, subject)
+            yield _files(client, addresses, subject)
 
 
 def _client(subject: Subject, stack: contextlib.ExitStack) -> Any:
@@ -151,36 +151,40 @@ def _clocks(client: Any, addresses: list[str]) -> Finding:
     return clock_finding("clocks", f"the clock of {worst}", skews[worst])
 
 
-def _shared_directory(client: Any, addresses: list[str], subject: Subject) -> Finding:
-    name = "shared directory"
+def _files(client: Any, addresses: list[str], subject: Subject) -> Finding:
+    name = "files"
     try:
         with folder_for(subject) as folder:
             word = secrets.token_hex(8)
             (folder / "word").write_text(word)
             answers = client.run(_read_and_answer, str(folder), workers=addresses)
-            failing = [address for address, answer in answers.items() if answer != word]
-            if failing:
-                return failed(
-                    name,
-                    f"{', '.join(failing[:_NAMED])} cannot use it: {answers[failing[0]]}",
-                    "put the study on a file system that all nodes share (--study DIR)",
-                )
+            unseen = [address for address, answer in answers.items() if answer != word]
             back = [path for path in folder.iterdir() if path.name.startswith("answer-")]
-            if len(back) != len(set(answers)):
+            if len(back) != len(answers) - len(unseen):
                 return warned(
                     name,
-                    f"files of {len(answers) - len(back)} workers are not visible here at once",
+                    f"files of {len(answers) - len(unseen) - len(back)} workers are not visible "
+                    "here at once",
                     "the file system caches: trials' files may appear some seconds late",
+                )
+            if unseen:
+                more = f" and {len(unseen) - _NAMED} more" if len(unseen) > _NAMED else ""
+                who = ", ".join(unseen[:_NAMED]) + more
+                others = "" if len(unseen) == len(answers) else "; the others share the directory"
+                return passed(
+                    name,
+                    f"files go over the connection to {plural(len(unseen), 'worker')} ({who}), "
+                    f"which cannot use {folder.parent} ({answers[unseen[0]]}){others}",
                 )
     except OSError as error:
         return failed(name, str(error), "see the study directory above")
-    return passed(name, "workers read files written here, and the other way round")
+    return passed(name, "shared directory: workers read files written here, and back")
 
 
 def _read_and_answer(folder: str) -> str:
     try:
         word = Path(folder, "word").read_text()
-        Path(folder, f"answer-{socket.gethostname()}-{os.getpid()}").write_text(word)
+        Path(folder, f"answer-{secrets.token_hex(8)}").write_text(word)
     except OSError as error:
         return str(error)
     return word

@@ -9,6 +9,8 @@
                             and so on of the other processes of a parallel trial
     DIR/lock, DIR/lease     the master's lock (see `lock`)
     DIR/requests            what users ask of the master (see `requests`)
+    DIR/code/               copies of the model file and its modules
+    DIR/incoming/           files that are being received from workers elsewhere
 """
 
 from __future__ import annotations
