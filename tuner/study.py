@@ -31,6 +31,7 @@ from .reporting.html.reports import Reports
 from .reporting.html.trials import StudyTrials
 from .reporting.results import best, summary, trials
 from .reporting.results.best import best_words
+from .reporting.results.export import ReportedValue
 from .reporting.results.listing import ListedStudy
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .reporting.text import moment, path
@@ -226,10 +227,14 @@ class Study(Reports, Exports):
 
     # --- for figures, reports and exports -----------------------------------------------------
 
-    def study_trials(self) -> StudyTrials:
-        """Return the trials as the figures need them."""
+    def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:
+        """Return the trials as the figures need them.
+
+        Args:
+            known: The reports of the first objective; None to read all reports.
+        """
         space = SearchSpace.from_json(self._reader.facts()["space"])
-        return StudyTrials(self.view(), space, self._reader.reports())
+        return StudyTrials(self.view(), space, self._reader.reports() if known is None else known)
 
     def exported(self) -> ExportedStudy:
         """Return the study as the exports need it."""
@@ -295,7 +300,7 @@ class Study(Reports, Exports):
             budget_trials=_total(settings.budget_trials, listed),
             trials=listed,
             attempts=self._reader.attempts(),
-            latest=self._latest_reports(),
+            latest=self._latest_reports(listed),
             master=master,
             epochs=facts["epochs"],
             models={number: str(path) for number, path in files.models().items()},
@@ -387,9 +392,9 @@ class Study(Reports, Exports):
         translated = {"command": lambda each: resume_call(each, function)} if function else {}
         return summary.closing_text(self.view(), finish, seconds=seconds, **translated)
 
-    def _latest_reports(self) -> dict[AttemptId, Report]:
+    def _latest_reports(self, trials: Sequence[Trial]) -> dict[AttemptId, Report]:
         metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}
-        begun = (t for t in self._reader.trials() if t.attempts and t.state in TO_CONTINUE)
+        begun = (t for t in trials if t.attempts and t.state in TO_CONTINUE)
         for trial in begun:
             for row in self._reader.reports(trial.number):
                 name = AttemptId(row.trial, row.attempt)

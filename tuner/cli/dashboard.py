@@ -17,6 +17,7 @@ from .options import newest_study, setting_option
 from .output import echo
 
 if TYPE_CHECKING:
+    from ..reporting.html.report import ReportContents
     from ..storage.directory import StudyDirectory
 
 _LOG_BYTES = 200_000
@@ -48,6 +49,7 @@ def dashboard(
     """
     from ..errors import check_installed
     from ..storage.directory import StudyDirectory
+    from ..storage.ledger import FollowedReports, LedgerReader
     from ..study import Study
     from ..worker.addresses import tunnel
 
@@ -64,7 +66,12 @@ def dashboard(
     def act(action: UserAction, trial: int | None, values: Mapping[str, object]) -> str:
         return _asked(found, action, trial, values)
 
-    shown = LiveStudy(study.report, log, act, f"hptune resume {found}")
+    reports = FollowedReports(LedgerReader(found), study.goal.metric)
+
+    def read() -> ReportContents:
+        return study.report(known=reports.rows())
+
+    shown = LiveStudy(read, log, act, f"hptune resume {found}")
     try:
         page = LivePage(shown, port)
     except OSError as error:

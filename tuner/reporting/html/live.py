@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.user_requests import UserAction
@@ -27,6 +27,8 @@ _SECONDS = 1.0
 """Shortest time between two readings of the study."""
 _BUSY_SHARE = 0.5
 """Most of its time that the server spends on reading."""
+_REST = 5.0
+"""How long a section is not drawn again, as a multiple of the time that drawing took."""
 _MOST_ROWS = 500
 """Rows of a table that the page shows; the report has all of them."""
 
@@ -58,12 +60,16 @@ class _Drawn:
         html: Its HTML; empty if it has nothing to show.
         figures: Its figures, in Bokeh's JSON form.
         tables: The HTML of its tables, if they are folded.
+        seconds: How long it took to draw.
+        at: When it was drawn, by the monotonic clock.
     """
 
     version: str
     html: str
     figures: Sequence[Any] = ()
     tables: str = ""
+    seconds: float = 0.0
+    at: float = 0.0
 
 
 class LivePage:
@@ -216,9 +222,14 @@ class LivePage:
         # One that follows everything is made after each reading; its version says if it is new.
         is_of_trials = source.follows is Follows.TRIALS
         mark = contents.mark if is_of_trials else f"{contents.mark}-{self._reading}"
-        before = self._drawn.get(source.name)
-        if before is None or before.version != mark:
-            self._drawn[source.name] = _drawn(contents.panel(source), mark)
+        before, now = self._drawn.get(source.name), time.monotonic()
+        if before is not None:
+            rests = now < before.at + _REST * before.seconds and contents.is_running
+            if before.version == mark or rests:
+                return before
+        drawn = _drawn(contents.panel(source), mark)
+        end = time.monotonic()
+        self._drawn[source.name] = replace(drawn, seconds=end - now, at=end)
         return self._drawn[source.name]
 
 

@@ -8,11 +8,12 @@ import html
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 from ...errors import StudyError, UsageError, check_installed
+from ..results.export import ReportedValue
 from .panel import Panel, Shown, begin_with
 from .trials import StudyTrials
 
@@ -103,8 +104,12 @@ class Plots(ABC):
     """
 
     @abstractmethod
-    def study_trials(self) -> StudyTrials:
-        """Return the trials as the figures need them."""
+    def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:
+        """Return the trials as the figures need them.
+
+        Args:
+            known: The reports of the first objective; None to read all reports.
+        """
 
     def plot_history(self, *, complete_only: bool | None = None) -> Plot:
         """Return the value of each trial, and the best one so far."""

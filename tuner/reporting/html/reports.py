@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from ...errors import check_installed
 from .plots import Plots, shown_with
 
 if TYPE_CHECKING:
+    from ..results.export import ReportedValue
     from .report import ReportContents, Setup
 
 
@@ -36,11 +38,17 @@ class Reports(Plots):
 
         return page_of(self.report(complete_only=complete_only))
 
-    def report(self, *, complete_only: bool | None = None) -> ReportContents:
+    def report(
+        self,
+        *,
+        complete_only: bool | None = None,
+        known: Sequence[ReportedValue] | None = None,
+    ) -> ReportContents:
         """Return the contents of the report: figures, tables and words, as the study stands now.
 
         Args:
             complete_only: As in `report_html`.
+            known: The reports of the first objective; None to read all reports.
 
         Raises:
             MissingPackageError: Bokeh is not installed.
@@ -48,7 +56,7 @@ class Reports(Plots):
         check_installed("bokeh", "the report")
         from .report import make_report
 
-        trials = self.study_trials()
+        trials = self.study_trials(known)
         return make_report(
             trials.view,
             trials.space,

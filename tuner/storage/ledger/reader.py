@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -110,10 +110,25 @@ class LedgerReader:
     def reports(self, trial: int | None = None) -> list[ReportRow]:
         """Return every report, or those of one trial, in the order of their arrival."""
         query, values = _of(SELECT_REPORTS, trial, "ORDER BY rowid")
-        return [
-            ReportRow(of, attempt, step, metric, math.nan if value is None else value, time)
-            for of, attempt, step, metric, value, time in self._rows(query, *values, read=report_of)
-        ]
+        return self._rows(query, *values, read=_report_row)
+
+    def reports_after(
+        self, row: int, *, metric: str, most: int = 100_000
+    ) -> tuple[list[ReportRow], int]:
+        """Return reports of a metric that arrived after a row, in order, and the last row read.
+
+        Args:
+            row: The row that an earlier call returned; 0 for the beginning.
+            metric: The metric.
+            most: How many rows are returned at most; a next call returns the others.
+        """
+        query = f"{SELECT_REPORTS} WHERE rowid > ? AND metric = ? ORDER BY rowid LIMIT ?"
+        query = query.replace("SELECT", "SELECT rowid,", 1)
+        with self._reading() as connection:
+            rows = connection.execute(query, (row, metric, most)).fetchall()
+        with damage_errors(self._directory):
+            found = [_report_row(each[1:]) for each in rows]
+        return found, int(rows[-1][0]) if rows else row
 
     def events(self) -> Iterator[Event]:
         """Yield every event in order, including those added while the caller reads."""
@@ -169,6 +184,34 @@ class LedgerReader:
 
 
 _OF_RUN = (StudyOpened, WorkerJoined, WorkerLeft, UserRequested)
+
+
+def _report_row(row: tuple[Any, ...]) -> ReportRow:
+    trial, attempt, step, metric, value, time = report_of(row)
+    return ReportRow(trial, attempt, step, metric, math.nan if value is None else value, time)
+
+
+class FollowedReports:
+    """The reports of one metric, of which each is read once.
+
+    Args:
+        reader: The ledger.
+        metric: The metric.
+    """
+
+    def __init__(self, reader: LedgerReader, metric: str) -> None:
+        self._reader = reader
+        self._metric = metric
+        self._rows: list[ReportRow] = []
+        self._last = 0
+
+    def rows(self) -> Sequence[ReportRow]:
+        """Return all reports up to now, in the order of their arrival."""
+        while True:
+            found, self._last = self._reader.reports_after(self._last, metric=self._metric)
+            if not found:
+                return tuple(self._rows)
+            self._rows += found
 
 
 def _of(select: str, trial: int | None, order: str) -> tuple[str, tuple[int, ...]]:
