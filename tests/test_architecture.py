@@ -261,9 +261,11 @@ def test_dask_is_known_to_those_who_need_it() -> None:
     users = {each.importer for each in ALL if each.top in ("distributed", "dask")}
     assert users == {
         "tuner.executors.dask",
+        "tuner.executors.dask_client",
         "tuner.executors.local_cluster",
         "tuner.clusters.scheduler",
         "tuner.worker.dask.encryption",
+        "tuner.worker.dask.calls",
         "tuner.worker.dask.plugin",
         "tuner.worker.dask.worker",
         "tuner.doctor.workers",

@@ -118,7 +118,7 @@ def test_jobs_are_closed_once_also_if_no_scheduler_answers(
     def refused(address: str, *, name: str, identity: None) -> None:
         raise StudyError(f"no scheduler answers at {address} ({name})")
 
-    monkeypatch.setattr("tuner.executors.dask.connect", refused)
+    monkeypatch.setattr("tuner.executors.dask_client.connect", refused)
     jobs = FakeJobs()
     workers = FakeWorkers(jobs)
     run: Any = type("Run", (), {"name": "hptune-1"})()

@@ -207,7 +207,7 @@ class SchedulerCluster(Cluster):
             UsageError: It has no certificates, which the user has not accepted.
             StudyError: It does not answer, or refuses the run's certificate.
         """
-        from ..executors.dask import connect
+        from ..executors.dask_client import connect
 
         self.use(run, connect(self.address, name=run.name, identity=self.identity()))
         self._stack.callback(self._client.close)
@@ -238,7 +238,7 @@ class SchedulerCluster(Cluster):
 
     def trials_at_once(self, layout: WorkerLayout) -> int:
         """Return how many trials the workers' cores can hold."""
-        from ..executors.dask import lost_scheduler
+        from ..executors.dask_client import lost_scheduler
 
         with lost_scheduler():
             cores: Mapping[str, int] = self._client.nthreads()

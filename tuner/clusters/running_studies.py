@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import NoStudyError, StudyError
-from ..executors.dask import connect, lost_scheduler, studies_of
+from ..executors.dask_client import connect, lost_scheduler, studies_of
 from ..security.handshake import identity_for
 from ..worker.addresses import address_of
 

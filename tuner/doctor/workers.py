@@ -16,7 +16,7 @@ from distributed import Client
 
 from ..clusters.existing import ExistingScheduler
 from ..errors import HptuneError
-from ..executors.dask import connect
+from ..executors.dask_client import connect
 from ..executors.local_cluster import start_cluster
 from ..reporting.text import plural
 from ..worker import devices

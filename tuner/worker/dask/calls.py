@@ -1,0 +1,50 @@
+"""Calls of the master to a study's plugin on a worker, and the Dask task that runs an attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from distributed import get_worker, secede
+
+from ..orders import AttemptOrder, MeetOrder, StopOrder
+from .plugin import Announcement, StudyPlugin
+
+
+async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announcement | None:
+    """Return what this worker has announced; None if it is not ready.
+
+    Args:
+        plugin: Installed if the worker lacks it, because an installation on all workers failed.
+        dask_worker: Dask's worker.
+    """
+    name = plugin.name
+    if name not in dask_worker.plugins:
+        await dask_worker.plugin_add(plugin=plugin, name=name)
+    plugin = dask_worker.plugins.get(name)
+    announced: Announcement | None = getattr(plugin, "announcement", None)
+    return announced
+
+
+def refuse(name: str, announcement: Announcement, dask_worker: Any = None) -> None:
+    """Tell this worker's plugin that the master refused it."""
+    plugin = dask_worker.plugins.get(name)
+    if plugin is not None:
+        plugin.refuse(announcement)
+
+
+def run_attempt(name: str, order: AttemptOrder) -> None:
+    """Run one attempt; this is its Dask task."""
+    plugin: Any = get_worker().plugins[name]
+    # The placement limits the attempts on a worker, not its number of threads.
+    secede()
+    plugin.run(order)
+
+
+async def tell_attempt(name: str, order: StopOrder | MeetOrder, dask_worker: Any = None) -> None:
+    """Give an attempt on this worker an order."""
+    plugin = dask_worker.plugins.get(name)
+    if plugin is not None:
+        take = plugin.stop if isinstance(order, StopOrder) else plugin.meet
+        # It may wait while another attempt starts, which must not block Dask's event loop.
+        await asyncio.to_thread(take, order)
