@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from in_process import InProcess
-from real_runs import Hptune
+from real_runs import Hptune, rows
 
 MODEL = """
 import numpy as np
@@ -73,6 +73,55 @@ def test_a_backend_that_is_not_installed_names_its_extra(
     assert ended.code == 2
     assert "hptune[jax]" in ended.err
     assert "--python jax=PATH" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpus-per-trial", "auto"], ["no GPU", "--processes-per-trial auto"]),
+        (["--processes-per-trial", "auto", "--cpus-per-trial", "2"], ["--cpus-per-trial is 2"]),
+        (["--processes-per-trial", "auto", "--executor", "joblib"], ["--executor is joblib"]),
+        (["--processes-per-trial", "auto", "--strategy", "none"], ["--strategy is none"]),
+        (["--gpus-per-trial", "auto", "--processes-per-trial", "2"], ["is auto", "is 2"]),
+        (["--gpus-per-trial", "automatic"], ["'automatic'", "or auto"]),
+    ],
+)
+def test_what_contradicts_a_chosen_split_is_refused(
+    cli: InProcess, arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.file("model.py", MODEL)
+    monkeypatch.chdir(cli.directory)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ended = cli("run", "model.py", *arguments)
+    assert ended.code == 2, ended.err
+    for word in words:
+        assert word in ended.err
+    assert not (cli.directory / "studies").exists()
+
+
+@pytest.mark.slow
+def test_a_study_measures_its_model_and_chooses_the_devices_of_each_trial(
+    hptune: Hptune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    (hptune.directory / "model.py").write_text(MODEL)
+    study = hptune.directory / "study"
+    arguments = ("--processes-per-trial", "auto", "--epochs", "1", "--objective", "loss")
+    ended = hptune("run", "model.py", *arguments, "--trials", "2", "--study", study)
+    assert ended.code == 0, ended.err
+    assert "measuring training steps on 1 and 2 cores" in ended.err
+    (chosen,) = rows(study, "SELECT payload FROM events WHERE kind = 'SplitChosen'")
+    reason = json.loads(chosen["payload"])["reason"]
+    assert reason in ended.err
+    assert {each.name for each in (study / "trials").iterdir()} == {"0", "1"}
+    assert hptune("report", study, "-o", "report.md").code == 0
+    assert "## Scaling" in (hptune.directory / "report.md").read_text()
+    # Resumed, it chooses by the same measurements.
+    more = hptune("resume", study, "--trials", "3")
+    assert more.code == 0, more.err
+    assert "measuring" not in more.err
+    assert len(rows(study, "SELECT payload FROM events WHERE kind = 'SplitChosen'")) == 2
 
 
 def check(result: Path, backend: str) -> None:

@@ -57,7 +57,7 @@ def doctor(
     certs: str | None,
     insecure: bool | None,
     slurm_toml: Path | None,
-    gpus_per_trial: float | None,
+    gpus_per_trial: float | str | None,
     wait_seconds: float,
     as_json: bool,
 ) -> None:
@@ -78,7 +78,7 @@ def doctor(
         connect=connect or "",
         certs=certs or "",
         insecure=bool(insecure),
-        gpus_per_trial=gpus_per_trial,
+        gpus_per_trial=None if isinstance(gpus_per_trial, str) else gpus_per_trial,
     )
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that Slurm jobs and folders are removed
     # also if this command runs in a Slurm job that is cancelled.

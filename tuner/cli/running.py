@@ -127,7 +127,8 @@ def run(
         return
     text, name = _program(model_file, command, space, given)
     settings = StudySettings(source=_source_of_program(Path()), **given)
-    if max(settings.processes_per_trial or 1, settings.nodes_per_trial or 1) > 1:
+    is_parallel = max(settings.fixed_processes or 1, settings.nodes_per_trial or 1) > 1
+    if is_parallel or settings.chooses_split:
         raise UsageError(
             "--command runs one program for each trial; leave out --processes-per-trial and "
             "--nodes-per-trial, and let it start its processes, as torchrun does"

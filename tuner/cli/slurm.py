@@ -66,21 +66,23 @@ def script(
     study: Path,
     *,
     cpus_per_trial: float | None,
-    gpus_per_trial: float | None,
+    gpus_per_trial: float | str | None,
     memory_per_trial_bytes: int | None,
-    processes_per_trial: int | None,
+    processes_per_trial: int | str | None,
     nodes_per_trial: int | None,
 ) -> None:
     """Print the job scripts of SLURM_TOML, without submitting them."""
     from ..clusters.slurm_jobs import script_texts
     from ..core.resources import Resources
 
+    gpus = None if isinstance(gpus_per_trial, str) else gpus_per_trial
+    processes = None if isinstance(processes_per_trial, str) else processes_per_trial
     try:
         resources = Resources(
             cpus_per_trial or 0,
-            gpus_per_trial,
+            gpus,
             memory_per_trial_bytes or 0,
-            processes=processes_per_trial or 0,
+            processes=processes or 0,
             nodes=nodes_per_trial or 1,
         )
     except ValueError as error:

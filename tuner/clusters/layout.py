@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..config.kinds import AUTO
 from ..config.settings import StudySettings
 from ..core.budget import Device
 from ..core.resources import Amount, Capacity, Resources
@@ -75,7 +76,8 @@ def resolve_layout(
             )
         cpus, every = int(resources.cpus), [core for each in cores for core in each]
         cores = [tuple(every[i : i + cpus]) for i in range(0, len(every) - cpus + 1, cpus)]
-    measured = _measured(settings, declared) if resources.processes == 1 else ()
+    is_packed = resources.processes == 1 and not settings.chooses_split
+    measured = _measured(settings, declared) if is_packed else ()
     return WorkerLayout(cores, resources, measured)
 
 
@@ -96,7 +98,7 @@ def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
     file = declared if isinstance(declared, Mapping) else {}
     unspecified = {
         Amount.CPUS: not (settings.cpus_per_trial or settings.workers or file.get("cpus")),
-        Amount.GPUS: settings.gpus_per_trial is None
+        Amount.GPUS: settings.fixed_gpus is None
         and file.get("gpus") is None
         and not file.get("gpu_memory_bytes"),
         Amount.MEMORY: not (settings.memory_per_trial_bytes or file.get("memory_bytes")),
@@ -122,7 +124,7 @@ def trial_resources(
     """
     file = _checked(declared) if isinstance(declared, Mapping) else {}
     nodes = settings.nodes_per_trial or file.get("nodes") or 1
-    processes = settings.processes_per_trial or max(nodes, file.get("processes") or 1)
+    processes = settings.fixed_processes or max(nodes, file.get("processes") or 1)
     if is_certain and nodes > 1:
         raise UsageError(
             f"a trial asks for {nodes} nodes, but all workers are on this machine; use those of "
@@ -143,7 +145,12 @@ def trial_resources(
             else f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}; "
             "ask for fewer cores"
         )
-    gpus = settings.gpus_per_trial if settings.gpus_per_trial is not None else file.get("gpus")
+    if is_certain and settings.gpus_per_trial == AUTO and not machine.gpus:
+        raise UsageError(
+            "--gpus-per-trial is auto, but this machine has no GPU (as CUDA_VISIBLE_DEVICES or "
+            "nvidia-smi tell); --processes-per-trial auto divides its cores"
+        )
+    gpus = settings.fixed_gpus if settings.fixed_gpus is not None else file.get("gpus")
     memory = settings.memory_per_trial_bytes or file.get("memory_bytes") or 0
     if is_certain and gpus and gpus > len(machine.gpus):
         found = ", ".join(machine.gpus) or "none"

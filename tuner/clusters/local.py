@@ -131,7 +131,7 @@ class LocalWorkers(Cluster):
         if not device_locks.lock_core_set(has.cpus):
             shared = "another study or worker of this user runs on the same cores"
             self._notes += (f"{shared}, so both are slower; `taskset` can divide the cores",)
-        uses_gpus = has.gpus and self._settings.gpus_per_trial != 0
+        uses_gpus = has.gpus and self._settings.fixed_gpus != 0
         free = device_locks.lock_gpus(has.gpus, len(has.gpus)) if uses_gpus else has.gpus
         self._notes += tuple(filter(None, [device_locks.others_locks()]))
         if free == has.gpus:

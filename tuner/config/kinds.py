@@ -18,6 +18,8 @@ from .start_points import Point, read_points
 if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
     from ..core.space.user_priors import PriorSpec
 
+AUTO = "auto"
+"""Value of a number that hptune chooses by measuring."""
 _LEAST_BYTES = 1_000_000
 """Smallest amount of memory, in bytes, that is believed: a smaller one lacks its unit."""
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -59,6 +61,16 @@ def flag() -> Kind:
         raise ValueError
 
     return Kind("", "True and False", read, lambda _: "", is_flag=True)
+
+
+def or_auto(numbers: Kind) -> Kind:
+    """Return the kind of the same numbers and `AUTO`."""
+
+    def read(value: object) -> Any:
+        return AUTO if value == AUTO else numbers.read(value)
+
+    metavar, allowed = f"{numbers.metavar}|{AUTO}", f"{numbers.allowed}, or {AUTO}"
+    return replace(numbers, metavar=metavar, allowed=allowed, read=read)
 
 
 def whole_number(least: int) -> Kind:

@@ -272,18 +272,19 @@ class StudySettings:
         default=None,
         default_text="1 for each of its processes, or with --workers all cores of a worker",
     )
-    gpus_per_trial: float | None = setting(
-        kinds.devices("GPU", fewest=0),
+    gpus_per_trial: float | str | None = setting(
+        kinds.or_auto(kinds.devices("GPU", fewest=0)),
         Section.PLACE,
-        "GPUs of a trial, or a part of one, such as 0.5.",
+        "GPUs of a trial, or a part of one, such as 0.5; auto measures the model's steps first, "
+        "and takes as many as end the study soonest.",
         default=None,
         default_text="1 for each of its processes, on workers with GPUs",
     )
-    processes_per_trial: int | None = setting(
-        kinds.whole_number(1),
+    processes_per_trial: int | str | None = setting(
+        kinds.or_auto(kinds.whole_number(1)),
         Section.PLACE,
         "Processes that train one model together. Its cores, GPUs and memory are divided equally "
-        "among them.",
+        "among them. auto is as for --gpus-per-trial, of cores where there are no GPUs.",
         default=None,
         default_text="1, or with --nodes-per-trial 1 on each node",
     )
@@ -492,6 +493,7 @@ class StudySettings:
                 "with --confirm how many of the best configurations to train again"
             )
         self._check_worker_source()
+        self._check_split()
 
     def _check_worker_source(self) -> None:
         given = [name for name in ("connect", "slurm", "workers") if getattr(self, name)]
@@ -503,6 +505,40 @@ class StudySettings:
                 f"{option(one)} is {getattr(self, one)!r} and {option(other)} is "
                 f"{getattr(self, other)!r}, but workers come from one place; give one of them"
             )
+
+    def _check_split(self) -> None:
+        """Check that nothing else says how many devices a trial has if they are chosen."""
+        if not self.chooses_split:
+            return
+        others = ("gpus_per_trial", "processes_per_trial", "nodes_per_trial", "cpus_per_trial")
+        wrong = [each for each in others if getattr(self, each) not in (None, kinds.AUTO)]
+        if self.executor != "dask":
+            wrong.append("executor")
+        if self.strategy is StrategyChoice.NONE:
+            wrong.append("strategy")
+        if wrong:
+            name = "gpus_per_trial" if self.gpus_per_trial == kinds.AUTO else "processes_per_trial"
+            raise UsageError(
+                f"{option(name)} is auto, which chooses the devices of each trial, and "
+                f"{option(wrong[0])} is {getattr(self, wrong[0])}; leave one of them out"
+            )
+
+    @property
+    def chooses_split(self) -> bool:
+        """Whether hptune measures how many devices each trial gets."""
+        return kinds.AUTO in (self.gpus_per_trial, self.processes_per_trial)
+
+    @property
+    def fixed_gpus(self) -> float | None:
+        """GPUs of a trial as the user gave them; None if they did not."""
+        given = self.gpus_per_trial
+        return None if given is None or isinstance(given, str) else given
+
+    @property
+    def fixed_processes(self) -> int | None:
+        """Processes of a trial as the user gave them; None if they did not."""
+        given = self.processes_per_trial
+        return None if given is None or isinstance(given, str) else given
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these settings with some changed.

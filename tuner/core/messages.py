@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .packing_plan import PackingEvidence, PackingPlan
-from .resources import Capacity, Placement
+from .resources import Capacity, Placement, Resources
 from .study_config import StudyConfig
 from .trial import AttemptId, Ending, Halt, Params, Report, Score, Suggestion, Trial, Usage
 from .user_requests import UserAction
@@ -183,6 +183,22 @@ class PackingDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitChosen:
+    """From now on trials ask for this much, unless their configuration says otherwise.
+
+    What running attempts hold does not change.
+
+    Attributes:
+        resources: What a trial asks for.
+        reason: What was chosen and why, for the user.
+    """
+
+    at: float
+    resources: Resources
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptEnded:
     """An attempt's process is gone."""
 
@@ -251,6 +267,7 @@ Event = (
     | Reported
     | Measured
     | PackingDecided
+    | SplitChosen
     | AttemptEnded
     | StopRequested
     | UserRequested

@@ -194,6 +194,7 @@ class SimulatedExecutor(Executor):
         needs: The resources that an attempt of a configuration uses, which are measured; None for
             one core each, unmeasured.
         rank_loss_seconds: How long the other ranks of an attempt run on when a worker is lost.
+        relative_seconds: Time of an epoch on a number of processes, relative to one process.
         batch_seconds: Events within this time of one another are returned together, as to a busy
             master.
     """
@@ -210,6 +211,7 @@ class SimulatedExecutor(Executor):
         stop_seconds: float | None = None,
         needs: Callable[[Params], Needs] | None = None,
         rank_loss_seconds: float = 0.0,
+        relative_seconds: Callable[[int], float] = lambda _: 1.0,
         batch_seconds: float = 0.0,
     ) -> None:
         self.clock = VirtualClock()
@@ -222,6 +224,7 @@ class SimulatedExecutor(Executor):
         self._stop_seconds = stop_seconds
         self._needs = needs
         self._rank_loss_seconds = rank_loss_seconds
+        self._relative_seconds = relative_seconds
         self._batch_seconds = batch_seconds
         self._places: dict[str, _Place] = {}
         self._runs: dict[AttemptId, _Run] = {}
@@ -244,6 +247,7 @@ class SimulatedExecutor(Executor):
             return
         # The ranks wait for the slowest one.
         seconds = max(self._seconds_per_epoch(order.params, place.worker) for place in places)
+        seconds *= self._relative_seconds(ranks_on.total())
         killed_in_epoch = math.inf
         faults = self._faults
         if faults.killed_attempts or faults.stragglers:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..config.code_copy import copies_of
 from ..config.model_file import SourceKind
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
-from ..core.messages import StudyOpened
+from ..core.messages import Event, StudyOpened
 from ..core.resources import Amount
 from ..core.study_config import StudyConfig
 from ..executors.base import Executor
@@ -53,6 +54,7 @@ def compose(
     executor: Executor,
     requests: StopRequests,
     observers: RunObservers,
+    revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
 ) -> StudyLoop:
     """Return the loop that runs the study."""
     settings = plan.settings
@@ -66,11 +68,12 @@ def compose(
         space=plan.space,
         executor=executor,
         clock=workers.clock,
-        brief=_brief(plan, study, workers),
+        brief=brief(plan, study, workers),
         files=_files(plan, study),
         observer=observers,
         requests=requests,
         required_workers=workers.cluster.required_workers,
+        revise=revise,
     )
 
 
@@ -133,7 +136,8 @@ def _files(plan: RunPlan, study: OpenStudy) -> StudyFiles:
     return files
 
 
-def _brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
+def brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
+    """Return what every attempt needs to know of the study."""
     settings, outlives_master = plan.settings, workers.cluster.outlives_master
     limits = AttemptLimits(
         epochs=plan.epochs,

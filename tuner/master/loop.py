@@ -89,6 +89,7 @@ class StudyLoop:
         observer: Called after each batch of events; None for no observer.
         requests: Called regularly for events from outside, such as what users ask for.
         required_workers: Returns how many workers there must be before the first trial.
+        revise: Adds what follows from events before they are handled, such as another split.
         make_suggester: Makes what calls the sampler; None for a thread of its own.
     """
 
@@ -106,6 +107,7 @@ class StudyLoop:
         observer: Observer | None = None,
         requests: Callable[[], Sequence[Event]] = tuple,
         required_workers: Callable[[], int] = int,
+        revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
         make_suggester: Callable[[InformedSampler], Suggester] | None = None,
     ) -> None:
         self._engine = engine
@@ -123,13 +125,18 @@ class StudyLoop:
         self._files = files
         self._observer = observer
         self._requests = requests
+        self._revise = revise
         self._gate = WorkerGate(required_workers, clock)
         self._ended: list[Trial] = []
         self._show_from = 0.0
         self._finish: Finish | None = None
 
-    def run(self, opened: StudyOpened) -> Finish:
+    def run(self, opened: StudyOpened, earlier: Sequence[Event] = ()) -> Finish:
         """Run the study to its end.
+
+        Args:
+            opened: Opens it.
+            earlier: Events of the executor that others have taken from it.
 
         Raises:
             StudyError: The ledger cannot be written, or the executor or the sampler failed. The
@@ -137,7 +144,7 @@ class StudyLoop:
         """
         try:
             # Events that came before, such as workers that joined early, belong to this run.
-            self._process([opened, *self._gate(self._executor.events(0.0))])
+            self._process([opened, *self._gate([*earlier, *self._executor.events(0.0)])])
             self._show()
             while self._finish is None:
                 events = self._gate(self._executor.events(POLL_SECONDS))
@@ -154,7 +161,7 @@ class StudyLoop:
         """Let the engine decide, record the events, and only then carry out its commands."""
         if not events:
             return
-        events, commands = self._decided(events)
+        events, commands = self._decided(self._revise(events))
         trials, attempts = self._engine.take_changes()
         self._recorder.append(events, trials=trials, attempts=attempts)
         self._ended.extend(trial for trial in trials if trial.state.is_final)

@@ -27,6 +27,7 @@ from ..samplers.auto import choose
 from ..samplers.registry import AUTO
 from .earlier.read import read_earlier
 from .earlier.sources import check_source
+from .split import check_splits
 from .suggester import sampler_maker
 from .workforce import Workforce
 
@@ -146,6 +147,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
+    check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
         settings=settings,

@@ -24,6 +24,7 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from .plan import RunPlan, checked_pruner, completed_points, layout_for, with_entry
 from .resume_checks import ResumeState, check_changes, check_room
+from .split import check_splits
 from .suggester import with_sizes
 from .workforce import Workforce
 
@@ -113,6 +114,7 @@ def plan_resume(
     epochs = epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
     layout = layout_for(workers, found, goals)
+    check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
         settings=with_entry(settings, found),

@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, LedgerReader, damage_errors
 from ..storage.lock import MasterLock
 from ..worker.addresses import tunnel
+from .chosen_split import measured_split, splitter_for
 from .compose import OpenStudy, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
@@ -285,7 +287,18 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
     known = engine.snapshot if engine.is_opened else None
     shown = set[str]() if known is None else {known.packing, known.packing_advice}
     observers = RunObservers(display, notifications, workers, executor, shown)
-    loop = compose(plan, study, workers, executor=executor, requests=requests, observers=observers)
+    note = display.progress.note
+    left = partial(_trials_left, plan, engine)
+    splitter = splitter_for(plan, study, trials_left=left, note=note)
+    loop = compose(
+        plan,
+        study,
+        workers,
+        executor=executor,
+        requests=requests,
+        observers=observers,
+        revise=tuple if splitter is None else splitter,
+    )
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
@@ -301,7 +314,10 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
             )
             study.ledger.set_facts({"dask_page": executor.dashboard})
             display.progress.start(header)
-            finish = loop.run(opened(plan, at=workers.clock.now()))
+            earlier = measured_split(
+                splitter, plan, study, workers, executor=executor, requests=requests, note=note
+            )
+            finish = loop.run(opened(plan, at=workers.clock.now()), earlier)
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         study.ledger.set_facts({"ended": ended})
         discard_journals(study.directory)

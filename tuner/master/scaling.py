@@ -25,7 +25,6 @@ from ..core.scaling.points import (
     check_divides,
     points,
 )
-from ..core.scheduling.cluster import ClusterState
 from ..core.space.space import SearchSpace
 from ..core.trial import Cause, Direction, Ending, Goal
 from ..errors import ModelFileError, StudyError, UsageError
@@ -97,7 +96,6 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
         cluster.scale_up(largest, 1)
         runner = StepRunner(
             executor,
-            ClusterState(),
             brief=_brief(request, workers.name, directory, token),
             space=SearchSpace.from_json(found.space),
         )
@@ -107,6 +105,8 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
             runner.look()
             for line in cluster.scale_to({largest: 1}, executor.workers):
                 note(line)
+            if runner.refused and not runner.pool.cpus:
+                raise StudyError(runner.refused)
             if time.monotonic() > until:
                 raise UsageError(
                     f"--devices asks for {largest.processes}, but {runner.pool_words} joined in "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core.messages import (
@@ -10,6 +11,7 @@ from ..core.messages import (
     Event,
     Measured,
     Reported,
+    StopRequested,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
@@ -47,24 +49,37 @@ class StepRunner:
 
     Attributes:
         pool: The workers that have joined.
-        device: What a device is: "GPU" if the workers have any, else "core".
+        seen: What happened to workers, and what users asked for, for the next user of the executor.
+        refused: Why a worker could not be used; empty if all could.
+        is_told: Whether the study is to stop.
 
     Args:
         executor: Open; the caller closes it.
-        pool: The workers that are known already.
         brief: What every attempt is told.
         space: The search space, of which the default configuration is measured.
+        first_number: Number of its first attempt's trial.
+        requests: Asked regularly for events from outside.
     """
 
     def __init__(
-        self, executor: Executor, pool: ClusterState, *, brief: StudyBrief, space: SearchSpace
+        self,
+        executor: Executor,
+        *,
+        brief: StudyBrief,
+        space: SearchSpace,
+        first_number: int = 0,
+        requests: Callable[[], Sequence[Event]] = tuple,
     ) -> None:
-        self.pool = pool
+        self.pool = ClusterState()
+        self.seen: list[Event] = []
+        self.refused = ""
+        self.is_told = False
+        self._requests = requests
         self._executor = executor
         self._brief = brief
         self._space = tuple(space.to_json())
         self._params: Params = completed(space, {})
-        self._number = 0
+        self._number = self._first_number = first_number
 
     @property
     def device(self) -> str:
@@ -89,8 +104,14 @@ class StepRunner:
 
     def look(self) -> None:
         """Take in what happened to the workers, waiting a moment."""
+        self._observe_requests()
         for event in self._executor.events(_POLL_SECONDS):
             self._take_in(event)
+
+    @property
+    def numbers(self) -> range:
+        """The numbers that its attempts had as trials."""
+        return range(self._first_number, self._number)
 
     def run(self, devices: int, request: StepRequest, until: float) -> Sample | Ending:
         """Measure one point once.
@@ -130,6 +151,7 @@ class StepRunner:
         """Collect what an attempt reports until it ends."""
         is_told = False
         while True:
+            self._observe_requests()
             for event in self._executor.events(_POLL_SECONDS):
                 self._take_in(event)
                 match event:
@@ -144,20 +166,27 @@ class StepRunner:
             if all(worker not in self.pool for worker in placement.workers):
                 return Ending(Cause.WORKER_LOST, reason="its worker is gone")
             now = time.monotonic()
-            if now > until and not is_told:
+            if (now > until or self.is_told) and not is_told:
                 self._executor.stop(name, Halt.STOP)
                 is_told, until = True, now + _END_SECONDS
             elif now > until:
                 raise StudyError("an attempt did not end when it was told to; try again")
 
+    def _observe_requests(self) -> None:
+        found = self._requests()
+        self.seen += found
+        self.is_told |= any(isinstance(each, StopRequested) for each in found)
+
     def _take_in(self, event: Event) -> None:
+        if isinstance(event, WorkerJoined | WorkerRefused | WorkerLeaving | WorkerLeft):
+            self.seen.append(event)
         match event:
             case WorkerJoined():
                 self.pool.add(
                     event.worker, event.node, event.capacity, ends_at=event.ends_at, gang=event.gang
                 )
             case WorkerRefused(node=node, reason=reason):
-                raise StudyError(f"{node} was refused: {reason}")
+                self.refused = f"{node} was refused: {reason}"
             case WorkerLeaving(worker=worker):
                 self.pool.retire(worker)
             case WorkerLeft(worker=worker) if worker in self.pool:

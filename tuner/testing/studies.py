@@ -91,6 +91,7 @@ def play(
     learns: bool = False,
     observer: Observer | None = None,
     requests: Callable[[], Sequence[Event]] = tuple,
+    revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
 ) -> Played:
     """Run a study to its end; it gives nothing up, however many trials fail.
 
@@ -110,6 +111,7 @@ def play(
         learns: Whether the search learns from its trials; then few run at once by packing.
         observer: Is shown the study after each batch of events; None for nobody.
         requests: Asked regularly for events from outside.
+        revise: Adds what follows from events before they are handled.
     """
     engine = engine or Engine(make_pruner)
     loop = StudyLoop(
@@ -134,6 +136,7 @@ def play(
         files=memory,
         observer=observer,
         requests=requests,
+        revise=revise,
     )
     begun = executor.clock.now()
     executor.open()

@@ -81,6 +81,14 @@ class Dispatch:
         if self._packing.most != before:
             self._limit_gpu_sharing()
 
+    def usual_changed(self) -> None:
+        """Observe that trials ask for something else by default; those that run keep theirs."""
+        usual = self._lifecycle.config.resources
+        self._packing.request(usual)
+        self._unshared = sum(self.places.rooms_when_empty(each, usual) for each in self.places)
+        self._packing.limit_for(self._unshared)
+        self._waiting.sort_again()
+
     def _update_limit(self, worker: str, sign: int) -> None:
         """Count how many trials run at once if they share no device."""
         usual = self._lifecycle.config.resources

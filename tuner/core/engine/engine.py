@@ -49,6 +49,7 @@ from ..messages import (
     PackingDecided,
     ParametersUsed,
     Reported,
+    SplitChosen,
     StopRequested,
     StudyClosed,
     StudyOpened,
@@ -159,6 +160,9 @@ class Engine:
                     self._dispatch.measured(event)
             case PackingDecided(plan=plan):
                 self._dispatch.packing_decided(plan, at=event.at)
+            case SplitChosen(resources=resources):
+                self._lifecycle.config = replace(self._lifecycle.config, resources=resources)
+                self._dispatch.usual_changed()
             case ParametersUsed():
                 return self._parameters_used(event)
             case AttemptEnded(at=at, attempt=name, ending=ending):
@@ -427,6 +431,8 @@ class Engine:
             at: The present time, in seconds since the epoch.
         """
         if self._is_closed or self._stop_reason is not None:
+            return None
+        if self._opened_dispatch is None:
             return None
         return self._dispatch.spending.finish_after(max(0.0, at - self._latest_at))
 

@@ -148,6 +148,11 @@ class Packing:
         # The last master may have ended before it answered.
         self._is_due = True
 
+    def request(self, requested: Resources) -> None:
+        """Change what the user asks for, where no configuration says otherwise."""
+        self._requested = requested
+        self._known_usual = None
+
     def limit_for(self, unshared: int) -> None:
         """Limit the trials on a device where a search is to learn from them (`ONE_IN`).
 

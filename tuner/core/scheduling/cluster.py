@@ -83,6 +83,9 @@ class ClusterState:
         self.cpus_held = 0.0
         self.gpus_held = 0.0
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workers)
+
     def __contains__(self, worker: str) -> bool:
         return worker in self._workers
 

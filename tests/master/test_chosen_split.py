@@ -1,0 +1,137 @@
+"""Studies whose trials get as many devices as end them soonest, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tuner.config.model_file import Found, ObjectiveSource, SourceKind
+from tuner.config.settings import StudySettings
+from tuner.core.engine.engine import Engine
+from tuner.core.goals import Goals
+from tuner.core.messages import Event, SplitChosen, WorkerJoined, WorkerLeft
+from tuner.core.resources import Resources
+from tuner.core.scaling.split import StepTimes
+from tuner.core.space.space import FloatParameter, SearchSpace
+from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Params, TrialState
+from tuner.errors import UsageError
+from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
+from tuner.master.split import Splitter, check_splits
+from tuner.samplers.random_search import RandomSampler
+from tuner.testing.studies import Memory, Played, play
+
+GOALS = Goals((Goal("score", Direction.MAX),))
+EPOCHS = 4
+MARGIN = 1.05
+CURVES = {
+    "scales well": {1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14},
+    "scales badly": {1: 1.0, 2: 0.9, 4: 0.95, 8: 1.1},
+    "does not fit one device": {2: 1.0, 4: 0.55, 8: 0.34},
+}
+
+
+def curve(_params: Params, _seed: int) -> Curve:
+    return [{"score": epoch / 10} for epoch in range(EPOCHS)]
+
+
+def study(
+    times: Mapping[int, float],
+    workers: Sequence[SimulatedWorker],
+    trials: int,
+    *,
+    fixed: int | None = None,
+    lines: list[str] | None = None,
+) -> tuple[Played, Memory]:
+    """Run a study in which each trial gets a fixed number of devices, or what is chosen."""
+    executor = SimulatedExecutor(
+        curve=curve,
+        seconds_per_epoch=lambda params, worker: 60.0,
+        relative_seconds=lambda processes: times[processes],
+        workers=workers,
+    )
+    engine, memory = Engine(), Memory()
+    known: list[str] = [] if lines is None else lines
+    splitter = Splitter(
+        StepTimes({} if fixed else times),
+        "core",
+        trials_left=lambda: trials - sum(t.state.is_final for t in engine.trials),
+        learns=False,
+        note=known.append,
+    )
+    played = play(
+        executor,
+        space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
+        goals=GOALS,
+        trials=trials,
+        make_sampler=lambda space: RandomSampler(space, 1),
+        memory=memory,
+        engine=engine,
+        resources=Resources(processes=fixed or 1),
+        revise=splitter,
+    )
+    engine.validate()
+    assert all(trial.state is TrialState.COMPLETE for trial in engine.trials)
+    return played, memory
+
+
+def choices(events: Sequence[Event]) -> list[int]:
+    return [each.resources.processes for each in events if isinstance(each, SplitChosen)]
+
+
+@pytest.mark.parametrize("model", CURVES)
+def test_a_pool_that_grows_is_split_again_and_beats_every_fixed_split(model: str) -> None:
+    workers = [
+        SimulatedWorker(name="first", cores=8),
+        SimulatedWorker(name="second", cores=8, joins_seconds=300.0),
+    ]
+    for trials in (3, 12, 40):
+        chosen, memory = study(CURVES[model], workers, trials)
+        fixed = [
+            study(CURVES[model], workers, trials, fixed=devices)[0].seconds
+            for devices in CURVES[model]
+        ]
+        assert chosen.seconds <= MARGIN * min(fixed), (trials, choices(memory.events), fixed)
+
+
+def test_trials_of_a_size_that_no_worker_has_any_more_run_on_fewer_devices() -> None:
+    workers = [
+        SimulatedWorker(name="large", cores=8, leaves_seconds=50.0),
+        SimulatedWorker(name="small", cores=2, joins_seconds=100.0),
+    ]
+    lines: list[str] = []
+    _, memory = study(CURVES["scales well"], workers, 2, lines=lines)
+    assert choices(memory.events)[0] == 4
+    assert choices(memory.events)[-1] < 4
+    assert len(lines) == len(choices(memory.events))
+    assert lines[0].startswith("4 cores for each trial, 2 at once: ")
+    # A choice comes before what changes the pool, so nothing starts by the old one.
+    at = [i for i, each in enumerate(memory.events) if isinstance(each, SplitChosen)]
+    assert all(isinstance(memory.events[i + 1], WorkerJoined | WorkerLeft) for i in at)
+
+
+def test_a_replay_of_the_events_makes_the_same_choices() -> None:
+    workers = [
+        SimulatedWorker(name="first", cores=4),
+        SimulatedWorker(name="second", cores=8, joins_seconds=100.0),
+    ]
+    _, memory = study(CURVES["does not fit one device"], workers, 9)
+    assert choices(memory.events)
+    engine, last = Engine(), dict[AttemptId, Attempt]()
+    for event in memory.events:
+        engine.handle(event)
+        last.update((each.id, each) for each in engine.take_changes()[1])
+    assert last == memory.attempts
+    sizes = {len(each.placement.ranks) for each in last.values()}
+    assert sizes <= set(CURVES["does not fit one device"])
+
+
+def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:
+    source = ObjectiveSource(SourceKind.FILE, "/model.py")
+    settings = StudySettings(source=source, working_directory="/", processes_per_trial="auto")
+    found = Found(is_keras=False, space=(), constants={}, entry="objective")
+    with pytest.raises(UsageError, match=r"a loop of its own.*--processes-per-trial 2"):
+        check_splits(found, settings)
+    own_loop = Found(is_keras=True, space=(), constants={}, backend="jax", calls_fit=False)
+    with pytest.raises(UsageError, match=r"does not call model\.fit"):
+        check_splits(own_loop, settings)
