@@ -44,6 +44,7 @@ class StudySnapshot:
         gpus: Their GPUs.
         gpus_held: The GPUs that attempts hold.
         stall_reason: Why nothing can start although trials wait; empty otherwise.
+        paused_by: The user who paused the study; empty if it is not paused.
         stopping: Why the study is stopping; empty while it continues.
         interrupted: How many of the waiting trials have begun, such as those of a lost worker.
         packing: How many trials share a core or a GPU by the last plan, and why; empty if trials
@@ -66,6 +67,7 @@ class StudySnapshot:
     gpus_held: float
     stall_reason: str
     stopping: str
+    paused_by: str = ""
     interrupted: int = 0
     packing: str = ""
     packing_advice: str = ""

@@ -458,6 +458,7 @@ class Engine:
             gpus=places.gpus,
             gpus_held=places.gpus_held,
             stall_reason=self._stall_reason,
+            paused_by=self._paused_by,
             packing=self._dispatch.packing,
             packing_advice=self._dispatch.packing_advice,
             stopping="" if self._stop_reason is None else self._stop_reason.reason,

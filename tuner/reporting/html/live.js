@@ -41,7 +41,7 @@ function addLinks(element, isRunning) {
       const head = document.createElement("th");
       head.scope = "col";
       head.textContent = "action";
-      table.querySelector("thead tr").append(head);
+      first.after(head);  // on a phone, the last columns are out of sight
     }
     for (const row of table.querySelectorAll("tbody tr")) {
       const number = row.firstElementChild.textContent;
@@ -57,7 +57,7 @@ function addLinks(element, isRunning) {
       button.textContent = "Stop";
       button.dataset.trial = number;
       button.setAttribute("aria-label", "Stop trial " + number);
-      row.insertCell().append(button);
+      row.insertCell(1).append(button);
     }
   }
 }

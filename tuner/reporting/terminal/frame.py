@@ -15,7 +15,7 @@ from .progress import LABEL_CELLS, EndedTrial, TrialRate, is_waiting, latest_val
 
 _BAR_CELLS = 36
 _RUNNING_ROWS = 12
-_METRIC_CELLS = 16
+_METRIC_CELLS = 40
 _CONFIGURATION_LINES = 2
 _LEAST_CELLS = (5, 5, 7, 6)
 """Least widths of the table's columns: most values fit, so that columns stay where they are."""
@@ -223,6 +223,8 @@ def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
         line.append(f", {snapshot.gpus_held:.3g}/{snapshot.gpus} GPUs" if snapshot.gpus else "")
         line.append(" in use")
     label, reason = "stalled", snapshot.stall_reason
+    if snapshot.paused_by:
+        label, reason = "paused", f"by {snapshot.paused_by}; `hptune resume` starts trials again"
     if snapshot.stopping:
         label, reason = "stopping", snapshot.stopping
         if reason.startswith("interrupted"):
