@@ -48,59 +48,48 @@ def serve(
         fork_server_address: A fork server on this machine that may be used; None if there is none.
         master_pid: The master's process, which is the parent of a process of loky's.
     """
+    with _connected(address, key, master_pid) as connection, _interrupts_ignored():
+        node = devices.node()
+        lock = threading.Lock()
+
+        def send(event: Event) -> None:
+            # If the master is gone, the loop below notices.
+            with lock, contextlib.suppress(OSError):
+                connection.send(event)
+
+        has = devices.share(devices.capacity(), *place)
+        name = f"{node}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        send(WorkerJoined(0.0, name, node, replace(has, cpus=cpus)))
+        runner = AttemptRunner(source, send, fork_server_address=fork_server_address)
+        try:
+            while True:
+                order = connection.recv()
+                if order is None:
+                    return
+                if isinstance(order, AttemptOrder):
+                    runner.start(order)
+                elif isinstance(order, MeetOrder):
+                    runner.meet(order)
+                else:
+                    runner.stop(order.attempt, order.halt)
+        except (EOFError, OSError):
+            runner.outlive_master()
+            runner.close()
+            _end_if_orphaned(master_pid)
+        finally:
+            runner.close()
+
+
+@contextlib.contextmanager
+def _connected(
+    address: tuple[str, int], key: bytes, master_pid: int
+) -> Iterator[Connection[Any, Any]]:
     try:
-        with Client(address, authkey=key) as connection, _interrupts_ignored():
-            _serve(
-                connection,
-                cpus=cpus,
-                place=place,
-                source=source,
-                fork_server_address=fork_server_address,
-                master_pid=master_pid,
-            )
+        with Client(address, authkey=key) as connection:
+            yield connection
     except (EOFError, OSError):
         _end_if_orphaned(master_pid)
         raise
-
-
-def _serve(
-    connection: Connection[Any, Any],
-    *,
-    cpus: tuple[int, ...],
-    place: tuple[int, int],
-    source: ObjectiveSource,
-    fork_server_address: str | None,
-    master_pid: int,
-) -> None:
-    node = devices.node()
-    lock = threading.Lock()
-
-    def send(event: Event) -> None:
-        # If the master is gone, the loop below notices.
-        with lock, contextlib.suppress(OSError):
-            connection.send(event)
-
-    has = devices.share(devices.capacity(), *place)
-    name = f"{node}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    send(WorkerJoined(0.0, name, node, replace(has, cpus=cpus)))
-    runner = AttemptRunner(source, send, fork_server_address=fork_server_address)
-    try:
-        while True:
-            order = connection.recv()
-            if order is None:
-                return
-            if isinstance(order, AttemptOrder):
-                runner.start(order)
-            elif isinstance(order, MeetOrder):
-                runner.meet(order)
-            else:
-                runner.stop(order.attempt, order.halt)
-    except (EOFError, OSError):
-        runner.outlive_master()
-        runner.close()
-        _end_if_orphaned(master_pid)
-    finally:
-        runner.close()
 
 
 @contextlib.contextmanager
