@@ -74,9 +74,9 @@ def prepare_lines(shape: Shape) -> list[str]:
     if shape.scratch:
         lines.append(f"mkdir -p {shlex.quote(shape.scratch)}")
     if program_of(shape.image) is ImageProgram.CH_RUN:
-        # ch-run mounts only on what is there.
-        missing = [shlex.quote(f"{shape.image}{each}") for each in _mounted(shape)]
-        lines += [f"mkdir -p {each}" for each in missing]
+        # ch-run wants a name, and mounts only on what is there.
+        lines.append('export USER="${USER:-$(id -un)}"')
+        lines += [f"mkdir -p {shlex.quote(f'{shape.image}{each}')}" for each in _mounted(shape)]
     return lines
 
 

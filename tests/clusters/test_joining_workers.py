@@ -330,11 +330,17 @@ def test_a_worker_with_another_version_is_refused_with_both_named(
     other = hptune.directory / "site" / "hptune-9.9.9.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: hptune\nVersion: 9.9.9\n")
+    (other.parent / "sitecustomize.py").write_text(
+        "import platform\nplatform.python_version_tuple = lambda: ('3', '99', '1')\n"
+    )
     run = scheduler.run(model_of(hptune), "--trials", 1)
     read_until(run.process.stderr, "waiting for a worker")
     first = os.pathsep.join([str(other.parent), os.environ.get("PYTHONPATH", "")])
     ended = scheduler.worker("--cpus", 1, PYTHONPATH=first).wait(seconds=60)
-    named = r"the master has hptune \d+\.\d+\S*, this worker has 9\.9\.9"
+    named = (
+        rf"the master has python 3\.{sys.version_info.minor}, this worker has 3\.99; "
+        r"the master has hptune \d+\.\d+\S*, this worker has 9\.9\.9"
+    )
     assert ended.code == 1, ended
     assert re.search(named, ended.err), ended
     read_until(run.process.stderr, "this worker has 9.9.9")

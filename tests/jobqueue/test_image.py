@@ -61,7 +61,10 @@ def test_charliecloud_runs_a_folder(tmp_path: Path) -> None:
     shape = shape_of(tmp_path, 'image = "image"')
     *prepare, command = commands(shape)
     # ch-run mounts only on folders that the image has.
-    assert prepare[2:] == [f"mkdir -p {tmp_path}/image/home/me"]
+    assert prepare[2:] == [
+        'export USER="${USER:-$(id -un)}"',
+        f"mkdir -p {tmp_path}/image/home/me",
+    ]
     assert command.startswith(
         "exec ch-run --bind=/home/me --set-env=PATH=/opt/hptune/bin:/usr/local/bin:/usr/bin:/bin "
         f"{tmp_path}/image -- python3 -P -m hptune worker "
