@@ -30,6 +30,8 @@ def refused(ended: Ended, directory: Path, *words: str) -> None:
         assert not message.partition(" ")[0].istitle(), "the message continues after a colon"
     for word in words:
         assert word in ended.err, ended.err
+    # Unless trials ran that could not tell it before.
+    assert "was removed" not in ended.err
     assert "tuner/" not in ended.err.replace("tuner.errors", ""), "a traceback of ours"
     assert not (directory / "study").exists()
     assert not (directory / "studies").exists()

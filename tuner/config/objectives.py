@@ -155,9 +155,10 @@ def _unknown_metrics(
     for metric in asked if known else ():
         if metric in known:
             continue
-        near = metric_meant(metric, known)
+        trained = metric.removeprefix("val_")
+        near = metric_meant(metric, known) or metric_meant(trained, known)
         why = f"did you mean {near}? It" if near else "it"
-        if found.is_keras and metric.removeprefix("val_") in known:
+        if found.is_keras and trained in known:
             why = "there is no validation data, so it"
         line = f"{what} called {metric!r}: {why} reports {', '.join(known)}"
         if not found.reports_others:

@@ -91,6 +91,8 @@ def start(
             try:
                 return _start(settings, directory, lock, workers, display)
             except UnknownMetricError as error:
+                if not directory.database.exists():
+                    raise  # it was known before the first trial
                 # The study is of no use, and would keep its name from the corrected command.
                 directory.remove()
                 raise UnknownMetricError(

@@ -466,8 +466,11 @@ def test_only_a_model_without_code_of_the_users_cannot_report_other_metrics(
     assert (
         "there is no validation data, so loss is measured" in resolve_goals(found, ["loss"])[1][0]
     )
+    found = replace(found, reports_others=False)
     with pytest.raises(UsageError, match="called 'val_loss': there is no validation data"):
-        resolve_goals(replace(found, reports_others=False))
+        resolve_goals(found)
+    with pytest.raises(UsageError, match=r"called 'val_lss': did you mean loss\?"):
+        resolve_goals(found, ["val_lss"])
 
 
 CUSTOM = """
