@@ -64,7 +64,7 @@ def measured_split(
         brief=brief(plan, study, workers),
         space=plan.space,
         mode=mode,
-        backend=plan.settings.source.backend,
+        backend=plan.backend,
         requests=requests,
         note=note,
     )

@@ -49,6 +49,7 @@ class RunPlan:
         added: Configurations that the user wants tried next; of a resumed study only.
         layout: How cores are divided, and what a trial holds.
         carrier: What trains on several devices, in words; empty for one device.
+        backend: Keras's backend; empty if the code builds no Keras models.
         notes: Lines for the user before the first trial.
     """
 
@@ -64,6 +65,7 @@ class RunPlan:
     added: tuple[Suggestion, ...]
     layout: WorkerLayout
     carrier: str
+    backend: str
     notes: tuple[str, ...]
 
     def facts(self) -> dict[str, object]:
@@ -162,6 +164,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
         added=(),
         layout=layout,
         carrier=carrier.words,
+        backend=found.backend,
         notes=(
             *found.warnings,
             *notes,

@@ -129,6 +129,7 @@ def plan_resume(
         added=added,
         layout=layout,
         carrier=carrier.words,
+        backend=found.backend,
         notes=(
             *found.warnings,
             *_resume_notes(engine),

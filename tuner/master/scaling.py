@@ -6,7 +6,9 @@ ranks and strategies. There is no ledger, no search and no retry.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -288,5 +290,16 @@ def curves_of(
         try:
             yield measure(replace(request, seconds=share), place, note)
         finally:
-            place.remove()
+            _clear(place)
         left = max(0.0, left - (time.monotonic() - began))
+
+
+def _clear(place: StudyDirectory) -> None:
+    """Remove a directory with all that the measurement left there."""
+    with contextlib.suppress(OSError):
+        for each in place.path.iterdir():
+            if each.is_dir():
+                shutil.rmtree(each, ignore_errors=True)
+            else:
+                each.unlink()
+    place.give_up()
