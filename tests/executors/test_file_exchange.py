@@ -207,7 +207,7 @@ def test_a_sender_that_dies_in_the_middle_leaves_the_old_file(network: Network) 
                 raise OSError(errno.ECONNRESET, "the worker is gone")
 
     network.before_call = die
-    write(here / "resume" / "6.ckpt", os.urandom(3 * PIECE_BYTES))
+    write(here / "resume" / "6.ckpt", os.urandom(2 * PIECE_BYTES + 9))
     wait_for(lambda: len(reads) >= 2, "the second piece")
     wait_for(lambda: not [*(network.root / INCOMING).iterdir()], "what was received to be gone")
     assert [each.name for each in (network.trial / "resume").iterdir()] == ["5.ckpt"]

@@ -53,7 +53,7 @@ from ..worker.transport.remote_study import NotSent
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 4
-"""Pieces that travel at the same time: at most 16 MiB of files are in the master's memory."""
+"""Pieces that travel at the same time: at most 32 MiB of files are in the master's memory."""
 
 _CALL_SECONDS = 60.0
 """Longest time for one piece, also over a slow line."""

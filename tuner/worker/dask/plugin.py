@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import pickle
 import threading
 import time
@@ -26,7 +25,7 @@ from ...core.messages import (
 )
 from ...core.resources import Capacity, Placement
 from ...core.trial import AttemptId, Cause, Ending, Halt
-from .. import device_locks, devices
+from .. import devices
 from ..addresses import host_of
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
 from ..monitoring.master_liveness import MasterLiveness, MasterState
@@ -34,9 +33,11 @@ from ..orders import AttemptOrder, MeetOrder, StopOrder
 from ..private_folder import create_folder
 from ..runner import AttemptRunner
 from ..runner_state import GRACE_SECONDS, EarlyStops
+from ..transport.endings import ending_of_remote
 from ..transport.notices import FileNotice
 from ..transport.remote_study import FilesNotBrought, NotSent, RemoteStudy
 from . import versions
+from .granted import granted_by
 from .study_access import StudyAccess, StudyAccessError, check_access
 
 logger = logging.getLogger(__name__)
@@ -59,9 +60,6 @@ a worker that does not see the master's lease; the master calls every `PING_SECO
 
 PING_SECONDS = 30.0
 """Seconds between two calls of the master to workers that do not see its lease."""
-
-_NOT_HERE = ("FileNotFoundError", "ModuleNotFoundError", "NotADirectoryError")
-"""Errors of the user's code that files of the master's machine may explain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,20 +433,9 @@ class StudyPlugin(WorkerPlugin):
 
     def _sent(self, event: AttemptEnded, not_sent: NotSent | None) -> None:
         """Report the end of an attempt whose files the study has now, or cannot have."""
-        ending, node = event.ending, devices.node()
-        is_full = ending.cause is Cause.NO_ROOM
-        if is_full:
-            reason = f"the local disk of {node} has no room for its files ({ending.reason})"
-            ending = Ending(Cause.WORKER_LOST, reason=reason)
+        if event.ending.cause is Cause.NO_ROOM:
             self._leave_as_full()
-        elif ending.cause is Cause.RETURNED and not_sent is not None:
-            # Its model would be missing.
-            cause = Cause.NO_ROOM if not_sent.is_full else Cause.WORKER_LOST
-            reason = f"its files could not be sent from {node} to the study: {not_sent.reason}"
-            ending = Ending(cause, reason=reason)
-        elif ending.cause is Cause.EXCEPTION and ending.reason.startswith(_NOT_HERE):
-            where = f" (on {node}, which does not see the files of the study's machine)"
-            ending = replace(ending, reason=ending.reason + where)
+        ending = ending_of_remote(event.ending, not_sent, node=devices.node())
         self._report_now(replace(event, ending=ending))
 
     def _leave_as_full(self) -> None:
@@ -482,25 +469,6 @@ class StudyPlugin(WorkerPlugin):
     def _send(self, message: Event | Announcement | FileNotice) -> None:
         # As bytes: Dask forwards only plain data between processes.
         self._worker.log_event(self.name, pickle.dumps(message))
-
-
-def granted_by(worker: Any) -> Capacity:
-    """Return what studies may use of a Dask worker that hptune did not start."""
-    # A worker of `hptune worker` has what its user granted.
-    granted: Capacity | None = getattr(worker, "granted", None)
-    if granted is not None:
-        return granted
-    # Other workers may run on this machine; by Dask's convention its threads are its share.
-    has, threads = devices.capacity(), worker.state.nthreads
-    share = min(1.0, threads / len(has.cpus))
-    gpus = device_locks.lock_gpus(has.gpus, math.ceil(share * len(has.gpus)))
-    return replace(
-        has,
-        cpus=has.cpus[:threads],
-        gpus=gpus,
-        memory_bytes=int(share * has.memory_bytes),
-        memory_taken_bytes=int(share * has.memory_taken_bytes),
-    )
 
 
 def _words(placement: Placement) -> str:

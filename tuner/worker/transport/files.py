@@ -5,7 +5,7 @@ meanwhile; the receiver checks each piece, and gives the file its name when all 
 
     sender    state_of(root, "trials/3/resume/5.ckpt")  -> FileState(…, size_bytes=9_000_000)
     receiver  Incoming(root, state)
-    sender    read_piece(root, state, 0)                -> Piece of 4 MiB
+    sender    read_piece(root, state, 0)                -> Piece of 8 MiB
     receiver  incoming.add(piece)                          and so on
     receiver  incoming.commit()
 """
@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from ...core.meeting import log_name
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 8 << 20
 """Size of a piece: large for the network, small for the memory of the master."""
 
 INCOMING = "incoming"
