@@ -317,8 +317,6 @@ class RemoteStudy:
             elif session.failures < _TRIES:
                 session.failures += 1
                 session.not_sent = not_sent
-                if not_sent.is_full:
-                    session.failures = _TRIES
         self._look_now.set()
 
     def heard(self) -> None:
