@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import optuna
 import pytest
 from exported_study import SPACE as VARIED_SPACE
 from exported_study import varied
+from optuna_storage import storage
 from requirements import require
 
 from tuner.core.goals import Goals
@@ -174,8 +177,15 @@ def test_a_project_that_keras_tuner_wrote(tmp_path: Path) -> None:
     ]
 
 
-def test_a_storage_of_optuna(tmp_path: Path) -> None:
+@pytest.fixture
+def closing() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def test_a_storage_of_optuna(tmp_path: Path, closing: contextlib.ExitStack) -> None:
     place = tmp_path / "past.db"
+    opened = closing.enter_context(storage(place))
 
     def objective(trial: optuna.Trial) -> float:
         trial.suggest_float("lr", 0.0, 2.0)
@@ -184,7 +194,7 @@ def test_a_storage_of_optuna(tmp_path: Path) -> None:
             raise optuna.TrialPruned
         return 0.5
 
-    study = optuna.create_study(storage=f"sqlite:///{place}", study_name="a")
+    study = optuna.create_study(storage=opened, study_name="a")
     study.enqueue_trial({"lr": 0.25, "units": 32})
     study.enqueue_trial({"lr": 1.5, "units": 32})
     study.optimize(objective, n_trials=3)
@@ -199,7 +209,7 @@ def test_a_storage_of_optuna(tmp_path: Path) -> None:
         study.set_metric_names(["val_loss"])
     assert read_earlier(str(place), GOALS, SPACE).study.is_same_metric
 
-    optuna.create_study(storage=f"sqlite:///{place}", study_name="b")
+    optuna.create_study(storage=opened, study_name="b")
     assert configurations(f"{place}#a") == found
     assert configurations(f"sqlite:///{place}#a") == found
     with pytest.raises(UsageError, match=r"has 2 studies; there are 'a', 'b'; name one"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import optuna
@@ -12,12 +13,21 @@ import pytest
 from exported_study import varied
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
+from optuna_storage import storage
 
 from tuner.errors import UsageError
 
+_opened = contextlib.ExitStack()
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    _opened.close()
+
 
 def read(path: Path, name: str = "one") -> optuna.Study:
-    return optuna.load_study(study_name=name, storage=f"sqlite:///{path}")
+    return optuna.load_study(study_name=name, storage=_opened.enter_context(storage(path)))
 
 
 def test_every_trial_with_its_distributions_values_and_state(tmp_path: Path) -> None:
@@ -108,7 +118,8 @@ def test_a_password_is_not_shown(tmp_path: Path) -> None:
 def test_an_export_replaces_the_last_one_and_nothing_else(tmp_path: Path) -> None:
     place = tmp_path / "optuna.db"
     url = f"sqlite:///{place}"
-    others = optuna.create_study(study_name="one", storage=url)
+    opened = _opened.enter_context(storage(place))
+    others = optuna.create_study(study_name="one", storage=opened)
     others.add_trial(optuna.create_trial(value=1.0))
     study = varied(tmp_path / "one")
     assert "as 'one (2)'" in study.export_to("optuna", place)
@@ -117,7 +128,7 @@ def test_an_export_replaces_the_last_one_and_nothing_else(tmp_path: Path) -> Non
     assert place.read_bytes() == first
     changed = varied(tmp_path / "again" / "one", last_value=0.7)  # the same study, later
     assert "as 'one (2)'" in changed.export_to("optuna", place)
-    assert optuna.get_all_study_names(url) == ["one", "one (2)"]
+    assert optuna.get_all_study_names(opened) == ["one", "one (2)"]
     assert [trial.value for trial in read(place).trials] == [1.0]
     assert read(place, "one (2)").trials[8].values == [0.7, 500.0]
     assert len(read(place, "one (2)").trials) == 9
