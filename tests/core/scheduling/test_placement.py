@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tuner.core.resources import Amount, Capacity, Placement, Resources
 from tuner.core.scheduling.cluster import ClusterState
 from tuner.core.scheduling.first_fit import FirstFit
-from tuner.core.scheduling.queue import TrialQueue
+from tuner.core.scheduling.queue import MOST_PASSING, TrialQueue
 
 ONE = Resources()
 WANTED = st.builds(
@@ -216,7 +216,7 @@ def waiting(sizes: list[Resources], seconds: tuple[float, float] = (0.0, 0.0)) -
     return made
 
 
-def test_a_large_trial_is_passed_over_and_has_its_turn() -> None:
+def test_a_large_trial_is_passed_by_some_and_has_its_turn() -> None:
     made, queue = (
         places(Capacity((0, 1, 2, 3)), Capacity((0,))),
         waiting([SMALL, BIG, *[SMALL] * 9]),
@@ -224,16 +224,22 @@ def test_a_large_trial_is_passed_over_and_has_its_turn() -> None:
     first = queue.place(made, 0.0)
     assert first is not None
     assert (first[0], first[1].worker) == (0, "w0")
-    second = queue.place(made, 0.0)
-    assert second is not None
-    assert (second[0], second[1].worker) == (2, "w1"), "w0 is kept for the large one"
+    passing = [queue.place(made, 0.0) for _ in range(MOST_PASSING)]
+    assert [placed and placed[0] for placed in passing] == [2, 3, 4, 5]
+    reserved = made.reserved
+    assert reserved == ()
     assert queue.place(made, 0.0) is None
     assert (queue.blocked, made.reserved) == (BIG, ("w0",))
-    made.give_back(second[1])
+    *others, last = [placed[1] for placed in passing if placed]
+    assert last.worker == "w1"
+    made.give_back(last)
     again = queue.place(made, 0.0)
     assert again is not None
-    assert (again[0], again[1].worker) == (3, "w1"), "the others still have the other worker"
-    made.give_back(first[1])
+    assert (again[0], again[1].worker) == (6, "w1"), "the others still have the other worker"
+    for placement in (first[1], *others[:-1]):
+        made.give_back(placement)
+        assert queue.place(made, 0.0) is None, "w0 is kept for the large one"
+    made.give_back(others[-1])
     turn = queue.place(made, 0.0)
     assert turn is not None
     assert (turn[0], turn[1].worker) == (1, "w0")
@@ -258,14 +264,17 @@ def test_a_worker_that_ends_too_soon_is_not_reserved_any_more() -> None:
 
 
 def test_a_reserved_worker_that_leaves_is_reserved_no_more() -> None:
-    made, queue = places(Capacity((0, 1, 2, 3))), waiting([SMALL, BIG, SMALL])
-    queue.place(made, 0.0)
-    assert queue.place(made, 0.0) is None
+    large, number = Resources(cpus=6), 2 + MOST_PASSING
+    made, queue = places(Capacity(tuple(range(6)))), waiting([SMALL, large, *[SMALL] * number])
+    while queue.place(made, 0.0) is not None:
+        pass
+    reserved = made.reserved
+    assert reserved == ("w0",)
     made.remove("w0")
     made.add("w1", "n", Capacity((0,)))
     placed = queue.place(made, 0.0)
     assert placed is not None
-    assert (placed[0], made.reserved) == (2, ())
+    assert (placed[0], made.reserved) == (number, ())
 
 
 def test_a_trial_goes_where_it_can_end_or_else_take_a_step() -> None:

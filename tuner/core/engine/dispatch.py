@@ -222,8 +222,8 @@ class Dispatch:
         if not self.spending.pays_for(self._usual):
             return 0
         until = at + self._step_times.seconds()[0]
-        if self._waiting.blocked is not None and self.places.rooms(self._usual):
-            self.places.reserve(self._waiting.blocked, until)
+        if self.places.rooms(self._usual):
+            self._waiting.reserve(self.places, until)
         return self.places.rooms(self._usual, at_most, until=until)
 
     @property
