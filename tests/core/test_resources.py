@@ -14,13 +14,13 @@ from tuner.core.resources import Placement, Resources
     ("asked", "one", "text"),
     [
         ({}, Resources(1), "1 core"),
-        ({"processes": 2}, Resources(1), "2 cores for 2 processes"),
-        ({"nodes": 2}, Resources(1), "2 cores for 2 processes on 2 nodes"),
-        ({"processes": 2, "gpus": 0}, Resources(1, 0), "2 cores for 2 processes"),
+        ({"processes": 2}, Resources(1), "2 processes of 1 core"),
+        ({"nodes": 2}, Resources(1), "2 processes of 1 core, on 2 nodes"),
+        ({"processes": 2, "gpus": 0}, Resources(1, 0), "2 processes of 1 core"),
         (
             {"processes": 4, "nodes": 2, "cpus": 8, "gpus": 4, "memory_bytes": 10**10},
             Resources(2, 1, 2_500_000_000),
-            "8 cores and 4 GPUs, 10 GB for 4 processes on 2 nodes",
+            "4 processes of 2 cores and 1 GPU, 2.5 GB, on 2 nodes",
         ),
     ],
 )

@@ -104,8 +104,9 @@ class LocalWorkers(Cluster):
         if resources.gpus is None and self._machine.gpus:
             resources = replace(resources, gpus=resources.processes)
         initially = " to begin with" if layout.measured else ""
+        each = f"{resources} each" if resources.processes == 1 else f"each {resources}"
         return (
-            f"{trials} at once on this machine{initially}, {resources} each{shared} "
+            f"{trials} at once on this machine{initially}, {each}{shared} "
             f"({self._settings.executor})"
         )
 

@@ -15,7 +15,7 @@ class Resources:
     share for each of them::
 
         >>> print(Resources(processes=4, nodes=2, cpus=8, gpus=4))
-        8 cores and 4 GPUs for 4 processes on 2 nodes
+        4 processes of 2 cores and 1 GPU, on 2 nodes
         >>> print(Resources(processes=4, nodes=2, cpus=8, gpus=4).of_one_process)
         2 cores and 1 GPU
 
@@ -92,9 +92,10 @@ class Resources:
             )
 
     def __str__(self) -> str:
-        processes = f" for {self.processes} processes" if self.processes > 1 else ""
-        nodes = f" on {self.nodes} nodes" if self.nodes > 1 else ""
-        return f"{self.amounts}{processes}{nodes}"
+        if self.processes == 1:
+            return self.amounts
+        nodes = f", on {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{self.processes} processes of {self.of_one_process.amounts}{nodes}"
 
     @property
     def amounts(self) -> str:
@@ -122,7 +123,7 @@ class Resources:
         """What the processes on one node hold.
 
         >>> print(Resources(processes=4, nodes=2, cpus=8).of_one_node)
-        4 cores for 2 processes
+        2 processes of 2 cores
         """
         return self if self.nodes == 1 else _of_one_node(self)
 

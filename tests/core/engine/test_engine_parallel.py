@@ -190,7 +190,7 @@ def test_another_master_begins_the_attempt_again() -> None:
     ("resources", "said"),
     [
         (PAIR, ""),
-        (Resources(processes=2), "no worker can hold a trial of 2 cores for 2 processes: waiting"),
+        (Resources(processes=2), "no worker can hold a trial of 2 processes of 1 core: waiting"),
         (Resources(processes=3, nodes=3), "no 3 nodes with 1 core each for a trial: waiting"),
         (
             Resources(processes=4, nodes=2, gpus=8),
