@@ -102,6 +102,7 @@ def run(
     load: Callable[[], Any] = load_arrays,
     owns_fit: bool = False,
     batch_normalization: bool = True,
+    is_shuffled: bool = True,
     number: int = 0,
     trial_number: int = 0,
     resume_from: int | None = None,
@@ -151,7 +152,12 @@ def run(
     code = UserCode(
         hypermodel=BuildFunction(build),
         load_data=load,
-        fit_arguments={**given, "callbacks": [watch.callback], "verbose": 0},
+        fit_arguments={
+            **given,
+            "callbacks": [watch.callback],
+            "verbose": 0,
+            "shuffle": is_shuffled,
+        },
         fit=fit if owns_fit else None,
     )
     seed_everything(5, deterministic=False)
@@ -228,6 +234,32 @@ def jax_two_processes(ranks: Ranks, place: str) -> dict[str, Seen]:
         # Last, as ranks that agreed to stop stay so.
         found["two, stopped"] = run(strategy, directory / "from_two", stop_at=BATCHES + 2)
         (directory / "two_stopped").touch()
+    return found
+
+
+def one_process_and_two(ranks: Ranks, place: str) -> dict[str, Seen]:
+    """PyTorch or TensorFlow in one process or in two; each continues what the other began."""
+    import keras
+
+    directory = Path(place)
+    # TensorFlow shuffles arrays in another order in several processes than in one.
+    how: dict[str, Any] = {
+        "batch_normalization": False,
+        "is_shuffled": keras.config.backend() == "torch",
+    }
+    own, other = ("one", "two") if ranks.world_size == 1 else ("two", "one")
+    with contextlib.ExitStack() as stack:
+        strategy = None if ranks.world_size == 1 else stack.enter_context(entered(ranks))
+        found = {"whole": run(strategy, directory / own, **how)}
+        if own == "one":
+            found["stopped"] = run(strategy, directory / "from_one", stop_at=BATCHES + 2, **how)
+            (directory / "one_stopped").touch()
+        wait_for_file(directory / f"{other}_stopped")
+        again = directory / f"from_{other}"
+        found["continued"] = run(strategy, again, number=1, resume_from=1, **how)
+        if own == "two":  # last, as ranks that agreed to stop stay so
+            found["stopped"] = run(strategy, directory / "from_two", stop_at=BATCHES + 2, **how)
+            (directory / "two_stopped").touch()
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,19 @@ BACKENDS = ("torch", "tensorflow")
 
 def of_ranks(backend: str, function: str, *arguments: object) -> list[Any]:
     """What a function of `parallel_fits` returned on two ranks of one thread each."""
+    how = environment(backend)
+    return run_ranks(2, f"parallel_fits:{function}", *arguments, environment=how)
+
+
+def environment(backend: str) -> dict[str, str]:
+    """Environment variables of a process of one thread."""
     require(backend)
-    environment = {
+    return {
         "KERAS_BACKEND": backend,
         "OMP_NUM_THREADS": "1",
         "TF_NUM_INTRAOP_THREADS": "1",
         "TF_NUM_INTEROP_THREADS": "2",
     }
-    return run_ranks(2, f"parallel_fits:{function}", *arguments, environment=environment)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -42,6 +49,36 @@ def test_two_ranks_compute_what_one_process_computes(backend: str) -> None:
         for metric in set(alone["history"]) - {"own"}:
             expected = pytest.approx(alone["history"][metric], abs=1e-5)
             assert together["history"][metric] == expected, (name, metric)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_checkpoint_of_one_process_continues_in_two_and_the_other_way_around(
+    backend: str, tmp_path: Path
+) -> None:
+    arguments = "device_training:one_process_and_two", str(tmp_path)
+    with ThreadPoolExecutor() as pool:
+        one, two = (
+            pool.submit(run_ranks, size, *arguments, environment=environment(backend))
+            for size in (1, 2)
+        )
+        (alone,), (first, second) = one.result(), two.result()
+    whole = alone["whole"]
+    assert len(whole.weights) == 3
+    assert second["stopped"].batches == first["stopped"].batches
+    for found in (
+        first["whole"],
+        second["whole"],
+        *(x["continued"] for x in (alone, first, second)),
+    ):
+        assert not found.error
+        assert found.result == pytest.approx(whole.result, abs=2e-5)
+        for own, other in zip(found.weights[::-1], whole.weights[::-1], strict=False):
+            for a, b in zip(own, other, strict=True):
+                np.testing.assert_allclose(a, b, atol=1e-5)
+    for found in (alone, first, second):
+        assert found["stopped"].error == "stopped: stop"
+        assert 0 < len(found["continued"].weights) < 3
 
 
 @pytest.mark.slow
