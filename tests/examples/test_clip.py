@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from child import answer_of
+from rank_processes import run_ranks
 from requirements import require
 
 CLIP = Path(__file__).parents[2] / "examples" / "clip"
@@ -350,64 +351,20 @@ def test_two_devices_learn_what_one_does(loss: str) -> None:
     assert difference < 1e-5
 
 
-TWO_PROCESSES = """
-import sys
-import torch.distributed
-import keras
-import numpy as np
-import clip_network
-
-kind, place, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
-keras.utils.set_random_seed(0)
-model = clip_network.Clip(image_size=32, vocabulary=300, width=8, text_width=32, text_layers=1,
-                          dimensions=16, loss=kind)
-rng = np.random.default_rng(0)
-batch = {"image": rng.integers(0, 256, (8, 32, 32, 3)), "text": rng.integers(1, 300, (8, 1, 6))}
-
-
-def gradients(part):
-    model.zero_grad()
-    model.compute_loss(y_pred=model(part, training=True)).backward()
-    return [each.value.grad.clone() for each in model.trainable_variables]
-
-
-whole = gradients(batch)
-torch.distributed.init_process_group(
-    "gloo", init_method=f"file://{place}", rank=rank, world_size=2
-)
-own = gradients({name: each[4 * rank : 4 * rank + 4] for name, each in batch.items()})
-for each in own:
-    torch.distributed.all_reduce(each)
-torch.distributed.destroy_process_group()
-print(max(float(each.abs().max()) for each in whole))
-print(max(float((a / 2 - b).abs().max()) for a, b in zip(own, whole)))
-"""
-
-
 @pytest.mark.slow
-def test_the_mean_gradient_of_two_processes_is_that_of_one(tmp_path: Path) -> None:
-    require("torch")
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-c",
-        TWO_PROCESSES,
-        "softmax",
-        str(tmp_path / "meet"),
-    ]
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": str(CLIP)}
-    ranks = [
-        subprocess.Popen([*command, str(rank)], env=environment, stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    try:
-        for each in ranks:
-            output, _ = each.communicate(timeout=250)
-            assert each.returncode == 0
-            largest, difference = map(float, output.splitlines()[-2:])
-            assert largest > 0.01
-            assert difference < 1e-5
-    finally:
-        for each in ranks:
-            each.kill()
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_two_processes_learn_what_one_does(backend: str) -> None:
+    require(backend)
+    environment = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"}
+    one, *two = (
+        gradients
+        for size in (1, 2)
+        for gradients in run_ranks(
+            size, "clip_ranks:gradients", ["softmax", "sigmoid"], environment=environment
+        )
+    )
+    for found in two:
+        for loss, expected in one.items():
+            assert max(np.abs(each).max() for each in expected) > 0.01
+            for own, other in zip(found[loss], expected, strict=True):
+                np.testing.assert_allclose(own, other, atol=1e-5)

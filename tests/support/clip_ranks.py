@@ -23,7 +23,7 @@ def gradients(ranks: Ranks, losses: list[str]) -> dict[str, list[Any]]:
     import keras
 
     sys.path.insert(0, str(CLIP))
-    clip = importlib.import_module("clip")
+    clip: Any = importlib.import_module("clip")
     clip.SHAPES_TO_TRAIN, clip.SHAPES_TO_VALIDATE = 600, 8
     found = {}
     with contextlib.ExitStack() as stack:
