@@ -53,7 +53,7 @@ def objective(hp, trial):
     saved = trial.checkpoint_dir / "weights.json"
     done, weights = json.loads(saved.read_text()) if saved.exists() else (0, START)
     weights = np.array(weights)
-    epoch = done
+    epoch, norm = done, float(np.square(weights).sum())
     for epoch in range(done + 1, {epochs} + 1):
         time.sleep({seconds})
         weights = train_epoch(trial, weights)
