@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from types import ModuleType
