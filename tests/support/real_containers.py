@@ -224,7 +224,7 @@ class Containers:
         return self._hosts[name]
 
     def start(
-        self, name: str, *arguments: object, options: tuple[str, ...] = (), user: int = USER
+        self, name: str, *arguments: object, options: tuple[str, ...] = (), shows: str = ""
     ) -> Container:
         """Start a container; signals to the process go to the container's.
 
@@ -232,15 +232,15 @@ class Containers:
             name: Its name, which is its host name too.
             arguments: Those of `hptune`.
             options: Further ones of `podman run`.
-            user: Who runs it.
+            shows: The only file of /work that it sees; empty for all.
         """
         self.address(name)
         started = self._hptune.other(
             "unshare", "--mount", "sh", "-c", _WITHOUT_UNIFIED, "sh",
             "podman", "run", "--rm", f"--name={self._prefix}-{name}", f"--hostname={name}",
-            f"--network=ns:/run/netns/{self._space(name)}", f"--user={user}:{user}",
+            f"--network=ns:/run/netns/{self._space(name)}", f"--user={USER}:{USER}",
             "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--no-healthcheck",
-            f"--env={MARK}", f"--volume={self.work}:/work", *options,
+            f"--env={MARK}", f"--volume={self.work / shows}:/work/{shows}", *options,
             self._image, *arguments,
         )  # fmt: skip
         return Container(started)
