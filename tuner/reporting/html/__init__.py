@@ -4,8 +4,8 @@ Every figure (a canvas, drawn by Bokeh) has a sentence and a table next to it, f
 cannot see it.
 
 Offers: `report`: the page, `live`: the page of a study that runs, `plots`: the figures one by
-one, for notebooks, `pictures`: the figures as files for papers, `markdown`: the report in short,
-`panel`: a figure with its words and tables.
+one, for notebooks, `reports`: the methods of `Study` that write a report, `pictures`: the figures
+as files for papers, `markdown`: the report in short, `panel`: a figure with its words and tables.
 
 May import: `errors`, `core`, `reporting`, `reporting.results`.
 """
