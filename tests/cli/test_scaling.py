@@ -24,6 +24,8 @@ def load_data():
     x = np.ones((64, 8), "float32")
     return (x, x[:, :1]), None
 """
+LONG = 400.0
+"""Seconds for several attempts, one after another, on a busy machine."""
 FIGURES = ("step_seconds", "samples_per_second", "speed_up", "efficiency")
 
 
@@ -108,7 +110,7 @@ def test_a_study_measures_its_model_and_chooses_the_devices_of_each_trial(
     (hptune.directory / "model.py").write_text(MODEL)
     study = hptune.directory / "study"
     arguments = ("--processes-per-trial", "auto", "--epochs", "1", "--objective", "loss")
-    ended = hptune("run", "model.py", *arguments, "--trials", "2", "--study", study)
+    ended = hptune("run", "model.py", *arguments, "--trials", "2", "--study", study, seconds=LONG)
     assert ended.code == 0, ended.err
     assert "measuring training steps on 1 and 2 cores" in ended.err
     (chosen,) = rows(study, "SELECT payload FROM events WHERE kind = 'SplitChosen'")
@@ -118,7 +120,7 @@ def test_a_study_measures_its_model_and_chooses_the_devices_of_each_trial(
     assert hptune("report", study, "-o", "report.md").code == 0
     assert "## Scaling" in (hptune.directory / "report.md").read_text()
     # Resumed, it chooses by the same measurements.
-    more = hptune("resume", study, "--trials", "3")
+    more = hptune("resume", study, "--trials", "3", seconds=LONG)
     assert more.code == 0, more.err
     assert "measuring" not in more.err
     assert len(rows(study, "SELECT payload FROM events WHERE kind = 'SplitChosen'")) == 2
@@ -142,7 +144,8 @@ def check(result: Path, backend: str) -> None:
 def measure(hptune: Hptune, backend: str) -> None:
     (hptune.directory / "model.py").write_text(MODEL)
     arguments = ("--compare", backend, "--mode", "weak", "--repeats", "1", "--batch-size", "16")
-    ended = hptune("scaling", "model.py", *arguments, "--json", "scaling.json", "-o", "report.md")
+    files = ("--json", "scaling.json", "-o", "report.md")
+    ended = hptune("scaling", "model.py", *arguments, *files, seconds=LONG)
     assert ended.code == 0, ended.err
     assert "not distinguishable from 1" in ended.out
     assert f"{backend}: 2 cores, 16 samples each: " in ended.err
