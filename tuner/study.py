@@ -276,6 +276,7 @@ class Study(Reports, Exports):
                 ("begun", moment(facts["created_at"])),
             ],
             scaling=read_curves(self._directory.path),
+            requests=self._reader.user_requests(),
         )
 
     # --- for the command line ---------------------------------------------------------------

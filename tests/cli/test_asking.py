@@ -7,6 +7,8 @@ from pathlib import Path
 
 from real_runs import Hptune, rows, trials, wait_for
 
+from tuner.study import Study
+
 WAITING = """
     import time
 
@@ -63,8 +65,20 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
     (reason,) = (each["reason"] for each in rows(study, "SELECT * FROM attempts WHERE trial = 0"))
     assert reason.startswith("stopped by ")
     assert reason.endswith(" (hptune stop)")
+    table = what_was_asked_in(study)
+    assert [row[2:] for row in table] == [
+        ("pause", "done"),
+        ("add trials\nx=0.25 kind=b", "done"),
+        ("stop trial 0", "done"),
+        ("go on", "done"),
+    ]
     gone = hptune("enqueue", study, "x=0.5")
     assert (gone.code, "add a trial when it continues" in gone.err) == (1, True)
+
+
+def what_was_asked_in(study: Path) -> list[tuple[str, ...]]:
+    panel = next(each for each in Study(study).report().panels() if each.name == "setup")
+    return [tuple(row) for row in panel.tables[-1].rows]
 
 
 def _values(study: Path) -> dict[str, object]:

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import resources
 from typing import Any
 
+from ...core.messages import UserRequested
 from ...core.scaling.curve import ScalingCurve
 from ...core.space.space import SearchSpace
 from .. import text
@@ -30,11 +31,13 @@ class Setup:
         command: The command that starts the same study again.
         facts: Further facts, such as versions and the seed, by name.
         scaling: How the model scales over devices, where that was measured.
+        requests: What users asked for while it ran.
     """
 
     command: str
     facts: Sequence[tuple[str, str]]
     scaling: Sequence[ScalingCurve] = ()
+    requests: Sequence[UserRequested] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,7 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
         Section("costs", "Costs", partial(run.costs, trials, now=now), everything),
         Section("failures", "Failures", partial(run.failures, trials)),
         Section("scaling", "Scaling", partial(scaling_panel, setup.scaling)),
-        Section("setup", "What was asked", partial(what_was_asked, trials, setup)),
+        Section("setup", "What was asked", partial(what_was_asked, trials, setup), everything),
         Section("trials", "All trials", partial(run.all_trials, trials), everything),
     ]
 
@@ -230,9 +233,20 @@ def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
         tables=[
             Table(("", ""), [(name, value) for name, value in setup.facts]),
             Table(("hyperparameter", "range", "only if"), ranges),
+            *([_requests(setup.requests)] if setup.requests else []),
         ],
         is_folded=False,
     )
+
+
+def _requests(requests: Sequence[UserRequested]) -> Table:
+    rows = []
+    for each in requests:
+        what = [str(each.action) if each.trial is None else f"stop trial {each.trial}"]
+        what += [" ".join(text.assignments(added.params)) for added in each.added]
+        answer = f"refused: {text.clean(each.refused)}" if each.refused else "done"
+        rows.append((text.moment(each.at), text.clean(each.by), "\n".join(what), answer))
+    return Table(("asked while it ran", "by", "what", "answer"), rows)
 
 
 def _conditions(parameter: Any) -> str:
