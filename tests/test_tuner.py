@@ -190,7 +190,7 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
 
         for model_fn, data in ((build_model, [1]), (later, None)):
             try:
-                Tuner(model_fn, trials=2, search="random").fit(data)
+                Tuner(model_fn, trials=2, search="random", executor="joblib").fit(data)
             except Exception:
                 traceback.print_exc()
         study = Study("studies/study-1")
@@ -283,7 +283,7 @@ def test_a_notebook_keeps_the_process_that_imports(hptune: Hptune) -> None:
         servers = []
         for marked in ("", "", "changed"):
             os.environ["MARKED"] = marked
-            study = Tuner(parent, trials=1, quiet=True).fit()
+            study = Tuner(parent, trials=1, quiet=True, executor="joblib").fit()
             servers.append(int(study.best_trial.value))
         os.kill(servers[2], 0)
         first, second, third = servers

@@ -56,6 +56,9 @@ def objective(hp, trial):
     return x
 """
 
+LIGHT = ("--executor", "joblib")
+"""A study that is begun so can be resumed by `cli`, where only its ledger matters."""
+
 
 def count(study: Path, condition: str) -> int:
     if not (study / "study.db").exists():
@@ -104,7 +107,8 @@ def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> No
 def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
-    started = hptune.start("run", model, "--trials", "5", "--study", hptune.study())
+    executor = LIGHT if how == "hptune stop" else ()
+    started = hptune.start("run", model, "--trials", "5", "--study", hptune.study(), *executor)
     wait_until_running(hptune, started)
 
     if how == "Ctrl-C":
@@ -147,7 +151,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> No
         assert (again.code, "nothing to stop" in again.err) == (1, True)
 
     gate.touch()
-    ended = hptune("resume", hptune.study())
+    ended = cli("resume", "study") if executor else hptune("resume", "study")
     assert ended.code == 0, ended.err
     assert_each_trial_exactly_once(hptune.study(), 5)
 
@@ -229,22 +233,22 @@ def test_a_trial_that_ignores_the_order_is_killed_after_the_grace_time(hptune: H
     assert all("killed after the grace time" in row["reason"] for row in found)
 
 
-def test_the_studys_time_is_up(hptune: Hptune) -> None:
-    model = hptune.file("model.py", QUICK)
-    short = ("--trials", "10000", "--timeout", "3s", "--pack", "off")
-    ended = hptune("run", model, *short, "--study", hptune.study())
+def test_the_studys_time_is_up(cli: InProcess) -> None:
+    model = cli.file("model.py", QUICK)
+    short = ("--trials", "10000", "--timeout", "3s")
+    ended = cli("run", model, *LIGHT, *short, "--study", cli.study())
     assert ended.code == 0, ended.err
     assert "time" in ended.out
-    assert f"hptune resume {hptune.study().name} --timeout" in ended.out
-    done = states(hptune.study())["COMPLETE"]
+    assert f"hptune resume {cli.study().name} --timeout" in ended.out
+    done = states(cli.study())["COMPLETE"]
     assert 1 <= done < 40
     # No time is left, and none is taken.
-    again = hptune("resume", hptune.study())
+    again = cli("resume", "study")
     assert again.code == 0
-    assert states(hptune.study())["COMPLETE"] == done
-    more = hptune("resume", hptune.study(), "--timeout", "1h", "--trials", str(done + 4))
+    assert states(cli.study())["COMPLETE"] == done
+    more = cli("resume", "study", "--timeout", "1h", "--trials", str(done + 4))
     assert more.code == 0
-    assert_each_trial_exactly_once(hptune.study(), len(trials(hptune.study())))
+    assert_each_trial_exactly_once(cli.study(), len(trials(cli.study())))
 
 
 def test_killed_again_and_again(hptune: Hptune, cli: InProcess) -> None:
@@ -340,7 +344,7 @@ def fill(path: Path) -> None:
             file.write(b"x" * 4096)
 
 
-def test_a_full_disk(hptune: Hptune) -> None:
+def test_a_full_disk(hptune: Hptune, cli: InProcess) -> None:
     require_root("mount a small file system")
     model = hptune.file("model.py", QUICK)
     small = hptune.directory / "small"
@@ -355,7 +359,7 @@ def test_a_full_disk(hptune: Hptune) -> None:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
     try:
         study, ballast = small / "study", small / "ballast"
-        started = hptune.start("run", model, "--trials", "30", "--pack", "off", "--study", study)
+        started = hptune.start("run", model, *LIGHT, "--trials", "30", "--study", study)
         wait_for(lambda: count(study, "state = 'COMPLETE'") >= 2, "two trials")
         with pytest.raises(OSError, match="No space"):
             fill(ballast)
@@ -366,7 +370,7 @@ def test_a_full_disk(hptune: Hptune) -> None:
         assert "Traceback" not in ended.err
         hptune.assert_nothing_left()
         ballast.unlink()
-        ended = hptune("resume", study, "--trials", "8")
+        ended = cli("resume", study, "--trials", "8")
         assert ended.code == 0, ended.err
         found = trials(study)
         assert [trial["number"] for trial in found] == list(range(len(found)))
@@ -375,7 +379,7 @@ def test_a_full_disk(hptune: Hptune) -> None:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
-def test_joblib_workers_survive_the_same_faults(hptune: Hptune) -> None:
+def test_joblib_workers_survive_the_same_faults(hptune: Hptune, cli: InProcess) -> None:
     gate = hptune.directory / "gate"
     model = hptune.file("model.py", GATED.format(gate=str(gate)))
     study = hptune.study()
@@ -394,6 +398,6 @@ def test_joblib_workers_survive_the_same_faults(hptune: Hptune) -> None:
     hptune.assert_nothing_left()
 
     gate.touch()
-    ended = hptune("resume", study)
+    ended = cli("resume", study)
     assert ended.code == 0, ended.err
     assert_each_trial_exactly_once(study, 4)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from engine_driver import GOAL, EngineDriver, returned
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -379,5 +380,12 @@ class EngineMachine(RuleBasedStateMachine):
         ]
 
 
-EngineMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+EngineMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestEngine = EngineMachine.TestCase
+
+
+@pytest.mark.slow
+class TestEngineLonger(EngineMachine.TestCase):  # type: ignore[misc, valid-type]
+    """More examples of the same."""
+
+    settings = settings(EngineMachine.TestCase.settings, max_examples=400)

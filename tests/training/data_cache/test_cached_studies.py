@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
+
+from tuner.worker.forkserver.client import ForkServer
 
 MODEL = """
 import pathlib
@@ -29,12 +33,20 @@ def fit(hp, model, data, callbacks, epochs):
 """
 
 
-def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune) -> None:
+@pytest.fixture
+def warm(warm_keras: ForkServer) -> ForkServer:
+    """A fork server that has imported Keras."""
+    return warm_keras
+
+
+def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", MODEL)
     results = {}
-    for cache, expected in (("off", 4), ("on", 1)):
+    # Only a fork server of the study's own holds its data.
+    runs = (("off", 4, cli), ("on", 1, hptune))
+    for cache, expected, command in runs:
         (hptune.directory / "calls").unlink(missing_ok=True)
-        ended = hptune(
+        ended = command(
             *("run", model, "--trials", 3, "--epochs", 1, "--seed", 1, "--executor", "joblib"),
             *("--search", "random", "--cache-data", cache, "--study", hptune.study(cache)),
         )
@@ -46,6 +58,7 @@ def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune) -> None:
     hptune.assert_nothing_left()
 
 
+@pytest.mark.slow  # a killed master with data is met in faults/test_pickup too
 def test_a_killed_master_leaves_no_data_behind(hptune: Hptune) -> None:
     hptune.file("model.py", MODEL)
     started = hptune.start(
