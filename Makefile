@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Test processes.
-JOBS ?= 2
+# Test processes: more than two cores, as many tests wait.
+JOBS ?= 3
 # One process per file, in the order of tests/conftest.py.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from real_runs import Hptune, Terminal, states, wait_for
 
+LIGHT = ("--search", "random", "--executor", "joblib", "--workers", 1)
 QUICK = """
     OBJECTIVE, DIRECTION = "score", "max"
 
@@ -48,7 +49,7 @@ def test_a_terminal_that_nobody_reads_holds_up_neither_the_study_nor_its_end(
     hptune: Hptune, full: Terminal, term: str
 ) -> None:
     model = hptune.file("quick.py", QUICK)
-    arguments = (model, "--study", hptune.study(), "--trials", 12, "--search", "random")
+    arguments = (model, "--study", hptune.study(), "--trials", 12, *LIGHT)
     started = hptune.at(full, "run", *arguments, TERM=term)
     assert started.wait(seconds=100).code == 0
     assert states(hptune.study()) == {"COMPLETE": 12}
@@ -59,7 +60,7 @@ def test_a_terminal_that_is_read_late_gets_every_line_that_stays(
     hptune: Hptune, full: Terminal, term: str
 ) -> None:
     model = hptune.file("quick.py", QUICK)
-    arguments = (model, "--study", hptune.study(), "--trials", 12, "--search", "random")
+    arguments = (model, "--study", hptune.study(), "--trials", 12, *LIGHT)
     started = hptune.at(full, "run", *arguments, TERM=term)
     wait_for(
         lambda: (hptune.study() / "study.db").exists() and states(hptune.study()).get("COMPLETE"),

@@ -225,6 +225,7 @@ def train(example):
 
     build = getattr(example, "build_model", None) or example.DiabetesModel().build
     model = build(keras_tuner.HyperParameters())
+    model.run_eagerly = True  # a graph takes seconds, and hangs no sooner
     # Not on its own data, which not every machine has.
     x = np.zeros((64, *model.input_shape[1:]), "float32")
     model.fit(x, np.zeros(64), verbose=0)

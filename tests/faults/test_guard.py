@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from in_process import InProcess
 from real_runs import Hptune, Started, rows, wait_for
 
 # Trials that report every 0.1 s until their gate is there.
@@ -51,7 +52,7 @@ def wait_for_reports(hptune: Hptune, started: Started) -> None:
 
 
 def test_a_second_master_fences_the_first_and_a_reader_delays_it(
-    hptune: Hptune, gate: Path
+    hptune: Hptune, cli: InProcess, gate: Path
 ) -> None:
     first = start(hptune, gate)
     for name in ("lock", "lease"):
@@ -73,7 +74,7 @@ def test_a_second_master_fences_the_first_and_a_reader_delays_it(
     gate.touch()
     ended = second.wait(seconds=60)
     assert ended.code == 0, ended.err
-    assert hptune("replay", hptune.study()).code == 0
+    assert cli("replay", hptune.study()).code == 0
 
 
 @contextlib.contextmanager
@@ -101,13 +102,15 @@ def strangers(hptune: Hptune) -> Iterator[None]:
         shutil.rmtree(folder)
 
 
-def test_a_study_that_is_renamed_among_files_of_others(hptune: Hptune, gate: Path) -> None:
+def test_a_study_that_is_renamed_among_files_of_others(
+    hptune: Hptune, cli: InProcess, gate: Path
+) -> None:
     with strangers(hptune):
-        rename_and_resume(hptune, gate)
+        rename_and_resume(hptune, cli, gate)
 
 
-def rename_and_resume(hptune: Hptune, gate: Path) -> None:
-    started = start(hptune, gate)
+def rename_and_resume(hptune: Hptune, cli: InProcess, gate: Path) -> None:
+    started = start(hptune, gate, "--workers", 1, "--pack", "off")
     hptune.study().rename(hptune.study("renamed"))
     ended = started.wait(seconds=60)
     assert ended.code == 1
@@ -117,7 +120,7 @@ def rename_and_resume(hptune: Hptune, gate: Path) -> None:
     assert "warning" not in ended.err
     gate.touch()
     hptune.study("renamed").chmod(0o777)
-    refused = hptune("resume", "-q", hptune.study("renamed"))
+    refused = cli("resume", "-q", hptune.study("renamed"))
     assert refused.code == 2
     assert "every user of this machine may write to" in refused.err
     hptune.study("renamed").chmod(0o700)

@@ -53,7 +53,8 @@ class ReportFile:
             try:
                 file = os.open(self._path, _FLAGS, 0o644)
             except FileNotFoundError:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                # Without parents: a study that was renamed or removed must not be made again.
+                self._path.parent.mkdir(exist_ok=True)
                 file = os.open(self._path, _FLAGS, 0o644)
             try:
                 if os.fstat(file).st_size > _MOST_BYTES:
