@@ -125,12 +125,6 @@ def cli(
         yield InProcess(tmp_path, capfd)
 
 
-@pytest.fixture
-def reading_cli(cli: InProcess) -> InProcess:
-    """Return `cli`."""
-    return cli
-
-
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """Return a fork server without frameworks, for the model files of many tests."""

@@ -183,18 +183,12 @@ def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_ca
     ],
 )
 def test_a_run_on_one_of_several_nodes_says_so(
-    cli: InProcess,
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[object],
-    environment: dict[str, str],
-    why: str,
+    hptune: Hptune, options: list[object], environment: dict[str, str], why: str
 ) -> None:
-    cli.file("model.py", MODEL)
-    light = ("--executor", "joblib", "--trials", 1, "--study", "study")
+    hptune.file("model.py", MODEL)
+    command = ("run", "model.py", "--trials", 1, "--study", "study", *options)
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "n1"}
-    for name, value in {**job, **environment}.items():
-        monkeypatch.setenv(name, value)
-    ended = cli("run", "model.py", *light, *options)
+    ended = hptune.start(*command, **job, **environment).wait()
     assert ended.code == 0, ended.err
     said = " ".join(ended.err.split())
     assert f"Slurm job 7 has 3 nodes, but the trials run on this machine only, {why}" in said
