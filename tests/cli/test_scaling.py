@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from in_process import InProcess
-from real_runs import Hptune, rows
+from real_runs import Hptune, rows, wait_for
 
 MODEL = """
 import numpy as np
@@ -44,6 +46,8 @@ FIGURES = ("step_seconds", "samples_per_second", "speed_up", "efficiency")
         (["model.py", "--python", "torch=/bin/python"], ["'torch'", "--compare"]),
         (["model.py", "-o", "report.pdf"], [".pdf", ".md and .html"]),
         (["model.py", "--json", "no/where.json"], ["there is no folder no"]),
+        (["model.py", "--json", "."], [". cannot be written: it is a folder"]),
+        (["model.py", "-o", "folder.md"], ["folder.md cannot be written: it is a folder"]),
         (["model.py", "--study", "nothing"], ["there is no study in nothing"]),
     ],
 )
@@ -51,6 +55,7 @@ def test_wrong_input_is_refused_before_anything_is_trained(
     cli: InProcess, arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli.file("model.py", MODEL)
+    (cli.directory / "folder.md").mkdir()
     monkeypatch.chdir(cli.directory)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     ended = cli("scaling", *arguments)
@@ -157,6 +162,19 @@ def measure(hptune: Hptune, backend: str) -> None:
 def test_steps_are_measured_on_one_process_and_on_two(hptune: Hptune) -> None:
     pytest.importorskip("torch")
     measure(hptune, "torch")
+
+
+def test_sigterm_while_steps_are_measured_leaves_nothing_behind(hptune: Hptune) -> None:
+    pytest.importorskip("torch")
+    waits = "    pathlib.Path('begun').touch()\n    time.sleep(300)\n    x = np.ones"
+    model = "import pathlib, time\n" + MODEL.replace("    x = np.ones", waits)
+    (hptune.directory / "model.py").write_text(model)
+    run = hptune.start("scaling", "model.py", "--devices", "1", KERAS_BACKEND="torch")
+    wait_for((hptune.directory / "begun").exists, "the first steps")
+    os.kill(run.pid, signal.SIGTERM)
+    ended = run.wait()
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "interrupted")
+    hptune.assert_nothing_left()
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -242,8 +244,14 @@ def _check_files(json_file: Path | None, output: Path | None, study: Path | None
     if output is not None and output.suffix.lower() == ".html":
         check_installed("bokeh", "the report")
     for file in (json_file, output):
-        if file is not None and not file.absolute().parent.is_dir():
+        if file is None:
+            continue
+        if not file.absolute().parent.is_dir():
             raise UsageError(f"{file} cannot be written: there is no folder {file.parent}")
+        if file.is_dir():
+            raise UsageError(f"{file} cannot be written: it is a folder")
+        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+            raise UsageError(f"{file} cannot be written: permission denied")
     if study is not None:
         StudyDirectory(study).open()
 
@@ -295,21 +303,31 @@ def _request(
 
 def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
     from ..master.scaling import curves_of
+    from ..master.stop_requests import end_on_signals, end_process, interrupt_on_signals
     from ..storage.directory import StudyDirectory
 
     is_local = not requests[0].settings.connect and not requests[0].settings.slurm
+    places: list[StudyDirectory] = []
+
+    def directory() -> StudyDirectory:
+        # Workers on other machines see the folder of studies, but not this machine's /tmp.
+        place = Path(scratch, str(len(places)))
+        places.append(StudyDirectory(place) if is_local else StudyDirectory.free("scaling"))
+        return places[-1]
+
+    def leave() -> None:
+        for each in places:
+            each.leave()
+        shutil.rmtree(scratch, ignore_errors=True)
+        end_process()
+
+    # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that workers and folders are removed.
     with tempfile.TemporaryDirectory(prefix="hptune-scaling-") as scratch:
-        number = iter(range(len(requests)))
-
-        def directory() -> StudyDirectory:
-            # Workers on other machines see the folder of studies, but not this machine's /tmp.
-            return (
-                StudyDirectory(Path(scratch, str(next(number))))
-                if is_local
-                else StudyDirectory.free("scaling")
-            )
-
-        return list(curves_of(requests, directory, lambda line: click.echo(line, err=True)))
+        interrupt_on_signals(leave)
+        try:
+            return list(curves_of(requests, directory, lambda line: click.echo(line, err=True)))
+        finally:
+            end_on_signals()
 
 
 def _write(
