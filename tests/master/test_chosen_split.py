@@ -11,7 +11,7 @@ from tuner.config.settings import StudySettings
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import Event, SplitChosen, WorkerJoined, WorkerLeft
-from tuner.core.resources import Resources
+from tuner.core.resources import Capacity, Resources
 from tuner.core.scaling.split import StepTimes
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Params, TrialState
@@ -124,6 +124,20 @@ def test_a_replay_of_the_events_makes_the_same_choices() -> None:
     assert last == memory.attempts
     sizes = {len(each.placement.ranks) for each in last.values()}
     assert sizes <= set(CURVES["does not fit one device"])
+
+
+def test_a_trial_keeps_the_memory_that_the_user_asked_for() -> None:
+    splitter = Splitter(
+        StepTimes(CURVES["scales well"]),
+        "core",
+        trials_left=lambda: 1,
+        learns=False,
+        note=lambda _: None,
+        memory_bytes=10**9,
+    )
+    chosen, _ = splitter([WorkerJoined(1.0, "w", "node", Capacity((0, 1)))])
+    assert isinstance(chosen, SplitChosen)
+    assert chosen.resources == Resources(processes=2, memory_bytes=10**9)
 
 
 def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:

@@ -36,6 +36,7 @@ def splitter_for(
         trials_left=lambda: None if settings.budget_trials is None else trials_left(),
         learns=learns(settings.search),
         note=note,
+        memory_bytes=plan.layout.resources.memory_bytes,
     )
 
 

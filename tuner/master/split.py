@@ -83,6 +83,7 @@ class Splitter:
         trials_left: Returns how many trials are left to start; None without an end.
         learns: Whether the search learns from its trials.
         note: Is told of each choice.
+        memory_bytes: Host memory of a trial; 0 means that memory is not counted.
     """
 
     def __init__(
@@ -93,8 +94,10 @@ class Splitter:
         trials_left: Callable[[], int | None],
         learns: bool,
         note: Note,
+        memory_bytes: int = 0,
     ) -> None:
         self._times = times
+        self._memory_bytes = memory_bytes
         self._device = device
         self._trials_left = trials_left
         self._learns = learns
@@ -125,7 +128,8 @@ class Splitter:
         self._devices = split.devices
         words = split_words(split, self._times, self._device)
         self._note(words)
-        chosen = SplitChosen(events[first].at, Resources(processes=split.devices), words)
+        resources = Resources(processes=split.devices, memory_bytes=self._memory_bytes)
+        chosen = SplitChosen(events[first].at, resources, words)
         return [*events[:first], chosen, *events[first:]]
 
     def _take_in(self, event: Event) -> None:

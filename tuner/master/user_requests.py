@@ -16,13 +16,13 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..core.engine.engine import Engine
 from ..core.messages import Event, FinishReason, StopRequested, UserRequested
 from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
-from ..core.trial import ADDED, Suggestion, Trial, TrialState
+from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import HptuneError, StudyError, UsageError
 from ..reporting import text
@@ -46,12 +46,14 @@ class UserRequests:
         engine: The master's engine.
         space: Returns the search space as it is now.
         sized: Returns the suggestions with the resources that they ask for.
+        accepted: The configurations that were added; those that are no trials yet will be.
     """
 
     file: RequestFile
     engine: Engine
     space: Callable[[], SearchSpace]
     sized: Callable[[SearchSpace, Sequence[Suggestion]], Sequence[Suggestion]]
+    accepted: list[Params] = field(default_factory=list)
 
     def __call__(self, now: float) -> list[Event]:
         """Return the answers to the requests since the last call.
@@ -67,14 +69,17 @@ class UserRequests:
         added: Sequence[Suggestion] = ()
         refused = ""
         try:
-            if self.engine.snapshot.stopping:
+            # A study that measures training steps first is not open yet.
+            if self.engine.is_opened and self.engine.snapshot.stopping:
                 raise StudyError("the study is stopping")
             trials = tuple(self.engine.trials)
             if request.action is UserAction.STOP_TRIAL:
                 _check_running(request.trial, trials)
             elif request.action is UserAction.ADD:
                 space = self.space()
-                added = self.sized(space, _new_trials(request.points, space, trials))
+                new = _new_trials(request.points, space, trials, self.accepted)
+                added = self.sized(space, new)
+                self.accepted.extend(each.params for each in added)
         except HptuneError as error:
             refused, added = error.message, ()
         return UserRequested(
@@ -189,19 +194,30 @@ def _check_running(number: int | None, trials: Sequence[Trial]) -> None:
 
 
 def _new_trials(
-    points: Sequence[Mapping[str, object]], space: SearchSpace, trials: Sequence[Trial]
+    points: Sequence[Mapping[str, object]],
+    space: SearchSpace,
+    trials: Sequence[Trial],
+    accepted: Sequence[Params] = (),
 ) -> list[Suggestion]:
     """Return the configurations as whole ones, none of which the study has.
 
+    Args:
+        points: The configurations, given in part.
+        space: The search space.
+        trials: The study's trials.
+        accepted: Configurations that were added, of which some may be no trials yet.
+
     Raises:
-        UsageError: One lies outside the space, or is a trial already.
+        UsageError: One lies outside the space, is given twice, or is a trial already.
     """
     found = [completed(space, point) for point in points]
-    known = {space.key(trial.params): trial.number for trial in trials}
+    known = {space.key(params): "was added already" for params in accepted}
+    known |= {space.key(trial.params): f"is trial {trial.number} already" for trial in trials}
     for params in found:
-        if (number := known.get(space.key(params))) is not None:
-            values = " ".join(text.assignments(params))
-            raise UsageError(f"{values} is trial {number} already")
+        key = space.key(params)
+        if key in known:
+            raise UsageError(f"{' '.join(text.assignments(params))} {known[key]}")
+        known[key] = "is given twice"
     return [Suggestion(params, ADDED) for params in found]
 
 

@@ -106,5 +106,6 @@ def _request(line: bytes) -> UserRequest | None:
             trial=None if trial is None else int(trial),
             points=tuple(dict(point) for point in found["points"]),
         )
-    except (ValueError, LookupError, TypeError):  # empty, incomplete or something else
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        # Empty, incomplete or something else, such as a trial Infinity or brackets without end.
         return None

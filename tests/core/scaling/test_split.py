@@ -36,6 +36,13 @@ def test_doctests() -> None:
     assert not doctest.testmod(split_module).failed
 
 
+def test_repeats_that_come_after_the_last_trial_get_devices_too() -> None:
+    times = StepTimes(CURVES["scales well"])
+    for workers, learns in itertools.product(((1,), (4,), (4, 2)), (False, True)):
+        chosen = choose_split(times, Pool(workers), 0, learns=learns)
+        assert chosen == choose_split(times, Pool(workers), 1, learns=learns)
+
+
 def seconds(
     times: Mapping[int, float], pool: Sequence[int], trials: int, devices: int, *, seed: int = 0
 ) -> float:

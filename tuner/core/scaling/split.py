@@ -136,7 +136,8 @@ def _length(
     mean = sum(lengths) / len(lengths) if lengths else 1.0
     if trials is None:
         return mean / at_once
-    count = trials + (at_once - 1 if learns else 0)
+    # Of repeats that confirm, which come after the last trial, the number is unknown.
+    count = max(1, trials) + (at_once - 1 if learns else 0)
     if count > _MOST_SIMULATED:
         return count * mean / at_once
     if not lengths:

@@ -1,0 +1,76 @@
+"""The master's answers to users' requests, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from engine_driver import EngineDriver
+
+from tuner.core.engine.engine import Engine
+from tuner.core.messages import Event, UserRequested
+from tuner.core.space.space import FloatParameter, SearchSpace
+from tuner.core.user_requests import UserAction, UserRequest
+from tuner.master.user_requests import UserRequests
+from tuner.storage.requests import RequestFile
+
+SPACE = SearchSpace((FloatParameter("x", 0.0, 10.0),))
+BEGIN = b'{"request":"a","action":"stop a trial","by":"ada","points":[],"trial":'
+
+
+class Asked:
+    """A file of requests, and the master that answers them."""
+
+    def __init__(self, path: Path, engine: Engine) -> None:
+        self.path = path
+        self.file = RequestFile(path, locks_work=True)
+        self.file.clear()
+        read = RequestFile(path, locks_work=True)
+        self.answers = UserRequests(read, engine, lambda: SPACE, lambda _, added: added)
+
+    def add(self, *points: Mapping[str, object]) -> None:
+        self.file.append(UserRequest("name", UserAction.ADD, "ada", points=points))
+
+    def refused(self) -> list[str]:
+        """Return why each request since the last call was refused; empty for one that was not."""
+        return [_refusal(each) for each in self.answers(1.0)]
+
+
+def _refusal(answer: Event) -> str:
+    assert isinstance(answer, UserRequested)
+    return answer.refused
+
+
+def test_a_configuration_is_added_once_even_if_it_is_no_trial_yet(tmp_path: Path) -> None:
+    driver = EngineDriver()
+    driver.open(5)
+    driver.join()  # the sampler's answer has the next numbers, so what is added waits
+    asked = Asked(tmp_path / "requests", driver.engine)
+    asked.add({"x": 1.0})
+    asked.add({"x": 1.0})
+    assert asked.refused() == ["", "x=1 was added already"]
+    asked.add({"x": 1.0})
+    asked.add({"x": 2.0}, {"x": 2.0})
+    assert asked.refused() == ["x=1 was added already", "x=2 is given twice"]
+    asked.add({"x": 2.0}, {"x": 3.0})
+    assert asked.refused() == [""]
+
+
+def test_a_study_that_is_not_open_yet_takes_requests(tmp_path: Path) -> None:
+    asked = Asked(tmp_path / "requests", Engine())
+    asked.add({"x": 1.0})
+    asked.file.append(UserRequest("name", UserAction.PAUSE, "ada"))
+    asked.file.append(UserRequest("name", UserAction.STOP_TRIAL, "ada", trial=0))
+    assert asked.refused() == ["", "", "there is no trial 0; there is none yet"]
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, BEGIN + b"Infinity}", BEGIN]
+)
+def test_a_line_that_is_no_request_is_passed(tmp_path: Path, line: bytes) -> None:
+    asked = Asked(tmp_path / "requests", Engine())
+    with asked.path.open("ab") as file:
+        file.write(line)
+    asked.add({"x": 1.0})
+    assert asked.refused() == [""]
