@@ -17,6 +17,7 @@ from real_runs import wait_for
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.trial import AttemptId
+from tuner.executors import file_exchange
 from tuner.executors.file_exchange import FileExchange
 from tuner.worker.dask.study_access import StudyAccess
 from tuner.worker.transport import files, remote_study
@@ -309,6 +310,143 @@ def test_a_file_that_nobody_may_read_holds_nothing_up(
     write(here / "model.keras", b"x")
     assert network.finish("one", FIRST) is None
     assert [each.name for each in network.trial.iterdir()] == ["model.keras"]
+
+
+def test_a_file_that_changed_while_it_was_read_is_sent_in_the_end(network: Network) -> None:
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    resume = here / "resume" / "5.ckpt"
+
+    def change(function: str) -> None:
+        if function == "read_files":
+            write(resume, os.urandom(10))
+
+    network.before_call = change
+    write(resume, b"x")
+    wait_for(lambda: network.calls.count("files_taken") >= 4, "some failures")
+    started, calls = time.monotonic(), len(network.calls)
+    wait_for(lambda: len(network.calls) >= calls + 8, "more failures")
+    assert time.monotonic() - started > 0.1, "the master is asked again and again without a pause"
+    network.before_call = lambda _: None
+    assert network.finish("one", FIRST) is None
+    assert len((network.trial / "resume" / "5.ckpt").read_bytes()) == 10
+
+
+def test_rank_0_ends_when_its_files_are_sent_though_other_ranks_run(network: Network) -> None:
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    network.begin("one", AttemptId(3, 0, 1))
+    write(here / "log.rank1.txt", b"x")
+    write(here / "model.keras", b"x")
+    assert network.finish("one", FIRST) is None
+    assert (network.trial / "model.keras").exists()
+
+
+def test_a_slow_master_keeps_its_workers_waiting(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_study, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(file_exchange, "_AT_WORK_SECONDS", 0.05)
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    commit = files.Incoming.commit
+
+    def slow(incoming: files.Incoming) -> None:
+        time.sleep(0.5)
+        commit(incoming)
+
+    monkeypatch.setattr(files.Incoming, "commit", slow)
+    write(here / "resume" / "5.ckpt", b"x")
+    assert network.finish("one", FIRST) is None
+    assert network.calls.count("read_files") == 1
+    network.begin("one", SECOND)
+    assert network.calls.count("put_files") == 1
+
+
+def test_the_next_attempt_waits_for_a_late_file_of_the_one_before(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.worker("one")
+    network.worker("two")
+    here = network.begin("one", FIRST)
+    commit, begun, go_on = files.Incoming.commit, threading.Event(), threading.Event()
+
+    def slow(incoming: files.Incoming) -> None:
+        if incoming._root == network.root and not begun.is_set():
+            begun.set()
+            go_on.wait(20)
+        commit(incoming)
+
+    monkeypatch.setattr(files.Incoming, "commit", slow)
+    write(here / "resume" / "5.ckpt", b"late")
+    wait_for(begun.is_set, "the file")
+    network.running.clear()
+    found: list[Path] = []
+    other = threading.Thread(target=lambda: found.append(network.begin("two", SECOND)))
+    other.start()
+    other.join(0.3)
+    assert not found, "it began while a file of the attempt before was written"
+    go_on.set()
+    other.join(20)
+    assert (found[0] / "resume" / "5.ckpt").read_bytes() == b"late"
+
+
+def test_every_call_of_the_master_shows_that_it_lives(network: Network) -> None:
+    one = network.worker("one")
+    for call in (
+        lambda: one.brought(1, ""),
+        lambda: one.taken(1, [], None),
+        lambda: one.read(1, []),
+        lambda: one.put(1, []),
+    ):
+        time.sleep(0.02)
+        before = one.silent_seconds
+        call()
+        assert one.silent_seconds < before
+
+
+def test_a_worker_that_hangs_keeps_the_masters_word_from_no_other(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_exchange, "PING_SECONDS", 0.05)
+    called: list[list[str]] = []
+
+    async def hang(*_: object, workers: list[str], **__: object) -> None:
+        called.append(workers)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(network, "run", hang)
+    later: list[Callable[[], Any]] = []
+    loop = network.loop
+    clients = SimpleNamespace(call_later=lambda _, ping: later.append(ping))
+    monkeypatch.setattr(network, "loop", clients)
+    for _ in range(2):
+        network.exchange.joined("a", "node1", sees_directory=False)
+        network.exchange.left("a")
+    network.exchange.joined("a", "node1", sees_directory=False)
+    assert len(later) == 1, "a worker that comes and goes starts a series of calls each time"
+    asyncio.run_coroutine_threadsafe(later[0](), loop).result(10)
+    monkeypatch.undo()
+    assert called == [["a"]]
+    assert len(later) == 2
+
+
+def test_a_worker_that_does_not_answer_is_named(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_exchange, "_CALL_SECONDS", 0.05)
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    run = network.run
+
+    async def hang(function: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if function.__name__ == "read_files":
+            await asyncio.Event().wait()
+        return await run(function, *arguments, **options)
+
+    monkeypatch.setattr(network, "run", hang)
+    write(here / "model.keras", b"x")
+    assert network.finish("one", FIRST) == NotSent("one did not answer within 0.05 s")
 
 
 def test_the_way_of_the_files_is_told_once_and_when_it_changes(

@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from ..reporting.text import size
 from ..worker.dask.file_calls import (
     files_brought,
     files_taken,
+    master_at_work,
     master_lives,
     put_files,
     read_files,
@@ -45,10 +46,11 @@ from ..worker.transport.files import (
     remove,
     state_of,
     sweep,
+    words_of,
 )
 from ..worker.transport.local_study import BROUGHT, CHECKPOINT, RESUME
 from ..worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted, LeftOut
-from ..worker.transport.remote_study import NotSent
+from ..worker.transport.remote_study import SILENT_SECONDS, NotSent
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,9 @@ _AT_ONCE = 4
 
 _CALL_SECONDS = 60.0
 """Longest time for one piece, also over a slow line."""
+
+_AT_WORK_SECONDS = SILENT_SECONDS / 3
+"""Seconds between two calls that tell a worker that its request is being worked on."""
 
 _MOST_FILES = 500
 """Most files of one call."""
@@ -128,6 +133,8 @@ class FileExchange:
         self._others = 0
         self._shown = ""
         self._changed_at = time.monotonic()
+        self._is_pinging = False
+        self._turns = weakref.WeakValueDictionary[int, asyncio.Lock]()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._is_closed = False
         sweep(self._root)
@@ -146,7 +153,8 @@ class FileExchange:
             self._others += 1
             return
         self._nodes[worker] = node
-        if len(self._nodes) == 1:
+        if not self._is_pinging:
+            self._is_pinging = True
             self._client.loop.call_later(PING_SECONDS, self._ping)
 
     def left(self, worker: str) -> None:
@@ -156,11 +164,15 @@ class FileExchange:
             self._others -= 1
 
     async def _ping(self) -> None:
-        if self._nodes and not self._is_closed:
-            with contextlib.suppress(Exception):
-                workers = [*self._nodes]
-                await self._client.run(master_lives, self._name, workers=workers, on_error="ignore")
-            self._client.loop.call_later(PING_SECONDS, self._ping)
+        if not self._nodes or self._is_closed:
+            self._is_pinging = False
+            return
+        with contextlib.suppress(Exception):
+            workers = [*self._nodes]
+            called = self._client.run(master_lives, self._name, workers=workers, on_error="ignore")
+            # One worker that hangs must not keep the call from the others.
+            await asyncio.wait_for(called, PING_SECONDS)
+        self._client.loop.call_later(PING_SECONDS, self._ping)
 
     def lines(self) -> Sequence[str]:
         """Return lines for the user since the last call; called by any thread."""
@@ -193,20 +205,36 @@ class FileExchange:
         if key in self._busy or self._is_closed:
             return  # a worker asks again if there is no answer
         self._busy.add(key)
+        at_work = asyncio.ensure_future(self._tell_at_work(notice))
         try:
-            if isinstance(notice, FilesWanted):
-                answer: tuple[Any, ...] = files_brought, await self._bring(notice)
-            else:
-                answer = files_taken, *await self._take(notice)
+            # In turn: a file of a worker that has lost the trial is written before the trial's
+            # next attempt gets the files elsewhere, or not at all.
+            async with self._turn_of(notice.trial):
+                if isinstance(notice, FilesWanted):
+                    answer: tuple[Any, ...] = files_brought, await self._bring(notice)
+                else:
+                    answer = files_taken, *await self._take(notice)
         except Exception as error:  # the worker is gone, say
             log.debug("files of %s: %r", key, error)
             return
         finally:
+            at_work.cancel()
             # Before the answer, after which the worker may have its next notice.
             self._busy.discard(key)
         function, *results = answer
         with contextlib.suppress(Exception):  # as above
             await self._call(notice.worker, function, notice.ticket, *results)
+
+    def _turn_of(self, trial: int | None) -> asyncio.Lock:
+        # Nothing is written to the code, so all workers get it at once.
+        return asyncio.Lock() if trial is None else self._turns.setdefault(trial, asyncio.Lock())
+
+    async def _tell_at_work(self, notice: FileNotice) -> None:
+        """Keep a worker waiting while its files are in a queue, or written to a slow disk."""
+        while True:
+            await asyncio.sleep(_AT_WORK_SECONDS)
+            with contextlib.suppress(Exception):  # the worker is gone, say
+                await self._call(notice.worker, master_at_work, notice.ticket)
 
     async def _bring(self, wanted: FilesWanted) -> str:
         """Send files to a worker; return why that failed, or ""."""
@@ -228,7 +256,7 @@ class FileExchange:
         except _Refused as refused:
             error = str(refused)
         except (OSError, ValueError) as failure:
-            error = _words(failure)
+            error = words_of(failure)
         return error
 
     def _wanted(self, wanted: FilesWanted) -> list[FileState]:
@@ -296,7 +324,7 @@ class FileExchange:
             not_sent = NotSent(str(refused))
         except (OSError, ValueError) as error:
             is_full = isinstance(error, OSError) and error.errno in _FULL
-            not_sent = NotSent(_words(error), is_full=is_full)
+            not_sent = NotSent(words_of(error), is_full=is_full)
         return taken, not_sent
 
     async def _take_files(self, notice: FilesChanged, taken: list[str]) -> None:
@@ -372,9 +400,18 @@ class FileExchange:
     async def _call(
         self, worker: str, function: Callable[..., Awaitable[Any]], ticket: int, *arguments: object
     ) -> Any:
-        """Call a function of `file_calls` on a worker, and return its result."""
+        """Call a function of `file_calls` on a worker, and return its result.
+
+        Raises:
+            TimeoutError: It does not answer.
+            OSError: It is gone.
+        """
         called = self._client.run(function, self._name, ticket, *arguments, workers=[worker])
-        answers: Mapping[str, Any] = await asyncio.wait_for(called, _CALL_SECONDS)
+        try:
+            answers: Mapping[str, Any] = await asyncio.wait_for(called, _CALL_SECONDS)
+        except TimeoutError as error:
+            who = self._nodes.get(worker, worker)
+            raise TimeoutError(f"{who} did not answer within {_CALL_SECONDS:g} s") from error
         return answers[worker]
 
 
@@ -412,10 +449,3 @@ def _over(what: LeftOut, limit_bytes: int) -> str:
         f"{what.what} has {size(what.size_bytes)}, more than --file-limit {size(limit_bytes)}, so "
         "it stays on its worker: the study does not keep it, and no other worker continues from it"
     )
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError):
-        where = f": {error.filename}" if error.filename else ""
-        return f"{os.strerror(error.errno or 0)}{where}"
-    return str(error)

@@ -11,7 +11,7 @@ from tuner.worker.transport.local_study import Changes, LocalStudy
 
 
 class Copy:
-    """A copy with one trial, and a clock that stands still."""
+    """A copy with one trial, and a clock that goes on by a second with each look."""
 
     def __init__(self, path: Path, limit_bytes: int = 1000) -> None:
         self.now = 0.0
@@ -25,6 +25,7 @@ class Copy:
 
     def look(self, *, is_final: bool = False, takes: bool = True) -> list[str]:
         """Look, let the study have what was found, and return its names."""
+        self.now += 1.0
         changes = self.study.look(3, is_final=is_final)
         if takes:
             self.take(changes)
@@ -66,6 +67,17 @@ def test_a_file_of_the_objectives_own_is_taken_when_it_has_settled(copy: Copy) -
     assert copy.look(is_final=True) == ["checkpoint/a"]
     copy.write("journal/1.events")
     assert copy.look(is_final=True) == []
+
+
+def test_looks_at_the_same_time_do_not_settle_a_file(copy: Copy) -> None:
+    copy.write("checkpoint/a", b"half of ")
+    copy.write("gone")
+    for _ in range(5):
+        copy.now += 0.1
+        assert not copy.study.look(3)
+    (copy.trial / "gone").unlink()
+    assert copy.look() == ["checkpoint/a"]
+    assert not copy.study._trials[3].unsent_since, "what is gone is remembered"
 
 
 def test_a_file_that_never_settles_is_taken_now_and_then(copy: Copy) -> None:

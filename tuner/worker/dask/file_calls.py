@@ -49,6 +49,12 @@ async def files_taken(
         await asyncio.to_thread(study.taken, ticket, paths, not_sent)
 
 
+async def master_at_work(name: str, ticket: int, dask_worker: Any = None) -> None:
+    """Tell the worker that the master works on its request."""
+    if (study := _study(name, dask_worker)) is not None:
+        await asyncio.to_thread(study.touch, ticket)
+
+
 def master_lives(name: str, dask_worker: Any = None) -> None:
     """Tell the worker that the study's master is alive."""
     if (study := _study(name, dask_worker)) is not None:

@@ -42,6 +42,18 @@ class RefusedPath(ValueError):
     """A path that is not one of the study's files that may travel."""
 
 
+def words_of(error: Exception) -> str:
+    """Return what went wrong with a file, for the user.
+
+    >>> words_of(FileNotFoundError(2, "", "a")), words_of(TimeoutError("no answer"))
+    ('No such file or directory: a', 'no answer')
+    """
+    if isinstance(error, OSError) and error.errno:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{os.strerror(error.errno)}{where}"
+    return str(error) or type(error).__name__
+
+
 class FileChanged(Exception):
     """The file is another one than it was, so that its pieces do not belong together."""
 

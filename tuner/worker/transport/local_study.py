@@ -28,6 +28,9 @@ RESUME = "resume"
 BROUGHT = (RESUME, CHECKPOINT)
 """Folders of a trial that its next attempt needs."""
 
+_SETTLED_SECONDS = 1.0
+"""Time without a change after which a file that may be half written is taken."""
+
 _UNSETTLED_SECONDS = 30.0
 """Time after which a file is taken although it changes all the time."""
 
@@ -51,14 +54,14 @@ class _Trial:
     Attributes:
         known: The files as the study has them, by path.
         logs: How many bytes of each log the study has.
-        seen: The files at the last look.
+        seen: The files at the last look, and when each was first seen so.
         unsent_since: When a file was first seen to differ from what the study has.
         named: What was said to be too large.
     """
 
     known: dict[str, FileState] = field(default_factory=dict)
     logs: dict[str, int] = field(default_factory=dict)
-    seen: dict[str, FileState] = field(default_factory=dict)
+    seen: dict[str, tuple[FileState, float]] = field(default_factory=dict)
     unsent_since: dict[str, float] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
 
@@ -66,7 +69,7 @@ class _Trial:
 class LocalStudy:
     """A folder with the layout of a study's directory, for the trials of one worker.
 
-    A file in a trial's own checkpoint folder is taken when two looks in a row find it unchanged,
+    A file outside the folder of checkpoints is taken when looks a second apart find it unchanged,
     so that half of a file that is being written is not taken.
 
     Args:
@@ -103,25 +106,27 @@ class LocalStudy:
 
         Args:
             trial: The trial, which has begun.
-            is_final: Whether nothing writes to the files any more.
+            is_final: Whether nothing writes to the files any more, except for logs.
             with_logs: Whether to include logs.
         """
         own = self._trials[trial]
         found = {each.path: each for each in self._files(trial)}
-        large = self._too_large(trial, found.values())
+        now = self._clock()
+        own.seen = {path: _since(own.seen.get(path), state, now) for path, state in found.items()}
+        own.unsent_since = {path: at for path, at in own.unsent_since.items() if path in found}
+        large = self._too_large(found.values())
         changed: list[Change] = []
         for path, state in found.items():
             if is_log(path):
-                if with_logs or is_final:
+                if with_logs:
                     changed += _new_of_log(state, own.logs)
             elif own.known.get(path) == state:
                 own.unsent_since.pop(path, None)
-            elif _unit(path) not in large and (is_final or self._is_settled(own, state)):
+            elif _unit(path) not in large and (is_final or _is_settled(own, state, now)):
                 changed.append(Change(state))
         gone = [path for path in own.known if path not in found and _unit(path) not in large]
         left_out = [LeftOut(unit, size) for unit, size in large.items() if unit not in own.named]
         own.named.update(large)
-        own.seen = found
         return Changes(tuple(changed), tuple(gone), tuple(left_out))
 
     def taken(self, trial: int, changes: Changes, paths: Collection[str]) -> None:
@@ -161,9 +166,8 @@ class LocalStudy:
             if not _is_unfinished(state.path):
                 yield state
 
-    def _too_large(self, trial: int, found: Iterable[FileState]) -> dict[str, int]:
+    def _too_large(self, found: Iterable[FileState]) -> dict[str, int]:
         """Return what is larger than the limit, and its size."""
-        del trial
         sizes: dict[str, int] = {}
         for state in found:
             if not is_log(state.path):
@@ -171,12 +175,20 @@ class LocalStudy:
                 sizes[unit] = sizes.get(unit, 0) + state.size_bytes
         return {unit: size for unit, size in sizes.items() if size > self._limit_bytes}
 
-    def _is_settled(self, own: _Trial, state: FileState) -> bool:
-        if PurePosixPath(state.path).parts[2] == RESUME:
-            return True
-        now = self._clock()
-        since = own.unsent_since.setdefault(state.path, now)
-        return own.seen.get(state.path) == state or now - since > _UNSETTLED_SECONDS
+
+def _since(
+    before: tuple[FileState, float] | None, state: FileState, now: float
+) -> tuple[FileState, float]:
+    """Return a file's state, and since when it has been so."""
+    return before if before is not None and before[0] == state else (state, now)
+
+
+def _is_settled(own: _Trial, state: FileState, now: float) -> bool:
+    if PurePosixPath(state.path).parts[2] == RESUME:
+        return True
+    unsent_since = own.unsent_since.setdefault(state.path, now)
+    _, seen_since = own.seen[state.path]
+    return now - seen_since >= _SETTLED_SECONDS or now - unsent_since > _UNSETTLED_SECONDS
 
 
 def _new_of_log(state: FileState, logs: dict[str, int]) -> list[Change]:

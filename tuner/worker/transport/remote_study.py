@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
-import os
 import shutil
 import threading
 import time
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.trial import AttemptId
-from .files import FileChanged, FileState, Incoming, Piece, make_link, read_piece
+from .files import FileChanged, FileState, Incoming, Piece, make_link, read_piece, words_of
 from .local_study import Changes, LocalStudy
 from .notices import Change, FileNotice, FilesChanged, FilesWanted
 
@@ -89,8 +88,10 @@ class _Session:
         ticket: The number of the changes that the master takes now; None if it takes none.
         changes: Those changes.
         touched_at: When the master last did something for them.
-        failures: How often in a row it could not take them.
+        failures: How often in a row it could not take them, since an attempt ended.
         not_sent: Why it could not the last time.
+        retry_at: When it is asked again after a failure.
+        is_abandoned: Whether the master is gone, so that it is asked no more.
         logs_at: When logs were last looked at.
     """
 
@@ -103,7 +104,16 @@ class _Session:
     touched_at: float = 0.0
     failures: int = 0
     not_sent: NotSent | None = None
+    retry_at: float = 0.0
+    is_abandoned: bool = False
     logs_at: float = 0.0
+
+    def fail(self, not_sent: NotSent) -> None:
+        """Note that the master could not take the changes."""
+        self.ticket = None
+        self.failures += 1
+        self.not_sent = not_sent
+        self.retry_at = time.monotonic() + LOOK_SECONDS
 
 
 class RemoteStudy:
@@ -160,6 +170,8 @@ class RemoteStudy:
         """
         trial = attempt.trial
         with self._lock:
+            if self._is_closed:
+                raise FilesNotBrought("its worker has ended")
             is_first = trial not in self._sessions
             session = self._sessions.setdefault(trial, _Session())
             session.users.add(attempt)
@@ -172,7 +184,7 @@ class RemoteStudy:
             except FilesNotBrought as error:
                 session.failure = error
             except OSError as error:
-                session.failure = FilesNotBrought(_words(error), is_full=error.errno in _FULL)
+                session.failure = FilesNotBrought(words_of(error), is_full=error.errno in _FULL)
             session.ready.set()
         session.ready.wait()
         if session.failure is not None:
@@ -196,6 +208,8 @@ class RemoteStudy:
             session = self._sessions.get(attempt.trial)
             if session is not None:
                 session.ending[attempt] = then
+                # What could not be sent while the file changed, say, may be sent now.
+                session.failures, session.retry_at = 0, 0.0
         if session is None:
             then(NotSent("its worker has ended"))
         self._look_now.set()
@@ -206,7 +220,7 @@ class RemoteStudy:
             session = self._sessions.get(attempt.trial)
             if session is not None:
                 session.not_sent = NotSent("its master is gone")
-                session.failures = _TRIES
+                session.is_abandoned = True
                 session.ticket = None
         self._look_now.set()
 
@@ -242,7 +256,7 @@ class RemoteStudy:
     def read(self, ticket: int, parts: Sequence[Change]) -> list[Piece | None]:
         """Return a piece of each of these files; None for one that has changed or is gone."""
         pieces: list[Piece | None] = []
-        trial = self._touch(ticket)
+        trial = self.touch(ticket)
         for part in parts:
             try:
                 pieces.append(read_piece(self.path, part.state, part.offset))
@@ -257,17 +271,17 @@ class RemoteStudy:
 
     def put(self, ticket: int, parts: Sequence[tuple[FileState, Piece]]) -> str:
         """Write the next piece of each of these files; return why that failed, or ""."""
+        self.touch(ticket)
         with self._lock:
             request = self._requests.get(ticket)
         if request is None:
             return "the files are not wanted any more"
-        request.touched_at = time.monotonic()
         for state, piece in parts:
             try:
                 self._put(ticket, state, piece)
             except (OSError, ValueError) as error:
                 request.is_full = isinstance(error, OSError) and error.errno in _FULL
-                return _words(error)
+                return words_of(error)
         return ""
 
     def _put(self, ticket: int, state: FileState, piece: Piece) -> None:
@@ -290,6 +304,7 @@ class RemoteStudy:
 
     def brought(self, ticket: int, error: str) -> None:
         """Note that all wanted files are here, or why not."""
+        self.heard()
         with self._lock:
             request = self._requests.get(ticket)
             keys = [key for key in self._incoming if key[0] == ticket]
@@ -302,6 +317,7 @@ class RemoteStudy:
 
     def taken(self, ticket: int, paths: Collection[str], not_sent: NotSent | None) -> None:
         """Note which of the files that had changed the study has, and why it lacks the others."""
+        self.heard()
         with self._lock:
             found = next((i for i in self._sessions.items() if i[1].ticket == ticket), None)
             if found is None:
@@ -314,9 +330,8 @@ class RemoteStudy:
                 not_sent = NotSent("they change while they are read")
             if not_sent is None:
                 session.failures = 0
-            elif session.failures < _TRIES:
-                session.failures += 1
-                session.not_sent = not_sent
+            else:
+                session.fail(not_sent)
         self._look_now.set()
 
     def heard(self) -> None:
@@ -328,9 +343,12 @@ class RemoteStudy:
         """Seconds since the master was last heard."""
         return time.monotonic() - self._heard_at
 
-    def _touch(self, ticket: int) -> int | None:
-        """Note a call of the master, and return the trial that it is about."""
+    def touch(self, ticket: int) -> int | None:
+        """Note that the master works on a request; return the trial whose files it takes."""
+        self.heard()
         with self._lock:
+            if (request := self._requests.get(ticket)) is not None:
+                request.touched_at = time.monotonic()
             for trial, session in self._sessions.items():
                 if session.ticket == ticket:
                     session.touched_at = time.monotonic()
@@ -378,20 +396,21 @@ class RemoteStudy:
             if session.ticket is not None:
                 if now - session.touched_at < SILENT_SECONDS:
                     return
-                session.ticket = None
-                session.failures += 1
-                session.not_sent = NotSent("the master does not take them")
+                session.fail(NotSent("the master does not take them"))
             ending = dict(session.ending)
-        if ending and session.failures >= _TRIES:
+            is_last = bool(ending) and ending.keys() == session.users
+        if ending and (session.is_abandoned or session.failures >= _TRIES):
             self._end(trial, session, ending, session.not_sent)
             return
-        is_last = bool(ending) and ending.keys() == session.users
-        if ending and not is_last:
-            # Another rank runs here, and its files are looked at until it ends.
+        if now < session.retry_at:
+            return
+        # Rank 0 writes the files, and its end counts, so they are sent before other ranks end.
+        is_final = is_last or any(attempt.rank == 0 for attempt in ending)
+        if ending and not is_final:
             self._end(trial, session, ending, None)
             return
-        with_logs = bool(ending) or now - session.logs_at >= LOG_SECONDS
-        changes = self._local.look(trial, is_final=is_last, with_logs=with_logs)
+        with_logs = is_last or now - session.logs_at >= LOG_SECONDS
+        changes = self._local.look(trial, is_final=is_final, with_logs=with_logs)
         if with_logs:
             session.logs_at = now
         if not changes:
@@ -427,10 +446,3 @@ class RemoteStudy:
             if not session.users and self._sessions.get(trial) is session:
                 del self._sessions[trial]
                 self._local.forget(trial)
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError):
-        where = f": {error.filename}" if error.filename else ""
-        return f"{os.strerror(error.errno or 0)}{where}"
-    return str(error)
