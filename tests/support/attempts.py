@@ -21,6 +21,7 @@ from tuner.core.messages import (
     Reported,
 )
 from tuner.core.resources import Placement
+from tuner.core.scaling.points import StepRequest
 from tuner.core.space.space import SearchSpace
 from tuner.core.trial import AttemptId, Ending, Halt, Score, StopAt, Usage
 from tuner.worker.forkserver.client import ForkServer
@@ -86,6 +87,7 @@ class Attempts:
         hang_timeout_seconds: float | None = None,
         keep_last: bool = False,
         stop_at: StopAt = StopAt.BATCH,
+        measure: StepRequest | None = None,
         **params: Any,
     ) -> Result:
         """Run the file's training once, with its defaults except `params`.
@@ -122,6 +124,7 @@ class Attempts:
             incumbents=tuple(incumbents),
             resume_from=resume_from,
             keep_last=keep_last,
+            measure=measure,
         )
         return self._carry_out(order, halt)
 

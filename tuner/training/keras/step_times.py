@@ -34,7 +34,7 @@ caches and the allocator."""
 _LEAST_STEPS = 8
 _MOST_STEPS = 2000
 _LEAST_STEPS_OF_EPOCH = 8
-"""Fewest steps of an epoch: a small data set is repeated, as the first step of each epoch does not
+"""Fewest calls of an epoch: a small data set is repeated, as the first call of each epoch does not
 count."""
 _ENDLESS = 1_000_000
 _NO_FIT = (
@@ -120,7 +120,7 @@ def _measured_fit(
     def measure(*given: Any, **named: Any) -> Any:
         arguments = dict(signature.bind(*given, **named).arguments)
         model = arguments.pop("self")
-        size, arguments = _bounded(arguments, request, replicas)
+        size, arguments = _bounded(arguments, request, replicas, model.steps_per_execution)
         timer = _timer_class()(trial, request.seconds)
         fit(model, **arguments, callbacks=[timer])
         trial.stop_if_told()
@@ -139,7 +139,7 @@ def _measured_fit(
 
 
 def _bounded(
-    arguments: dict[str, Any], request: StepRequest, replicas: int
+    arguments: dict[str, Any], request: StepRequest, replicas: int, steps_per_call: int
 ) -> tuple[int, dict[str, Any]]:
     """Return the global batch size, and arguments of `fit` that train such batches without end."""
     kept = ("class_weight", "shuffle")
@@ -158,7 +158,8 @@ def _bounded(
     if request.batch_per_device is None and own % replicas:
         check_divides(own, [replicas])
     size = own if request.batch_per_device is None else request.batch_per_device * replicas
-    named = dict(zip(("x", "y", "sample_weight"), _repeated(data, count, size), strict=False))
+    repeated = _repeated(data, count, size * steps_per_call)
+    named = dict(zip(("x", "y", "sample_weight"), repeated, strict=False))
     return size, {
         **fixed,
         **{name: value for name, value in named.items() if value is not None},
@@ -189,6 +190,11 @@ def _repeated(data: tuple[Any, ...], count: int, size: int) -> tuple[Any, ...]:
     """Return arrays with enough samples for an epoch, repeated if they have fewer.
 
     An epoch has whole batches only, so that no step has another size.
+
+    Args:
+        data: The arrays.
+        count: How many samples they have.
+        size: Samples of all steps that Keras runs in one call.
     """
     import keras
     import numpy as np
@@ -222,9 +228,10 @@ def _timer_class() -> Any:
             self.seconds: list[float] = []
             self._trial = trial
             self._wanted_seconds = measured_seconds
-            self._steps = 0
-            self._wanted_steps = 0
+            self._calls = 0
+            self._wanted_calls = 0
             self._since: float | None = None
+            self._batch = 0
 
         def __deepcopy__(self, _copies: Any) -> Any:
             return self
@@ -232,27 +239,29 @@ def _timer_class() -> Any:
         def on_epoch_begin(self, *_: Any, **__: Any) -> None:
             self._since = None  # the first step of an epoch makes its iterator
 
-        def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        def on_train_batch_end(self, batch: int, *_: Any, **__: Any) -> None:
             # Keras has waited for the step: it gives a callback of batches its logs as numbers.
             now = time.perf_counter()
-            self._steps += 1
+            self._calls += 1
             last = None if self._since is None else now - self._since
-            if self._steps == _WARM_UP_STEPS:
-                self._wanted_steps = self._agreed(last or self._wanted_seconds)
-            elif self._steps > _WARM_UP_STEPS and last is not None:
-                self.seconds.append(last)
+            if self._calls == _WARM_UP_STEPS:
+                self._wanted_calls = self._agreed(last or self._wanted_seconds)
+            elif self._calls > _WARM_UP_STEPS and last is not None:
+                # With steps_per_execution, a call follows several steps.
+                self.seconds.append(last / (batch - self._batch))
+            self._batch = batch
             self._since = time.perf_counter()
-            is_enough = bool(self._wanted_steps) and len(self.seconds) >= self._wanted_steps
+            is_enough = bool(self._wanted_calls) and len(self.seconds) >= self._wanted_calls
             if is_enough or self._is_told():
                 self.model.stop_training = True
 
-        def _agreed(self, step_seconds: float) -> int:
-            """Return how many steps to time; every rank calls it after the same step."""
-            wanted = int(self._wanted_seconds / max(step_seconds, 1e-9))
-            steps = max(_LEAST_STEPS, min(wanted, _MOST_STEPS))
+        def _agreed(self, call_seconds: float) -> int:
+            """Return how many calls to time; every rank calls it after the same one."""
+            wanted = int(self._wanted_seconds / max(call_seconds, 1e-9))
+            calls = max(_LEAST_STEPS, min(wanted, _MOST_STEPS))
             if self._trial.ranks is None:
-                return steps
-            return int(json.loads(self._trial.ranks.broadcast(json.dumps(steps).encode())))
+                return calls
+            return int(json.loads(self._trial.ranks.broadcast(json.dumps(calls).encode())))
 
         def _is_told(self) -> bool:
             return self._trial.should_stop()

@@ -1,0 +1,43 @@
+"""Steps of a Keras model that are timed instead of a whole training."""
+
+from __future__ import annotations
+
+import pytest
+from attempts import Attempts
+
+from tuner.core.scaling.points import BATCH, STEP_SECONDS, StepRequest
+from tuner.core.trial import Cause
+from tuner.worker.forkserver.client import ForkServer
+
+MODEL = """
+import keras
+import numpy as np
+
+def build_model(hp):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=hp.Int("steps", 1, 10))
+    return model
+
+def load_data():
+    x = np.ones((64, 2))
+    return (x, x[:, :1]), (x, x[:, :1])
+"""
+
+
+@pytest.fixture
+def warm(warm_keras: ForkServer) -> ForkServer:
+    """A fork server that has imported Keras."""
+    return warm_keras
+
+
+def test_a_step_is_one_step_also_where_keras_runs_several_at_once(attempts: Attempts) -> None:
+    seconds = []
+    for steps in (1, 10):
+        measure = StepRequest(seconds=0.2)
+        result = attempts.run(MODEL, measure=measure, steps=steps, timeout_seconds=30.0)
+        assert result.ending.cause is Cause.RETURNED, result.log
+        ((_, metrics),) = result.reports
+        assert metrics[BATCH] == 32
+        seconds.append(metrics[STEP_SECONDS])
+    one, several = seconds
+    assert several < 3 * one
