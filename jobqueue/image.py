@@ -30,12 +30,12 @@ def program_of(image: str) -> ImageProgram:
 
 
 def check_image(shape: Shape) -> None:
-    """Check that the shape's image and the program that runs it are there.
+    """Check that the shape's image and its program are there, and that it can mount what it must.
 
     A program that `modules` or `prologue` may provide is not looked for.
 
     Raises:
-        ConfigError: One of them is not.
+        ConfigError: One of them is not, or it cannot.
     """
     image = shape.image
     if image is None:
@@ -47,6 +47,14 @@ def check_image(shape: Shape) -> None:
             "image (hptune.sif) and an unpacked image (a folder, for Charliecloud)"
         )
     program = program_of(image)
+    separators = ":" if program is ImageProgram.CH_RUN else ":,"
+    for each in map(str, _mounted(shape)):
+        if any(character in each for character in separators):
+            allowed = " and ".join(f"no {character!r}" for character in separators)
+            raise ConfigError(
+                f"{each!r} is to be visible in the image, but {program} mounts only directories "
+                f"with {allowed} in their paths"
+            )
     if program is ImageProgram.CH_RUN and not Path(image, "usr").is_dir():
         raise ConfigError(
             f"image is {image!r}, a folder without usr/; allowed are an Apptainer image "

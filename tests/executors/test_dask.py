@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import dask
 import pytest
 from distributed import Client, LocalCluster
 
+from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.clock import SystemClock
 from tuner.core.messages import (
     AttemptEnded,
@@ -25,7 +28,7 @@ from tuner.core.messages import (
     WorkerRefused,
 )
 from tuner.core.resources import Capacity
-from tuner.core.trial import Cause, Halt
+from tuner.core.trial import AttemptId, Cause, Halt
 from tuner.errors import StudyError
 from tuner.executors import dask as dask_executor
 from tuner.executors.base import Executor
@@ -36,6 +39,7 @@ from tuner.testing.executors import Driver, ExecutorSuite, Stage
 from tuner.worker.dask import study_access
 from tuner.worker.dask.plugin import Announcement
 from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
+from tuner.worker.orders import AttemptOrder
 
 
 @contextmanager
@@ -74,6 +78,30 @@ def cluster_of(workers: int) -> Iterator[tuple[Any, Any]]:
         Client(cluster, set_as_default=False) as client,
     ):
         yield cluster, client
+
+
+def test_a_worker_may_ask_for_files_before_the_attempt_is_noted(tmp_path: Path) -> None:
+    found: list[bool] = []
+    asking: list[threading.Thread] = []
+
+    def submit(*_: object, **__: object) -> Any:
+        asking.append(threading.Thread(target=lambda: found.append(executor._runs("w", 3))))
+        asking[0].start()
+        asking[0].join(0.1)
+        return SimpleNamespace(add_done_callback=lambda _: None)
+
+    executor = DaskExecutor(
+        name="study",
+        source=ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py")),
+        clock=SystemClock(),
+        client=SimpleNamespace(submit=submit),
+    )
+    executor._workers.add("w")
+    attempt = AttemptId(3, 1)
+    placed = SimpleNamespace(attempt=attempt, placement=SimpleNamespace(worker="w"))
+    executor.start(cast("AttemptOrder", placed))
+    asking[0].join()
+    assert found == [True]
 
 
 def plugins(client: Any) -> list[str]:

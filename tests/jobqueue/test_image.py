@@ -92,6 +92,13 @@ def test_what_is_missing_is_refused_before_a_job_is_submitted(
     check_image(shape_of(tmp_path, 'image = "hptune.sif"'))
 
 
+@pytest.mark.parametrize("lines", ['mounts = ["/data:/mnt:ro"]', 'scratch = "/local/a,b"'])
+def test_a_directory_that_would_be_mounted_elsewhere_is_refused(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "hptune.sif").touch()
+    with pytest.raises(ConfigError, match="apptainer mounts only directories with no ':' and no"):
+        check_image(shape_of(tmp_path, f'image = "hptune.sif"\n{lines}'))
+
+
 def test_the_shell_understands_the_command(tmp_path: Path) -> None:
     program = tmp_path / "bin" / "apptainer"
     program.parent.mkdir()

@@ -189,7 +189,8 @@ class DaskExecutor(Executor):
         with self._lock:
             if worker not in self._workers:
                 return
-        with self._connected():
+        # Held until the attempt is noted, for which the worker's request for files may wait.
+        with self._connected(), self._lock:
             future = self._client.submit(
                 run_attempt,
                 self._name,
@@ -200,7 +201,7 @@ class DaskExecutor(Executor):
                 pure=False,
                 retries=0,
             )
-        self._futures[order.attempt] = (worker, future)
+            self._futures[order.attempt] = (worker, future)
         future.add_done_callback(lambda done: self._on_done(order.attempt, done))
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
@@ -325,7 +326,8 @@ class DaskExecutor(Executor):
 
     def _runs(self, worker: str, trial: int) -> bool:
         """Return whether an attempt of a trial runs on a worker."""
-        placed = [*self._futures.items()]
+        with self._lock:
+            placed = [*self._futures.items()]
         return worker in self._workers and any(
             name.trial == trial and where == worker for name, (where, _) in placed
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -53,6 +54,23 @@ def test_what_dead_owners_of_this_machine_left_is_killed(start: Start) -> None:
     # same number: a trial may start processes on several machines.
     assert (living.poll(), elsewhere.poll()) == (None, None)
     assert job_of_a_trial.poll() is None
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_trial_adopts_its_orphans_where_the_kernel_shows_no_tag(
+    monkeypatch: pytest.MonkeyPatch, is_shown: bool
+) -> None:
+    before = resource.getrlimit(process_ids.RLIMIT_LOCKS)
+    adopted = []
+    monkeypatch.setattr(orphans, "adopt", lambda: adopted.append(True))
+    if not is_shown:
+        monkeypatch.setattr(orphans, "trial_of", lambda _: None)
+    try:
+        orphans.tag()
+        assert process_ids.trial_of(os.getpid()) == os.getpid()
+    finally:
+        resource.setrlimit(process_ids.RLIMIT_LOCKS, before)
+    assert bool(adopted) is not is_shown
 
 
 def test_what_a_dead_server_left_is_killed(start: Start) -> None:

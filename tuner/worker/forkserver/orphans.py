@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ..process_ids import RLIMIT_LOCKS, began, children_of, place
+from ..process_ids import RLIMIT_LOCKS, began, children_of, place, trial_of
 
 _MARK = "HPTUNE_FORK_SERVER"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -44,10 +44,12 @@ def adopt() -> None:
 
 def tag() -> None:
     """Mark this process as a trial's, and all that it starts from now on."""
-    try:
+    own = os.getpid()
+    with contextlib.suppress(OSError, ValueError):  # a hard limit below this number
         _, hard = resource.getrlimit(RLIMIT_LOCKS)
-        resource.setrlimit(RLIMIT_LOCKS, (os.getpid(), hard))
-    except (OSError, ValueError):  # a hard limit below this number
+        resource.setrlimit(RLIMIT_LOCKS, (own, hard))
+    # A sandbox with its own kernel may store no such limit, or not show it in /proc.
+    if trial_of(own) != own:
         adopt()  # then its orphans end with it, and are zombies until then
 
 
