@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from tuner.clusters.base import Cluster
 from tuner.config.model_file import Found, ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
-from tuner.core.messages import Event, SplitChosen, WorkerJoined, WorkerLeft
+from tuner.core.messages import (
+    AttemptEnded,
+    Event,
+    Reported,
+    SplitChosen,
+    WorkerJoined,
+    WorkerLeft,
+)
 from tuner.core.resources import Capacity, Resources
+from tuner.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
 from tuner.core.scaling.split import StepTimes
 from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Params, TrialState
+from tuner.core.trial import (
+    Attempt,
+    AttemptId,
+    Cause,
+    Direction,
+    Ending,
+    Goal,
+    Halt,
+    Params,
+    Report,
+    TrialState,
+)
 from tuner.errors import UsageError
+from tuner.executors.base import Executor
 from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
-from tuner.master.split import Splitter, check_splits
+from tuner.master.split import Splitter, check_splits, measure_split
 from tuner.samplers.random_search import RandomSampler
+from tuner.storage.directory import StudyDirectory
 from tuner.testing.studies import Memory, Played, play
+from tuner.worker.orders import AttemptOrder, StudyBrief
 
 GOALS = Goals((Goal("score", Direction.MAX),))
 EPOCHS = 4
@@ -138,6 +164,67 @@ def test_a_trial_keeps_the_memory_that_the_user_asked_for() -> None:
     chosen, _ = splitter([WorkerJoined(1.0, "w", "node", Capacity((0, 1)))])
     assert isinstance(chosen, SplitChosen)
     assert chosen.resources == Resources(processes=2, memory_bytes=10**9)
+
+
+class _LosesWorkers(Executor):
+    """Executor of one worker, from which the first attempts are lost."""
+
+    dashboard = ""
+
+    def __init__(self, lost: int) -> None:
+        self._lost = lost
+        self._events: list[Event] = [WorkerJoined(1.0, "w", "node", Capacity((0, 1)))]
+
+    def open(self) -> None: ...
+
+    def start(self, order: AttemptOrder) -> None:
+        name, devices = order.attempt, order.placement.ranks
+        if self._lost:
+            self._lost -= 1
+            ending = Ending(Cause.WORKER_LOST, reason="gone")
+        else:
+            ending = Ending(Cause.RETURNED)
+            metrics = {BATCH: 32.0, STEPS: 8.0, STEP_SECONDS: 1.0 / len(devices)}
+            self._events.append(Reported(1.0, name, Report(1, metrics)))
+        self._events.append(AttemptEnded(1.0, name, ending))
+
+    def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None: ...
+
+    def events(self, timeout_seconds: float) -> list[Event]:
+        found, self._events = self._events, []
+        return found
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("lost", "counts"), [(2, {1: 1, 2: 1}), (1, {1: 1, 2: 2}), (99, None)])
+def test_a_lost_worker_says_nothing_of_a_number_of_devices(
+    tmp_path: Path, lost: int, counts: dict[int, int] | None
+) -> None:
+    notes: list[str] = []
+    source = ObjectiveSource(SourceKind.FILE, "/model.py")
+    directory = StudyDirectory(tmp_path / "study").create()
+    curve, seen = measure_split(
+        _LosesWorkers(lost),
+        mock.create_autospec(Cluster, instance=True),
+        directory,
+        brief=StudyBrief("study", str(directory), "/", source, GOALS),
+        space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
+        mode=Mode.STRONG,
+        backend="jax",
+        requests=tuple,
+        note=notes.append,
+    )
+    assert [type(each) for each in seen] == [WorkerJoined]
+    if counts is None:
+        assert curve is None
+        assert "hptune resume measures again" in notes[-1]
+        return
+    assert curve is not None
+    assert not curve.failures
+    assert Counter(each.point.devices for each in curve.samples) == counts
 
 
 def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:

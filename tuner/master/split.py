@@ -49,6 +49,8 @@ _STEPS_SECONDS = 0.5
 _FIRST_NUMBER = 1_000_000
 """Number of the first measurement among the trials' directories: no study has so many trials."""
 _TOO_LARGE = (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY)
+_NOT_OF_THE_MODEL = (Cause.WORKER_LOST, Cause.RANK_LOST, Cause.STOPPED)
+"""Ends that say nothing of a number of devices, which the next round may measure."""
 
 Note = Callable[[str], None]
 
@@ -168,7 +170,7 @@ def measure_split(
 
     Returns:
         The curve, and the events that the study's loop has yet to see. No curve if the study is to
-        stop.
+        stop, or if neither a time nor a failure of the model is known.
     """
     limits = replace(
         brief.limits,
@@ -195,6 +197,12 @@ def measure_split(
         for number in runner.numbers:
             shutil.rmtree(directory.trial(number), ignore_errors=True)
     if runner.is_told or curve is None:
+        return None, runner.seen
+    if not curve.samples and not curve.failures:
+        note(
+            "no training step could be measured in time, or its workers left; each trial gets 1 "
+            f"{curve.device}, and hptune resume measures again"
+        )
         return None, runner.seen
     write_curves(directory.path, [curve])
     return curve, runner.seen
@@ -241,6 +249,8 @@ def _with_run(
     if isinstance(result, Sample):
         samples = (*curve.samples, result)
         return replace(curve, batch=curve.batch or result.point.batch, samples=samples)
+    if result.cause in _NOT_OF_THE_MODEL:
+        return curve
     return replace(curve, failures=(*curve.failures, _failure(point, result)))
 
 
