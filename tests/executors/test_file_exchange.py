@@ -332,6 +332,22 @@ def test_a_file_that_changed_while_it_was_read_is_sent_in_the_end(network: Netwo
     assert len((network.trial / "resume" / "5.ckpt").read_bytes()) == 10
 
 
+def test_many_files_are_named_in_several_notices(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_study, "_MOST_CHANGES", 4)
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    for number in range(10):
+        write(here / "resume" / f"{number}.ckpt", b"x")
+    wait_for((network.trial / "resume" / "9.ckpt").exists, "the last file")
+    for number in range(9):
+        (here / "resume" / f"{number}.ckpt").unlink()
+    assert network.finish("one", FIRST) is None
+    assert [each.name for each in (network.trial / "resume").iterdir()] == ["9.ckpt"]
+    assert network.calls.count("files_taken") >= 6
+
+
 def test_rank_0_ends_when_its_files_are_sent_though_other_ranks_run(network: Network) -> None:
     network.worker("one")
     here = network.begin("one", FIRST)

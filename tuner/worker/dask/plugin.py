@@ -274,7 +274,8 @@ class StudyPlugin(WorkerPlugin):
         """Stop; called by Dask when the worker closes, and when the study ends.
 
         If the worker must leave, its attempts are released: they write a checkpoint and stop. If
-        the scheduler is gone, they first continue for their grace time.
+        the scheduler is gone, they first continue for their grace time; where only the master could
+        take their files, they stop.
         """
         for waiting in (self._watching, self._joining):
             if waiting is not None:
@@ -282,10 +283,14 @@ class StudyPlugin(WorkerPlugin):
         if worker.status in (Status.closing, Status.closing_gracefully):
             if self._runner is not None and _is_cut_off(worker):
                 self._stop_waiting()
-                if self._tasks:
-                    self._say(
-                        "the connection to its master is lost; trials here continue for a while"
-                    )
+                with self._lock:
+                    attempts = [*self._tasks]
+                if attempts:
+                    then = "continue for a while" if self.remote is None else "stop"
+                    self._say(f"the connection to its master is lost; trials here {then}")
+                if self.remote is not None:
+                    for attempt in attempts:
+                        self.remote.abandon(attempt)
                 await asyncio.to_thread(self._runner.outlive_master)
             await asyncio.to_thread(self.release, "the worker must leave")
         if self._runner is not None:

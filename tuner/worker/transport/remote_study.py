@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...core.trial import AttemptId
@@ -27,6 +27,9 @@ LOG_SECONDS = 5.0
 
 SILENT_SECONDS = 30.0
 """Seconds without a call of the master after which a request is repeated."""
+
+_MOST_CHANGES = 1000
+"""Most files of one notice: Dask's scheduler keeps the last 1000 notices of a study in memory."""
 
 _TRIES = 3
 """Number of times that a request is made."""
@@ -411,6 +414,9 @@ class RemoteStudy:
             return
         with_logs = is_last or now - session.logs_at >= LOG_SECONDS
         changes = self._local.look(trial, is_final=is_final, with_logs=with_logs)
+        changes = replace(
+            changes, changed=changes.changed[:_MOST_CHANGES], gone=changes.gone[:_MOST_CHANGES]
+        )
         if with_logs:
             session.logs_at = now
         if not changes:
