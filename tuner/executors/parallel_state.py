@@ -43,6 +43,13 @@ from ..worker.runner_state import GRACE_SECONDS
 READY_SECONDS = 300.0
 """Seconds from the first rank that is ready until all must be: a framework's import may be slow."""
 
+GIVE_WAY_SECONDS = (30.0, 60.0)
+"""As `READY_SECONDS`, if a rank waits for devices that another process holds.
+
+Two studies may each hold what the other one waits for. The time differs from attempt to attempt, so
+that both do not give way, and start again, at once.
+"""
+
 NEWS_SECONDS = 3.0
 """Seconds for which an exception of one rank waits for the news that another one was killed."""
 
@@ -130,7 +137,8 @@ class _Attempt:
         has_waited: Whether it was reported that a rank waits for devices.
         halt: Why it was told to stop.
         halted_at: When it was told.
-        ready_until: When all ranks must be ready; None before the first is, and after the meeting.
+        give_way_seconds: As `READY_SECONDS`, if a rank waits for devices.
+        ready_since: When the first rank was ready; None before, and after the meeting.
         end_at: When the ranks that still run are aborted; None if they may continue.
         endings: The endings that count, of the ranks that were not aborted, in their order.
         is_measured: Whether the last measurements were reported.
@@ -138,17 +146,26 @@ class _Attempt:
 
     name: AttemptId
     ranks: list[_Rank]
+    give_way_seconds: float
     has_met: bool = False
     has_waited: bool = False
     halt: Halt | None = None
     halted_at: float = 0.0
-    ready_until: float | None = None
+    ready_since: float | None = None
     end_at: float | None = None
     endings: list[Ending] = field(default_factory=list)
     is_measured: bool = True
 
     def rank_name(self, rank: int) -> AttemptId:
         return self.name._replace(rank=rank)
+
+    @property
+    def ready_until(self) -> float | None:
+        """When all ranks must be ready; None if there is no such time."""
+        if self.ready_since is None:
+            return None
+        waits = any(rank.waits and rank.ending is None for rank in self.ranks)
+        return self.ready_since + (self.give_way_seconds if waits else READY_SECONDS)
 
     @property
     def running(self) -> Iterator[int]:
@@ -160,7 +177,7 @@ class _Attempt:
 
     def abort(self) -> Instructions:
         """Kill the ranks that run."""
-        self.end_at = self.ready_until = None
+        self.end_at = self.ready_since = None
         told = [i for i in self.running if not self.ranks[i].is_aborted]
         for i in told:
             self.ranks[i].is_aborted = True
@@ -221,7 +238,8 @@ class ParallelState:
             secret: A secret for the ranks of this attempt alone.
         """
         placements = order.placement.ranks
-        attempt = _Attempt(order.attempt, [_Rank(each) for each in placements])
+        ranks = [_Rank(each) for each in placements]
+        attempt = _Attempt(order.attempt, ranks, _give_way_seconds(secret))
         workers = {each.worker for each in placements}
         if gone := workers & self._left:
             # Nothing starts. The engine ends attempts all of whose workers are gone.
@@ -311,12 +329,12 @@ class ParallelState:
     ) -> Instructions:
         rank.pid, rank.waits = event.pid, False
         rank.member = event.member if isinstance(event, RankReady) else None
-        if attempt.ready_until is None and not attempt.has_met:
-            attempt.ready_until = now + READY_SECONDS
+        if attempt.ready_since is None and not attempt.has_met:
+            attempt.ready_since = now
         members = tuple(each.member for each in attempt.ranks if each.member is not None)
         if len(members) < len(attempt.ranks) or attempt.halt or attempt.endings:
             return []
-        attempt.has_met, attempt.ready_until = True, None
+        attempt.has_met, attempt.ready_since = True, None
         meets = (MeetRanks(MeetOrder(attempt.rank_name(i), members)) for i in range(len(members)))
         return [Emit(AttemptStarted(event.at, attempt.name, attempt.ranks[0].pid or 0)), *meets]
 
@@ -328,7 +346,7 @@ class ParallelState:
         if rank.is_aborted:
             return
         attempt.endings.append(replace(ending, reason=_with_rank(ending.reason, number)))
-        attempt.ready_until = None
+        attempt.ready_since = None
         if ending.cause in _BY_INFRASTRUCTURE:
             attempt.end_by(now)
         elif ending.cause in _HALTED and number == 0:
@@ -398,6 +416,11 @@ def _total(first: Usage, usages: Iterable[Usage]) -> Usage:
 
 def _with_rank(reason: str, rank: int) -> str:
     return f"{reason} (rank {rank})"
+
+
+def _give_way_seconds(secret: bytes) -> float:
+    shortest, longest = GIVE_WAY_SECONDS
+    return shortest + (longest - shortest) * int.from_bytes(secret[:2], "big") / 0xFFFF
 
 
 def _not_ready(attempt: _Attempt) -> Ending:
