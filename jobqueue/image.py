@@ -11,7 +11,7 @@ from .config import Shape
 from .errors import ConfigError
 
 _SEARCH_PATH = "/opt/hptune/bin:/usr/local/bin:/usr/bin:/bin"
-"""PATH in a folder run by ch-run, which would else be that of the host."""
+"""PATH in a folder run by ch-run, which would otherwise be that of the host."""
 
 _SHARED = tuple(map(Path, ("/tmp", "/dev", "/proc", "/sys")))  # noqa: S108 - nothing is made there
 """Directories that both programs take from the host."""
@@ -82,7 +82,7 @@ def prepare_lines(shape: Shape) -> list[str]:
     if shape.scratch:
         lines.append(f"mkdir -p {shlex.quote(shape.scratch)}")
     if program_of(shape.image) is ImageProgram.CH_RUN:
-        # ch-run wants a name, and mounts only on what is there.
+        # ch-run needs a name, and mounts only on what is there.
         lines.append('export USER="${USER:-$(id -un)}"')
         lines += [f"mkdir -p {shlex.quote(f'{shape.image}{each}')}" for each in _mounted(shape)]
     return lines

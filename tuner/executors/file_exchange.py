@@ -200,7 +200,7 @@ class FileExchange:
     # --- notices ----------------------------------------------------------------------------
 
     async def handle(self, notice: FileNotice) -> None:
-        """Do what a worker asks for; it is told what came of it."""
+        """Do what a worker asks for, and tell it the result."""
         key = (notice.worker, notice.trial)
         if key in self._busy or self._is_closed:
             return  # a worker asks again if there is no answer

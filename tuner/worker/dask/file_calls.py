@@ -32,7 +32,7 @@ async def put_files(
 
 
 async def files_brought(name: str, ticket: int, error: str, dask_worker: Any = None) -> None:
-    """Tell the worker that all files are there that it wanted, or why not."""
+    """Tell the worker that all files that it wanted are there, or why not."""
     if (study := _study(name, dask_worker)) is not None:
         await asyncio.to_thread(study.brought, ticket, error)
 

@@ -199,10 +199,10 @@ class StudyPlugin(WorkerPlugin):
                 watch = None
                 if self.remote is None:
                     watch = MasterLiveness(Path(self._access.directory), self._access.token)
-                self._watching = asyncio.ensure_future(self._remove_if_stop_orphan(watch))
+                self._watching = asyncio.ensure_future(self._remove_if_orphaned(watch))
         self._send(announced)
 
-    async def _remove_if_stop_orphan(self, watch: MasterLiveness | None) -> None:
+    async def _remove_if_orphaned(self, watch: MasterLiveness | None) -> None:
         """Remove the plugin when its master is gone and nothing runs."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
