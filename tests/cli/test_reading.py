@@ -8,7 +8,7 @@ import json
 import os
 import re
 from pathlib import Path
-from urllib.request import HTTPCookieProcessor, build_opener
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 from fake_study import GOALS, attempt, trial
@@ -56,9 +56,10 @@ def test_the_dashboards_token_is_not_among_the_arguments_of_the_browser(hptune: 
     browser = build_opener(HTTPCookieProcessor())
     with browser.open(address) as answer:
         assert "Stop the study" in answer.read().decode()
-    with browser.open(f"{answer.url}log/0") as shown:
-        end = shown.read()
-    assert (len(end), end[-7:]) == (200_000, b"the end")
+    asked = Request(f"{answer.url}log", b'{"trial": 0}', {"X-Hptune": "1"})
+    with browser.open(asked) as shown:
+        end = json.load(shown)["text"]
+    assert (len(end), end[-7:]) == (200_000, "the end")
     page.interrupt()
     ended = page.wait()
     assert (ended.code, address in ended.out) == (130, True)

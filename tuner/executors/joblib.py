@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import threading
-from multiprocessing import AuthenticationError
+from multiprocessing import AuthenticationError, resource_tracker
 from multiprocessing.connection import (
     Connection,
     Listener,
@@ -187,6 +187,8 @@ class JoblibExecutor(Executor):
         if self._listener is None:
             return
         if self._backend_name == "LokyBackend":
+            # Python's tracker unblocks SIGINT when it starts, which loky would make it do below.
+            resource_tracker.ensure_running()
             # loky's processes inherit the mask: a signal to the whole group ends none that starts.
             signal.pthread_sigmask(signal.SIG_BLOCK, MASTERS_SIGNALS)
         call = joblib.delayed(serve)
